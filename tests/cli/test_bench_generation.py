@@ -256,8 +256,8 @@ class TestContenders:
         monkeypatch.setattr(torch, "compile", lambda function, **options: asked.append(options) or function)
         contender = generation_contenders.inductor_static(model)
         prompt = {"input_ids": torch.tensor([[3, 4, 5]]), "attention_mask": torch.ones(1, 3, dtype=torch.int64)}
-        tokens, seconds = generation_bench.timed_tokens(contender, prompt, 4)
+        tokens, seconds = generation_bench.time_tokens(contender, prompt, 4)
         assert [options["mode"] for options in asked] == ["default"]
         assert len(seconds) == 4
-        assert torch.equal(tokens, generation_bench.timed_tokens(CONTENDERS["eager"](model), prompt, 4)[0])
+        assert torch.equal(tokens, generation_bench.time_tokens(CONTENDERS["eager"](model), prompt, 4)[0])
         assert not {"_compiled_call", "_previous_max_cache_length"} & vars(model).keys()

@@ -192,6 +192,12 @@ def test_options_are_checked_at_once(options, error):
         thunder.thunderfx(doubles_row, **options)
 
 
+def test_lookaside_of_a_package_named_like_pytorch_is_refused(monkeypatch):
+    monkeypatch.setattr(prints, "__module__", "torchlike.functions")
+    with pytest.raises(BadOption, match="no graph calls it"):
+        thunder.thunderfx(doubles_row, lookasides=[thunder.Lookaside(prints, asks)])
+
+
 def test_lookaside_replaces_a_pytorch_function():
     lookaside = thunder.Lookaside(torch.sin, lambda x: x * 10)
     compiled = thunder.thunderfx(lambda x: torch.sin(x) + 1, lookasides=[lookaside])

@@ -150,6 +150,15 @@ def test_bad_folder_is_refused(adapted, name):
     assert word in caught.value.what
 
 
+def test_adapters_of_each_other_are_refused(tmp_path):
+    for name, base in (("first", "second"), ("second", "first")):
+        (tmp_path / name).mkdir()
+        config = {**LORA, "base_model_name_or_path": str(tmp_path / base)}
+        (tmp_path / name / "adapter_config.json").write_text(json.dumps(config))
+    with pytest.raises(BadModelFolder, match="an adapter itself"):
+        load_model(ModelRequest(model=str(tmp_path / "first")))
+
+
 def test_missing_peft_is_named(saved, tmp_path, monkeypatch):
     (tmp_path / "adapter_config.json").write_text(json.dumps({**LORA, "base_model_name_or_path": str(saved("llama"))}))
     installed = plugins.is_installed

@@ -4,6 +4,7 @@ with their position.
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -197,6 +198,8 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     np.savez(tmp_path / "words.npz", input_ids=np.array(["a"]))
     np.savez(tmp_path / "sizes.npz", input_ids=np.zeros((2, 3), dtype=int), labels=np.zeros(3, dtype=int))
     np.savez(tmp_path / "none.npz")
+    with zipfile.ZipFile(tmp_path / "texts.npz", "w") as archive:
+        archive.writestr("notes.txt", "no array")
     for name in (
         "a.jsonl",
         "a.safetensors",
@@ -206,6 +209,7 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         "words.npz",
         "sizes.npz",
         "none.npz",
+        "texts.npz",
     ):
         with pytest.raises(BadData):
             read_dataset("--input", tmp_path / name)

@@ -34,7 +34,7 @@ def make_folder(folder, files):
         ),
         ({"tf_model.h5": ""}, "TensorFlow's format", "safetensors"),
         ({"flax_model.msgpack": ""}, "Flax's format", "safetensors"),
-        ({"consolidated.00.pth": "", "params.json": {}}, "its makers' own layout", "convert_llama_weights_to_hf"),
+        ({"consolidated.00.pth": "", "params.json": {}}, "in the layout of its makers", "convert_llama_weights_to_hf"),
         ({"checkpoint-90/config.json": {}, "checkpoint-500/config.json": {}}, "of a training", "checkpoint-500"),
         ({"manifest.json": {}, "traces/0/computation.py": ""}, "an artifact of Thunder", "thunder bench"),
         (
@@ -44,7 +44,7 @@ def make_folder(folder, files):
         ),
         (
             {"config.json": {"quantization_config": {"quant_method": "bitsandbytes", "load_in_8bit": True}}},
-            "(bitsandbytes, 8 bits) for layers that multiply columns with values above 6.0 apart",
+            "(bitsandbytes, 8 bits), whose layers multiply columns with values above 6.0 separately",
             "llm_int8_threshold",
         ),
     ],
@@ -63,7 +63,7 @@ def test_a_folder_of_another_kind_is_recognized(tmp_path, files, holds, fix):
         ({"adapter_config.json": LORA}, "an adapter (LORA by PEFT) for acme/llama-7b", "merge_and_unload()"),
         (
             {"adapter_config.json": LORA, "adapter_model.safetensors": ""},
-            "not a whole model",
+            "not a complete model",
             'PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained("acme/llama-7b")',
         ),
         ({"adapter_config.json": {}}, "an unnamed base model", 'AutoModel.from_pretrained("BASE")'),

@@ -21,6 +21,7 @@ from thunder_core.foundation.errors import BadModelFolder, ModelNotFound
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
+from thunder_core.workflow.models.sentences.folder import files_of_modules
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
@@ -162,7 +163,7 @@ def test_a_hub_out_of_reach_is_no_error_where_the_weights_are_cached(transformer
 def test_offline_a_note_says_that_a_cached_transformer_may_have_stages(transformer_in_cache, task, is_noted):
     loaded = load_model(ModelRequest(model="acme/tiny", task=task))
     assert loaded.task == "feature-extraction"
-    assert any("does not tell whether acme/tiny has stages" in note for note in loaded.notes) == is_noted
+    assert any("does not show whether acme/tiny has stages" in note for note in loaded.notes) == is_noted
 
 
 def test_a_cached_transformer_without_stages_on_the_hub_has_no_note(transformer_in_cache, hub_cache):
@@ -190,7 +191,7 @@ def test_an_adapter_of_the_hub_names_its_base_model(hub_cache, monkeypatch):
         return str(target)
 
     monkeypatch.setattr(huggingface_hub, "hf_hub_download", download)
-    with pytest.raises(BadModelFolder, match="for acme/tiny, not a whole model"):
+    with pytest.raises(BadModelFolder, match="for acme/tiny, not a complete model"):
         load_model(ModelRequest(model="acme/adapter"))
 
 
@@ -223,6 +224,25 @@ def test_what_the_hub_refuses_is_said(hub_cache, monkeypatch, kind, said, fix):
         load_model(ModelRequest(model="acme/tiny", revision="v9"))
     assert said in raised.value.what
     assert fix in raised.value.fix
+
+
+def test_network_error_without_a_message_is_named_by_its_class(hub_cache, monkeypatch):
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub, "hf_hub_download", Mock(side_effect=TimeoutError()))
+    with pytest.raises(ModelNotFound, match="could not be downloaded: TimeoutError"):
+        load_model(ModelRequest(model="acme/tiny"))
+
+
+def test_code_that_cannot_be_downloaded_is_named(hub_cache, saved, monkeypatch):
+    put_into_cache(hub_cache, "acme/tiny", saved("llama"))
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", Mock(side_effect=ConnectionError("connection reset")))
+    with pytest.raises(ModelNotFound, match="could not be downloaded: connection reset"):
+        load_model(ModelRequest(model="acme/tiny", trust_remote_code=True))
+
+
+def test_empty_list_of_modules_has_no_files(tmp_path):
+    (tmp_path / "modules.json").write_text("[]")
+    assert files_of_modules(tmp_path) == ()
 
 
 def test_a_cache_that_cannot_be_used_is_named(hub_cache, monkeypatch):

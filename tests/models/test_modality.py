@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from transformers import BertConfig, CLIPConfig, LlamaConfig, ViTConfig, Wav2Vec2Config, WhisperConfig
+from transformers import ASTConfig, BertConfig, CLIPConfig, LlamaConfig, ViTConfig, Wav2Vec2Config, WhisperConfig
 
 from thunder_core.workflow.models.inputs.size_words import sizes_in_words
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -17,6 +17,7 @@ from thunder_core.workflow.models.request.input_size import InputSize
         (ViTConfig(architectures=["ViTForImageClassification"], image_size=[32, 48]), "32 x 48 pixels"),
         (CLIPConfig(architectures=["CLIPModel"]), "sequence 128, 224 x 224 pixels"),
         (Wav2Vec2Config(architectures=["Wav2Vec2ForCTC"]), "a second of sound"),
+        (ASTConfig(architectures=["ASTForAudioClassification"]), "a spectrogram of 1024 frames"),
         (
             WhisperConfig(architectures=["WhisperForConditionalGeneration"]),
             "a spectrogram, sequence 128 for the decoder",

@@ -131,9 +131,9 @@ REFUSED: dict[str, tuple[dict[str, Any], type[ThunderError], str]] = {
     "positions": (
         {"dynamic": {"cache": (1, 256)}, "seq": 8},
         SequenceTooLong,
-        "cache=1:256, 264 tokens in all, exceeds the model's 256",
+        "cache=1:256, 264 tokens in total, exceeds the model's 256",
     ),
-    "both": ({"dynamic": {"cache": (1, 200), "seq": (1, 57)}, "seq": 8}, SequenceTooLong, "257 tokens in all"),
+    "both": ({"dynamic": {"cache": (1, 200), "seq": (1, 57)}, "seq": 8}, SequenceTooLong, "257 tokens in total"),
     "outside": ({"dynamic": {"cache": (8, 16)}, "cache": 4}, BadOption, "--cache is 4, outside the range"),
     "below": ({"cache": -1}, BadOption, "--cache is -1"),
     "training": ({"cache": 4, "train": True}, BadOption, "--cache and --train exclude each other"),

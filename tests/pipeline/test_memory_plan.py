@@ -16,7 +16,7 @@ from benchmarks.random_checkpoint import SIZES, Size, config_of, write_checkpoin
 from thunder_core.foundation.errors import OutOfMemory, UnknownName
 from thunder_core.tracing.extension import requirement
 from thunder_core.workflow.models.loading.load import load_model
-from thunder_core.workflow.models.memory import weights_on_paper
+from thunder_core.workflow.models.memory import weight_lower_bound
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, optimize, plan
 from thunder_core.workflow.pipeline.session import memory_plan
@@ -160,7 +160,7 @@ def test_limit_on_addresses_counts_mapped_weights_too(checkpoint, monkeypatch):
 def test_plan_of_seventy_billion_parameters_takes_no_memory_for_them(tmp_path, monkeypatch):
     seventy = Size(80, 8192, 28672, 64, 128_256)
     monkeypatch.setattr(memory_plan, "free_memory", lambda device: 200 * GIB)
-    monkeypatch.setattr(weights_on_paper, "machines_memory", lambda: 200 * GIB)
+    monkeypatch.setattr(weight_lower_bound, "machines_memory", lambda: 200 * GIB)
     memory = planned_memory(config_folder(tmp_path, seventy, "bfloat16"))
     assert memory.weights == pytest.approx(132 * GIB, rel=0.1)
     assert replace(memory, free=100 * GIB).fits is False
@@ -204,7 +204,7 @@ def test_allocation_beyond_the_free_memory_is_an_error_within_the_guard(monkeypa
     from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
     monkeypatch.setattr(memory_guard, "free_memory", lambda device: 256 << 20)
-    with memory_guard.guarded_memory(), pytest.raises(RuntimeError) as caught:
+    with memory_guard.limit_private_memory(), pytest.raises(RuntimeError) as caught:
         torch.empty(1 << 30, dtype=torch.uint8)
     assert is_out_of_memory(caught.value)
     assert torch.empty(1 << 30, dtype=torch.uint8).numel() == 1 << 30

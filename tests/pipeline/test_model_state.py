@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
-from thunder_core.workflow.pipeline.session.model_state import keep_caches
+from thunder_core.workflow.pipeline.session.model_state import restore_model_state
 
 
 @functools.lru_cache
@@ -47,7 +47,7 @@ class Keeping(torch.nn.Module):
 def test_nothing_of_the_call_is_found_later(fails: bool) -> None:
     model = torch.nn.Sequential(Keeping())
     names()
-    with keep_caches(model), FakeTensorMode(allow_non_fake_inputs=True):
+    with restore_model_state(model), FakeTensorMode(allow_non_fake_inputs=True):
         assert isinstance(model(torch.ones(3)), FakeTensor)
         if fails:
             with pytest.raises(TypeError):
@@ -64,7 +64,7 @@ def test_values_cached_before_the_call_are_restored() -> None:
     keeping = Keeping()
     keeping(torch.ones(2))
     expected, table = keeping(torch.ones(2)), keeping.table
-    with keep_caches(keeping), FakeTensorMode(allow_non_fake_inputs=True):
+    with restore_model_state(keeping), FakeTensorMode(allow_non_fake_inputs=True):
         keeping(torch.ones(2))
     assert keeping.table is table
     assert len(keeping.seen) == 2

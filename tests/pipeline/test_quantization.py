@@ -81,6 +81,13 @@ def test_a_bound_that_no_choice_of_layers_meets_is_refused(out: Path) -> None:
     assert list(out.parent.iterdir()) == []
 
 
+def test_skipping_the_only_quantized_layer_is_refused(out: Path) -> None:
+    options = {"error": 1e-9, "targets": "model.layers.0.mlp.down_proj", "embeddings": False}
+    with pytest.raises(QualityLost):
+        optimize(unmeasured_request(out, options=options, skip_layers="auto"))
+    assert list(out.parent.iterdir()) == []
+
+
 def test_weights_are_calibrated_with_random_inputs_and_with_a_file(out: Path, tmp_path: Path) -> None:
     plain = optimize(unmeasured_request(out)).report.quantization
     assert plain.calibrated == ""

@@ -10,7 +10,7 @@ import pytest
 import torch.distributed as dist
 
 from thunder_core.workflow.pipeline.ranks import watch as watch_module
-from thunder_core.workflow.pipeline.ranks.standing import STALL_TIME_LIMIT, RankState, own_state
+from thunder_core.workflow.pipeline.ranks.stalls import STALL_TIME_LIMIT, RankState, own_state
 from thunder_core.workflow.pipeline.ranks.watch import ALIVE, SIGN_TIME_LIMIT, Watch, report_failure
 from thunder_core.workflow.pipeline.request.launch import Launch
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
     from thunder_core.compilation.compiler.compiler import (
         AUTOGRAD_OFF,
-        NOTHING_FOLLOWED,
+        NOTHING_REQUIRES_GRAD,
         Compiler,
         CompilerLackingExecutor,
         compiler_by_names,
@@ -46,7 +46,7 @@ HOMES = {
     "Compiler": "compiler",
     "CompilerLackingExecutor": "compiler",
     "LookasideDescription": "lookaside_listing",
-    "NOTHING_FOLLOWED": "compiler",
+    "NOTHING_REQUIRES_GRAD": "compiler",
     "cache_hits": "last_call",
     "cache_misses": "last_call",
     "checks": "check_listing",
@@ -70,7 +70,7 @@ HOMES = {
 __all__ = [
     "AUTOGRAD_OFF",
     "CLEANUP_TRANSFORMS",
-    "NOTHING_FOLLOWED",
+    "NOTHING_REQUIRES_GRAD",
     "CheckedOperation",
     "Compiler",
     "CompilerLackingExecutor",

@@ -51,7 +51,7 @@ class TracingAttempts:
         return self.pending.pop(0)
 
     def after(self, tried: Symbolic, error: BaseException) -> Symbolic | None:
-        """Return the next attempt after an error; None if the error is to be raised."""
+        """Return the next attempt after an attempt raised an error; None if the caller must raise the error."""
         cause = error.reason if isinstance(error, Retrace) else error
         reaction = next(react for kind, react in REACTIONS.items() if isinstance(cause, kind))
         return self.take() if reaction(self, tried, cause) else None
@@ -61,13 +61,13 @@ class TracingAttempts:
         self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
     def _at_symbol(self, tried: Symbolic, reason: MeetsSymbol) -> bool:
-        """Continue with the next attempt. A complete probe has met all symbols."""
+        """Continue with the next attempt; drop equivalent attempts after a complete probe, which met all symbols."""
         if reason.is_complete:
             self._drop_like(tried)
         return True
 
     def _at_guard(self, tried: Symbolic, error: GuardFailed) -> bool:  # noqa: ARG002
-        """Drop similar attempts, because a condition on a number from another size does not hold for the call."""
+        """Drop similar attempts, because a condition that was traced with other sizes does not hold for the call."""
         return self._go_on(tried, NOT_FOR_THIS_CALL)
 
     def _at_strides(self, tried: Symbolic, reason: ReadsStrides) -> bool:  # noqa: ARG002
@@ -101,7 +101,7 @@ class TracingAttempts:
         return self._go_on(tried, NEEDS_VALUES)
 
     def _go_on(self, tried: Symbolic, reason: str) -> bool:
-        """Drop the attempts that would fail in the same way, and keep the first reason why symbolic values failed."""
+        """Drop the attempts that would fail in the same way, keep the first reason for a failure, and return True."""
         self.reason = self.reason or reason
         self._drop_like(tried)
         return True
@@ -109,7 +109,7 @@ class TracingAttempts:
     def _at_error(self, tried: Symbolic, error: Exception) -> bool:
         """Try the next attempt if symbolic values may have caused the error; otherwise let the caller raise it."""
         if isinstance(error, ProgramRaised):
-            self._share(error)
+            self._join_prologues(error)
         if not self.pending or tried.is_constant:
             return False
         if is_own_error(error):
@@ -119,7 +119,7 @@ class TracingAttempts:
         return self._go_on(tried, first_line(error) or type(error).__name__)
 
     def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
-        """Try again with symbols for sizes that depend on tensor values; otherwise handle the error as others."""
+        """Try again with symbols for sizes that depend on tensor values, if allowed; else react as to any error."""
         if tried.counts:
             self.refused_value = error
         if not self._may_count:
@@ -129,7 +129,7 @@ class TracingAttempts:
         self.pending = [counting.with_changes(avoid_one_hints=True), counting, tried.with_changes(), *self.pending]
         return True
 
-    def _share(self, raised: ProgramRaised) -> None:
+    def _join_prologues(self, raised: ProgramRaised) -> None:
         """Join the prologues of all attempts that raised the same error at the same line into one program."""
         prologues = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
         prologues.extend(raised.prologues)

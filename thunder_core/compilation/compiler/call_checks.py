@@ -21,9 +21,9 @@ def require_for_this_call(sizes: SymbolicSizes) -> None:
 
 
 def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
-    """Raise `Retrace` if the program could observe that its layouts differ from those of eager for sizes of 1.
+    """Raise `Retrace` if the program can distinguish its layouts for sizes of 1 from the layouts in eager PyTorch.
 
-    Either tracing must decide for each size whether it is 1, or PyTorch must decide this.
+    The next attempt then decides for each size whether it is 1, or lets PyTorch decide.
     """
     if sizes.reads_strides and not symbolic.decides_ones:
         raise Retrace(ReadsStrides())
@@ -39,7 +39,9 @@ def require_all_kernels(stages: Iterable[Stage]) -> None:
         raise Retrace(LosesKernels(f"{lost.executor}: {lost.reason}"))
 
 
-def require_taken(program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def require_accepted_call(
+    program: Program, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
     """Run the prologue of a program and raise its errors; restore the random state that the prologue changed."""
     try:
         program.prepare(subject, args, kwargs)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from thunder_core.backend.claiming.check import Check, checks_of
 from thunder_core.backend.runtime.program import Program
-from thunder_core.compilation.compiler.last_call import every_specializations_of
+from thunder_core.compilation.compiler.last_call import all_specializations_of
 from thunder_core.foundation.errors import SourceLine
 
 
@@ -33,7 +33,7 @@ def checks(compiled: object) -> list[CheckedOperation]:
     The list is empty if the program was compiled without the `debug` executor. Raises `WrongInputs` if `compiled` was
     not compiled.
     """
-    programs = [program for cache in every_specializations_of(compiled) for program in cache.programs]
+    programs = [program for cache in all_specializations_of(compiled) for program in cache.programs]
     return [describe(check) for program in programs for check in checks_of_program(program)]
 
 

@@ -20,10 +20,10 @@ from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.compilation.compiler.attempts import TracingAttempts
 from thunder_core.compilation.compiler.call_checks import (
+    require_accepted_call,
     require_all_kernels,
     require_for_this_call,
     require_layouts_of_eager,
-    require_taken,
 )
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
 from thunder_core.compilation.compiler.eager_pieces import EagerFunctions
@@ -68,7 +68,7 @@ from thunder_core.tracing.library.collection import pause_collection
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
-NOTHING_FOLLOWED = "nothing that it reads requires a gradient"
+NOTHING_REQUIRES_GRAD = "nothing that it reads requires a gradient"
 TRACED_FOR_TARGET = "it was traced for a device that this machine may not have"
 
 
@@ -106,7 +106,7 @@ class Compiler:
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle the executors by name; raise `CannotReplay` if another executor is registered under such a name."""
+        """Pickle the executors by name; raise `CannotReplay` if such a name belongs to another executor."""
         names = tuple(map(name_for_pickle, self.executors))
         return compiler_by_names, (self.transforms, names, self.options, self.device, self.lookasides)
 
@@ -130,7 +130,7 @@ class Compiler:
             reason = "" if symbolic.sizes else attempts.reason
             program = self._compile(subject, args, kwargs, symbolic, reason, observed)
             if symbolic.sizes and self.device is None:
-                require_taken(program, subject, args, kwargs)
+                require_accepted_call(program, subject, args, kwargs)
             if symbolic.probing and not symbolic.is_constant:
                 raise Retrace(MeetsSymbol(is_complete=True))
             return program
@@ -151,7 +151,7 @@ class Compiler:
 
     @property
     def _may_count(self) -> bool:
-        """Whether sizes that depend on tensor values may be symbols: only if reading tensor values is an error."""
+        """Whether sizes that depend on tensor values may be symbols: only if reading a tensor value is an error."""
         takes_sizes = all(executor.symbolic_sizes for executor in self.executors)
         return self.options.data_dependent == "error" and self.device is None and takes_sizes
 
@@ -308,7 +308,7 @@ class Compiler:
         if torch.is_grad_enabled() and any(map(is_tracked_call, trace.bound_symbols)):
             return None, WHY_RECORDED, None
         if not is_differentiable(trace):
-            return None, NOTHING_FOLLOWED if torch.is_grad_enabled() else AUTOGRAD_OFF, None
+            return None, NOTHING_REQUIRES_GRAD if torch.is_grad_enabled() else AUTOGRAD_OFF, None
         try:
             budget, cleanup = self.options.memory_budget, drop_left_out(CLEANUP_TRANSFORMS, self.options.without)
             derivative = differentiate_program(trace, self.claimants, cleanup, budget, sink, self.transforms)
@@ -379,7 +379,7 @@ def compiler_by_names(
     device: torch.device | None,
     lookasides: tuple[Lookaside, ...] = (),
 ) -> Compiler | CompilerLackingExecutor:
-    """Return the compiler with the executors of these names; if one is missing, the first call raises."""
+    """Return the compiler with the executors of these names; if an executor is missing, calls raise its error."""
     lacking_executor = CompilerLackingExecutor(transforms, names, options, device, lookasides)
     try:
         return lacking_executor.settings

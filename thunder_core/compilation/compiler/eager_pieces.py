@@ -59,10 +59,11 @@ class EagerPiece:
     constants: dict[int, Any] = field(default_factory=dict)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the function with the given and the kept arguments."""
+        """Call the function with the arguments of the call, and with the constants at their positions."""
         passed = iter(args)
         indices = range(len(args) + len(self.constants))
-        return self.subject(*(self.constants[at] if at in self.constants else next(passed) for at in indices), **kwargs)
+        arguments = (self.constants[index] if index in self.constants else next(passed) for index in indices)
+        return self.subject(*arguments, **kwargs)
 
 
 class PieceCall(NestedCall):
@@ -181,16 +182,16 @@ def is_made_of_constants(value: object, run: TracedRun) -> bool:
     """Whether a value is an object that the program created, and that contains only constants."""
     if is_constant(value) or isinstance(value, (*BY_IDENTITY, *CONTAINERS, torch.Tensor, torch.Generator)):
         return False
-    return run.outside.path_of(value) is None and holds_constants(value, {id(value)})
+    return run.outside.path_of(value) is None and has_only_constants(value, {id(value)})
 
 
-def holds_constants(value: object, seen: set[int]) -> bool:
-    """Whether all attributes of an object are constants, or containers or modules of constants."""
+def has_only_constants(value: object, seen: set[int]) -> bool:
+    """Whether each attribute of an object is a constant, or a container or module of constants."""
     attributes = getattr(value, "__dict__", None)
-    return type(attributes) is dict and all(is_kept(attribute, seen) for attribute in attributes.values())
+    return type(attributes) is dict and all(is_constant_tree(attribute, seen) for attribute in attributes.values())
 
 
-def is_kept(value: object, seen: set[int]) -> bool:
+def is_constant_tree(value: object, seen: set[int]) -> bool:
     """Whether a value is a constant, or a container or module of constants; `seen` are its enclosing objects."""
     if is_constant(value) or isinstance(value, BY_IDENTITY):
         return True
@@ -198,7 +199,7 @@ def is_kept(value: object, seen: set[int]) -> bool:
         return False
     seen = seen | {id(value)}
     if isinstance(value, dict):
-        return all(is_kept(item, seen) for item in (*value.keys(), *value.values()))
+        return all(is_constant_tree(item, seen) for item in (*value.keys(), *value.values()))
     if isinstance(value, CONTAINERS):
-        return all(is_kept(item, seen) for item in value)
-    return isinstance(value, torch.nn.Module) and holds_constants(value, seen)
+        return all(is_constant_tree(item, seen) for item in value)
+    return isinstance(value, torch.nn.Module) and has_only_constants(value, seen)

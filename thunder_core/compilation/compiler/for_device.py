@@ -1,4 +1,4 @@
-"""Tracing a call for a device that this machine may not have, with the machine code of its kernels."""
+"""Trace a call for a device that this machine may not have, and return the machine code of its kernels."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def trace_for(
 
 
 def own_compiler(cache: Specializations) -> Compiler:
-    """Return the compiler of a compiled function or module; raise `WrongInputs` if an artifact is its source."""
+    """Return the compiler of a compiled function or module; raise `WrongInputs` if it was loaded from an artifact."""
     if not isinstance(cache.compiler, Compiler):
         raise WrongInputs("this module was loaded from an artifact", fix="pass the result of jit or compile")
     return cache.compiler
@@ -105,7 +105,7 @@ class CompilerForDevice:
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """Return the program of a call, which makes calls in eager PyTorch."""
+        """Compile a call for the device; return a program that makes its calls in eager PyTorch, on the meta device."""
         compiler = replace(self.compiler, device=self.device, moves_from=WITHOUT_DATA)
         with (
             without_functions(),
@@ -164,7 +164,7 @@ class StandingFor:
 
 
 def standing_for(constant: object, device: torch.device) -> object:
-    """Return a constant of a prologue, or a `StandingFor` in place of the absent device."""
+    """Return a constant of a prologue; a device of the absent device's type becomes a `StandingFor`."""
     if not isinstance(constant, torch.device) or constant.type != device.type:
         return constant
     return StandingFor(constant)
@@ -172,7 +172,7 @@ def standing_for(constant: object, device: torch.device) -> object:
 
 @contextmanager
 def devices_read_as(device: torch.device, arguments: object) -> Iterator[None]:
-    """While the block runs, objects in the arguments, such as caches, store the device instead of the meta device."""
+    """Replace the meta device by a device in objects in the arguments, such as caches, during the block."""
     indexed = device if device.index is not None else torch.device(device.type, 0)
     attributes = [
         (state, name)
@@ -191,8 +191,7 @@ def devices_read_as(device: torch.device, arguments: object) -> Iterator[None]:
 
 def attribute_dicts(value: object, visited: set[int]) -> Iterator[dict[str, Any]]:
     """Yield the attributes of the objects in arguments, without modules and tensors."""
-    is_other = isinstance(value, torch.Tensor | torch.nn.Module | type | ModuleType)
-    if is_other or id(value) in visited:
+    if isinstance(value, torch.Tensor | torch.nn.Module | type | ModuleType) or id(value) in visited:
         return
     visited.add(id(value))
     state = getattr(value, "__dict__", None)

@@ -26,7 +26,7 @@ def specializations_of(compiled: object) -> Specializations:
     return specializations
 
 
-def every_specializations_of(compiled: object) -> list[Specializations]:
+def all_specializations_of(compiled: object) -> list[Specializations]:
     """Return the caches of a compiled function or module, of its methods, or of the graphs that Dynamo captured."""
     captured = getattr(compiled, "_thunder", None)
     if isinstance(captured, CapturedSubject):
@@ -44,11 +44,11 @@ def last_program(compiled: object) -> Program:
     If Dynamo captured the subject in one graph, the result is the program of the graph. `WrongInputs` is raised for
     several graphs.
     """
-    every = every_specializations_of(compiled)
-    captured = isinstance(getattr(compiled, "_thunder", None), CapturedSubject)
-    if captured and len(every) != 1:
+    caches = all_specializations_of(compiled)
+    is_captured = isinstance(getattr(compiled, "_thunder", None), CapturedSubject)
+    if is_captured and len(caches) != 1:
         specializations_of(compiled)  # raises: each graph has a program of its own
-    program = next((cache.last for cache in every if cache.last is not None), None)
+    program = next((cache.last for cache in caches if cache.last is not None), None)
     if program is None:
         raise WrongInputs("nothing has been traced yet", fix="call the compiled function once")
     return program
@@ -80,7 +80,7 @@ def last_backward_traces(compiled: object) -> list[Trace]:
 
 
 def last_backward_reason(compiled: object) -> str:
-    """Return why autograd records the latest call; empty if the call has a compiled backward instead.
+    """Return the reason why the latest call has no compiled backward; empty if it has one.
 
     >>> import torch
     >>> from thunder_core import jit, last_backward_reason
@@ -93,17 +93,17 @@ def last_backward_reason(compiled: object) -> str:
 
 
 def cache_hits(compiled: object) -> int:
-    """Return the number of calls that an existing program served; with Dynamo, the number of calls of its graphs."""
-    return sum(cache.hits for cache in every_specializations_of(compiled))
+    """Return the number of calls that an existing program served; with Dynamo, the sum over its graphs."""
+    return sum(cache.hits for cache in all_specializations_of(compiled))
 
 
 def cache_misses(compiled: object) -> int:
-    """Return the number of calls that had to be traced; with Dynamo, the number of such calls of its graphs."""
-    return sum(cache.misses for cache in every_specializations_of(compiled))
+    """Return the number of calls that had to be traced; with Dynamo, the sum over its graphs."""
+    return sum(cache.misses for cache in all_specializations_of(compiled))
 
 
 def recompile_reasons(compiled: object) -> list[str]:
-    """Return why existing programs did not serve calls, the latest reason last: path, old value, new value.
+    """Return the reasons why existing programs did not serve calls, the latest last: path, old value, new value.
 
     >>> import torch
     >>> from thunder_core import jit, recompile_reasons
@@ -112,4 +112,4 @@ def recompile_reasons(compiled: object) -> list[str]:
     >>> recompile_reasons(double)
     ['args[1]: was 2, is 3']
     """
-    return [reason for cache in every_specializations_of(compiled) for reason in cache.reasons]
+    return [reason for cache in all_specializations_of(compiled) for reason in cache.reasons]

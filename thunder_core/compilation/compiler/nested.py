@@ -66,7 +66,7 @@ class CompilerSettings(Protocol):
 
     @property
     def device(self) -> torch.device | None:
-        """The device to compile for, if it was given."""
+        """The device to compile for; None for the devices of the arguments."""
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,9 @@ class CallsByLine:
     settings: CompilerSettings
 
     def stays(self, compiled: Specializations) -> bool:
-        """Whether a compiled function stays one call: its settings differ, or it may have bound constants.
+        """Whether a compiled function is recorded as one call: its settings differ, or it may have bound constants.
 
-        A function that was compiled with the caller's settings never stays one call.
+        A derivative without settings of its own is never one call, because it uses the caller's settings.
         """
         if compiled.uses_callers_settings:
             return False
@@ -291,7 +291,7 @@ class NestedCall:
             self.refuse("changes the grad mode")
 
     def _captured_and_mutated(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
-        """Return the tensors that the function reads besides its arguments, and the names of those it writes."""
+        """Return the tensors that the function reads besides its arguments, and the names of tensors that it writes."""
         written = names_written_to(computation)
         captured: list[Proxy] = []
         mutates: list[str] = []
@@ -311,7 +311,7 @@ class NestedCall:
         return tuple(captured), tuple(mutates)
 
     def _require_unseen(self, tensor: torch.Tensor, proxy: TensorProxy, written: frozenset[str]) -> None:
-        """Refuse a tensor without a path that requires a gradient or is written: the caller does not know it."""
+        """Raise `CannotReplay` for a tensor that requires a gradient or is written, if the caller has no path to it."""
         if tensor.requires_grad and torch.is_grad_enabled():
             self.refuse("contains a tensor that requires a gradient")
         if proxy.name in written:

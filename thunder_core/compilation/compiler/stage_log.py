@@ -18,7 +18,7 @@ class StageLog:
         self._before = time.perf_counter()
 
     def note(self, trace: Trace) -> Trace:
-        """Add a stage that was built since the previous one, and return it."""
+        """Add a trace as a stage that was built since the previous stage, and return the trace."""
         self.add(trace, time.perf_counter() - self._before)
         self._before = time.perf_counter()
         return trace

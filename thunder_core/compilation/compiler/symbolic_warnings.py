@@ -18,7 +18,7 @@ def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
         f"{value.argument.name} {value.value}, outside of {value.argument.range_text}" for value in values
     )
     what = f"was called with {listed}, the range in symbolic=; such calls are traced without this name"
-    return what, "give it a wider range, or do not make such calls to the compiled function"
+    return what, "give the name a wider range, or do not make such calls to the compiled function"
 
 
 def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:

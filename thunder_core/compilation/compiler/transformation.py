@@ -11,7 +11,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def checked_trace(transform: Callable[[Trace], Trace], result: object) -> Trace:
-    """Return a transform's trace; raise `BadRecipe` if a user's transform returned no trace, or an invalid one."""
+    """Return a transform's trace; raise `BadRecipe` if a user's transform returned no trace or an invalid trace."""
     transform = getattr(transform, "stands_for", transform)
     trace: Trace = require_return_type(transform, "__call__", result, Trace)
     try:

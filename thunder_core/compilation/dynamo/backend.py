@@ -11,7 +11,7 @@ import torch
 from thunder_core.backend.runtime.captured import CapturedGraph, CapturedSubject
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.compilation.compiler import Compiler
-from thunder_core.compilation.dynamo.graph_inputs import symbolic_inputs, with_inputs_read
+from thunder_core.compilation.dynamo.graph_inputs import symbolic_inputs, without_unused_inputs
 from thunder_core.compilation.dynamo.graph_operators import replace_operators
 from thunder_core.compilation.dynamo.source_lines import note_source_lines
 
@@ -31,7 +31,7 @@ class Backend:
 
     def __call__(self, captured: torch.fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:  # noqa: ARG002
         """Return the function that Dynamo calls instead of a captured graph."""
-        module, indices = with_inputs_read(captured)
+        module, indices = without_unused_inputs(captured)
         replace_operators(module)
         where = note_source_lines(module)
         options = replace(self.compiler.options, symbolic=symbolic_inputs(module))

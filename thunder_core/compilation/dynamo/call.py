@@ -1,4 +1,4 @@
-"""Calls of subjects that Dynamo traces: no silent fallback to eager PyTorch, and errors of Thunder or the program."""
+"""Calls of subjects that Dynamo traces, without a silent fallback to eager PyTorch; errors of Dynamo are converted."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 import torch
 
 from thunder_core.compilation.dynamo.backend import Backend
-from thunder_core.compilation.dynamo.report import CaptureLog, in_a_line
+from thunder_core.compilation.dynamo.report import CaptureLog, reason_in_a_line
 from thunder_core.compilation.dynamo.source_lines import line_of_stack
 from thunder_core.foundation.errors import DynamoRefuses, ThunderError
 
-TOGETHER = "rewrite the line, or leave out fullgraph=True; thunder_core.splits(compiled) then lists the splits"
-FEWER = "call it with fewer kinds of inputs, raise max_programs, or use dynamic=True for changing sizes"
+FIX_SPLIT = "rewrite the line, or leave out fullgraph=True; thunder_core.splits(compiled) then lists the splits"
+FIX_RECOMPILES = "call it with fewer kinds of inputs, raise max_programs, or use dynamic=True for changing sizes"
 
 
 # Held while Dynamo captures with changed settings, because the settings are global to the process.
-CAPTURING = RLock()
+CAPTURE_LOCK = RLock()
 
 
 class CaptureCallback:
@@ -41,12 +41,12 @@ class CaptureCallback:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Capture a function, and record where it is split or not captured."""
-        with CAPTURING, torch._dynamo.config.patch(self._settings), self._log.noting():
+        with CAPTURE_LOCK, torch._dynamo.config.patch(self._settings), self._log.note_captures():
             return self._torchdynamo_orig_backend(*args, **kwargs)
 
 
 class DynamoCall:
-    """A function or module as `torch.compile` runs it with a `backend`."""
+    """A function or module that runs as with `torch.compile` and a `backend`."""
 
     def __init__(
         self, subject: Callable[..., Any], backend: Backend, log: CaptureLog, *, fullgraph: bool, dynamic: bool | None
@@ -72,8 +72,12 @@ def thunder_error(error: Exception) -> Exception:
         inner = error.inner_exception
         return inner if isinstance(inner, ThunderError) else error
     if isinstance(error, exceptions.FailOnRecompileLimitHit):
-        return DynamoRefuses("the function is called with more kinds of inputs than max_programs allows", fix=FEWER)
+        return DynamoRefuses(
+            "the function is called with more kinds of inputs than max_programs allows", fix=FIX_RECOMPILES
+        )
     if isinstance(error, exceptions.Unsupported):
         where = line_of_stack(error.real_stack or ())
-        return DynamoRefuses(f"Dynamo would split the program: {in_a_line(str(error))}", fix=TOGETHER, where=where)
+        return DynamoRefuses(
+            f"Dynamo would split the program: {reason_in_a_line(str(error))}", fix=FIX_SPLIT, where=where
+        )
     return error

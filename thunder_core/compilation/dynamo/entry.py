@@ -40,38 +40,38 @@ def thunderfx(
 
     Invalid options raise the errors of `jit`.
     """
-    return acquired_by_dynamo(subject, checked_compiler(subject, options), fullgraph=fullgraph, dynamic=dynamic)
+    return trace_with_dynamo(subject, compiler_for_graphs(subject, options), fullgraph=fullgraph, dynamic=dynamic)
 
 
-def acquired_by_dynamo(
+def trace_with_dynamo(
     subject: Callable[..., Any], compiler: Compiler, *, fullgraph: bool = False, dynamic: bool | None = None
 ) -> Any:
-    """Return the subject traced by Dynamo, with its graphs compiled by a compiler, and copies of a module too."""
+    """Return the subject traced by Dynamo, with its graphs compiled by a compiler; so are copies of a module."""
     backend = Backend(compiler)
     log = CaptureLog(backend.captured)
     call = DynamoCall(subject, backend, log, fullgraph=fullgraph, dynamic=dynamic)
     if not isinstance(subject, torch.nn.Module):
         return dynamo_function(call, backend.captured)
     forward = DynamoCall(subject.forward, backend, log, fullgraph=fullgraph, dynamic=dynamic)
-    compile_other = partial(acquired_by_dynamo, compiler=compiler, fullgraph=fullgraph, dynamic=dynamic)
+    compile_other = partial(trace_with_dynamo, compiler=compiler, fullgraph=fullgraph, dynamic=dynamic)
     return dynamo_module(call, forward, backend.captured, compile_other)
 
 
-def checked_compiler(subject: Callable[..., Any], options: Mapping[str, Any]) -> Compiler:
-    """Return the compiler that `jit` would use with these options, checked for graphs."""
+def compiler_for_graphs(subject: Callable[..., Any], options: Mapping[str, Any]) -> Compiler:
+    """Return the compiler of `jit` with these options; raise `BadOption` if an option has no effect on graphs."""
     settings: Compiler = specializations_of(jit(subject, **options)).compiler.settings
     return for_graphs(settings, subject)
 
 
 def for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
-    """Return a compiler for the graphs of a subject; raise `BadOption` if an option has no effect on graphs."""
+    """Return the compiler unchanged; raise `BadOption` if one of its options has no effect on graphs of Dynamo."""
     if compiler.options.symbolic or compiler.options.cache == "symbolic values":
         raise BadOption(
             "symbolic= has no effect with thunderfx, because Dynamo chooses the symbolic sizes",
             fix="use dynamic=True, or torch._dynamo.mark_dynamic(tensor, dimension, min=..., max=...)",
         )
     for lookaside in compiler.lookasides:
-        require_pytorchs(lookaside)
+        require_pytorch_function(lookaside)
     for transform in compiler.transforms:
         if isinstance(subject, torch.nn.Module) and transform.methods(subject):
             raise BadOption(
@@ -81,10 +81,11 @@ def for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
     return compiler
 
 
-def require_pytorchs(lookaside: Lookaside) -> None:
+def require_pytorch_function(lookaside: Lookaside) -> None:
     """Raise `BadOption` for a lookaside of a function that never occurs in a graph of Dynamo."""
-    home = str(getattr(lookaside.function, "__module__", None) or getattr(lookaside.function, "__objclass__", ""))
-    if "torch" not in home:
+    owner = getattr(lookaside.function, "__objclass__", None)
+    module = getattr(lookaside.function, "__module__", None) or getattr(owner, "__module__", "")
+    if str(module).partition(".")[0] != "torch":
         raise BadOption(
             f"a lookaside replaces `{lookaside.name}`, but Dynamo traces into this function, so no graph calls it",
             fix="compile with jit, or replace a PyTorch function that it calls",
@@ -100,7 +101,7 @@ def thunder(
     because Dynamo does not change errors of that call.
     """
     try:
-        compiler = checked_compiler(module, options or {})
+        compiler = compiler_for_graphs(module, options or {})
     except ThunderError as error:
         return partial(_raise, error)
     return Backend(compiler)(module, examples)

@@ -21,14 +21,14 @@ def placeholders_of(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
     return [node for node in module.graph.nodes if node.op == "placeholder"]
 
 
-def with_inputs_read(captured: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[int]]:
+def without_unused_inputs(captured: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, list[int]]:
     """Return a copy of a graph without unused inputs, and the positions of the used inputs among all inputs.
 
-    Dynamo passes sizes as numbers next to their tensors. The copy reads such sizes from the tensors, so that each is
-    one symbol.
+    Dynamo passes sizes as numbers next to their tensors. The copy reads such sizes from the tensors, so that each size
+    is one symbol.
     """
     module = torch.fx.GraphModule(captured, copy.deepcopy(captured.graph))
-    ask_tensors_for_sizes(module)
+    read_sizes_from_tensors(module)
     positions = []
     for index, node in enumerate(placeholders_of(module)):
         if node.users:
@@ -39,7 +39,7 @@ def with_inputs_read(captured: torch.fx.GraphModule) -> tuple[torch.fx.GraphModu
     return module, positions
 
 
-def ask_tensors_for_sizes(module: torch.fx.GraphModule) -> None:
+def read_sizes_from_tensors(module: torch.fx.GraphModule) -> None:
     """Change a graph so that it reads sizes from its tensors instead of taking them as numbers."""
     placeholders = placeholders_of(module)
     sizes = {
@@ -69,7 +69,7 @@ def symbolic_inputs(module: torch.fx.GraphModule) -> tuple[SymbolicArgument, ...
 
 
 def _symbols_of(name: str, example: object) -> Iterator[SymbolicArgument]:
-    hint = f" with {name}"  # the name after `with` makes it a hint; here every call has this argument
+    hint = f" with {name}"  # a symbol with `with` is a hint; here, every call has the argument after `with`
     if is_symbol(example):
         yield SymbolicArgument(name + hint, *_range_of(example))
     elif isinstance(example, torch.Tensor) and not isinstance(example, torch.nn.Parameter):

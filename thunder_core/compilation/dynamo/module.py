@@ -57,7 +57,7 @@ def dynamo_module(
 
 
 def _method(original: Callable[..., Any], call: DynamoCall, state: dict[str, Any]) -> Callable[..., Any]:
-    """Return a method that calls through Dynamo for the subject's state, and calls the original for other states."""
+    """Return a method that Dynamo traces for an object with the subject's state; other objects call the original."""
 
     @left_alone_by_dynamo
     @functools.wraps(original)

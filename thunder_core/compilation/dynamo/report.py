@@ -1,4 +1,4 @@
-"""The report of the graphs that Dynamo captured of a program, and of the parts that run in eager PyTorch."""
+"""The report of the graphs that Dynamo captured, and of the parts of the program that run in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class CaptureLog:
         torch._dynamo.utils.set_compilation_metrics_limit(KEPT_METRICS)
 
     @contextmanager
-    def noting(self) -> Iterator[None]:
+    def note_captures(self) -> Iterator[None]:
         """Record the compilations and graph breaks of Dynamo during the block."""
         metrics = torch._dynamo.utils.get_compilation_metrics()
         last = metrics[-1] if metrics else None
@@ -32,16 +32,16 @@ class CaptureLog:
             yield
         finally:
             for reason in torch._dynamo.utils.graph_break_reasons[splits:]:
-                self.captured.note(Split(in_a_line(reason.reason), line_of_stack(reason.user_stack)))
+                self.captured.note(Split(reason_in_a_line(reason.reason), line_of_stack(reason.user_stack)))
             for capture in metrics_after(last):
                 if not capture.has_guarded_code and capture.fail_type is not None:
                     self.captured.note(split_of_uncaptured(capture))
 
 
 def metrics_after(last: object) -> list[Any]:
-    """Return Dynamo's metrics of captures after a given one; of all captures if it is None or no longer stored."""
+    """Return Dynamo's metrics of the captures after `last`; of all captures if `last` is None or no longer stored."""
     metrics = torch._dynamo.utils.get_compilation_metrics()
-    indices = [index for index, each in enumerate(metrics) if each is last]
+    indices = [index for index, metric in enumerate(metrics) if metric is last]
     return metrics[indices[-1] + 1 :] if indices else metrics
 
 
@@ -50,10 +50,10 @@ def split_of_uncaptured(metrics: Any) -> Split:
     name = function_name(metrics.co_name or "")
     file, line = metrics.fail_user_frame_filename, metrics.fail_user_frame_lineno
     where = SourceLine(file or metrics.co_filename, line or metrics.co_firstlineno, name)
-    return Split(in_a_line(metrics.fail_reason or metrics.fail_type), where, function=name)
+    return Split(reason_in_a_line(metrics.fail_reason or metrics.fail_type), where, function=name)
 
 
-def in_a_line(reason: str) -> str:
+def reason_in_a_line(reason: str) -> str:
     """Return the first two sentences of Dynamo's reason, the cause and the explanation, without hints."""
     lines = [line.strip() for line in reason.strip().splitlines() if line.strip()]
     explained = [line.removeprefix("Explanation: ") for line in lines[1:2] if line.startswith("Explanation: ")]

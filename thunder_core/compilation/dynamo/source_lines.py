@@ -57,7 +57,7 @@ def line_of_stack(stack: Iterable[Any]) -> SourceLine | None:
 
 
 def function_name(name: str) -> str:
-    """Return the name of a function, also if the function is the code after a split of it."""
+    """Return the name of a function; for Dynamo's code after a split, the name of the function that was split."""
     while (resumed := RESUMED.match(name)) is not None:
         name = resumed["function"]
     return name

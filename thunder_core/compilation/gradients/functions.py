@@ -26,7 +26,7 @@ from thunder_core.compilation.gradients.trees import (
 from thunder_core.foundation.errors import WrongInputs
 
 Executors = Sequence[str | Executor]
-KEPT = 128  # the number of cached derivatives, so that requesting the same derivative again costs nothing
+MAX_CACHED = 128  # the number of cached derivatives, so that requesting the same derivative again costs nothing
 
 
 def grad(
@@ -56,7 +56,7 @@ def value_and_grad(
 ) -> Callable[..., Any]:
     """Return a compiled function that returns `value, gradient` of a scalar function.
 
-    With `has_aux` it returns `(value, aux), gradient`.
+    With `has_aux`, the compiled function returns `(value, aux), gradient`. Arguments and errors are those of `grad`.
 
     >>> import torch
     >>> value_and_grad(lambda x: (x**2).sum())(torch.tensor([1.0, 2.0]))
@@ -76,8 +76,9 @@ def jvp(
     """Return the results of a function and their tangents, given tangents of its arguments; see `torch.func.jvp`.
 
     One program computes both, with PyTorch's forward-mode derivatives, or by differentiating the backward of an
-    operation without one. With `has_aux`, the function returns a pair, and its second item is returned as the third
-    result.
+    operation without a forward-mode derivative. With `has_aux`, the function returns a pair, and its second item is
+    returned as the third result. The tangents have the structure, shapes and dtypes of the primals. Raises
+    `WrongInputs` for other tangents, and `NotDifferentiable` for results that are not tensors.
 
     >>> import torch
     >>> jvp(lambda x: x**2, (torch.tensor(3.0),), (torch.tensor(1.0),))
@@ -91,7 +92,7 @@ def jvp(
 
 
 def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: Executors | None = None) -> Any:
-    """Return the results of a function, and a pullback from their cotangents to the cotangents of its arguments.
+    """Return the results of a function, and a pullback, which maps their cotangents to cotangents of the arguments.
 
     As in `torch.func.vjp`, the pullback can be called more than once, and differentiated. The forward is one program,
     and the backward another, which reads the tensors that the forward saved. With `has_aux`, the function returns a
@@ -139,7 +140,7 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _detach_unless_tracked(tree: object, is_tracked: bool) -> Any:
-    """Return results as the caller sees them, detached unless they depend on the caller's own gradient graph."""
+    """Return the results, detached unless they depend on tensors that require a gradient of the caller."""
 
     def shown(leaf: object) -> Any:
         return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_tracked else leaf
@@ -193,7 +194,7 @@ class SameFunction:
         return hash(self._identity)
 
 
-@lru_cache(maxsize=KEPT)
+@lru_cache(maxsize=MAX_CACHED)
 def _cached_compile(
     kind: object, same: SameFunction, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
 ) -> Any:

@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder_core.backend.functionalization.local import functionalize_local
 from thunder_core.compilation.gradients import functions
-from thunder_core.compilation.gradients.reverse import ALIAS, Pullback, Reverse, refusing
+from thunder_core.compilation.gradients.reverse import ALIAS, Pullback, Reverse, refuse_underivable
 from thunder_core.compilation.gradients.subjects import Gradient, Product
 from thunder_core.compilation.gradients.trees import (
     differentiable_leaves,
@@ -30,8 +30,6 @@ from thunder_core.passes.autodiff.forward_mode import forward_sweep
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call
 from thunder_core.passes.autodiff.segment import RecordedSegment, without_recorder
 
-Run = Callable[..., Any]
-
 
 @lookaside(Gradient.call)
 def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -> Any:
@@ -44,7 +42,7 @@ def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -
     where = run.location().source
     value, aux = split_aux(output, gradient.has_aux, gradient.name, where)
     scalar = require_scalar(value, gradient.name, where)
-    reverse.follow([scalar])
+    reverse.derive([scalar])
     gradients = reverse.gradients([torch.ones((), dtype=scalar.dtype, device=scalar.device)])
     return gradient.result(gradients if isinstance(gradient.argnums, tuple) else gradients[0], value, aux)
 
@@ -53,12 +51,15 @@ def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -
 def pull_back(
     run: TracedRun, /, function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: object = None
 ) -> Any:
-    """Record the function; reverse mode runs when the returned pullback is called."""
+    """Record the function; reverse mode runs when the returned pullback is called.
+
+    `executors` has no effect here, because the executors of the traced program run the derivative.
+    """
     reverse = Reverse(run, "vjp", primals)
     output = reverse.call(function, reverse.primals, {})
     where = run.location().source
     output, aux = split_aux(output, has_aux, "vjp", where)
-    reverse.follow(require_tensors(tree_flatten(output)[0], "vjp", where))
+    reverse.derive(require_tensors(tree_flatten(output)[0], "vjp", where))
     answer = (output, Pullback(reverse, output))
     return (*answer, aux) if has_aux else answer
 
@@ -74,17 +75,17 @@ def push_forward(
     has_aux: bool = False,
     executors: object = None,
 ) -> Any:
-    """Record the function, and propagate the tangents through its bound symbols."""
-    return forward(run, function, primals, tangents, has_aux)
+    """Record the function, and propagate the tangents through its bound symbols; `executors` has no effect here."""
+    return record_jvp(run, function, primals, tangents, has_aux)
 
 
 @lookaside(Product.call)
 def product(run: TracedRun, product: Product, /, primals: object, tangents: object) -> Any:
     """Record the function and its tangents, for a function that was compiled for `jvp`."""
-    return forward(run, run.machine.load_attr(product, "function"), primals, tangents, product.has_aux)
+    return record_jvp(run, run.machine.load_attr(product, "function"), primals, tangents, product.has_aux)
 
 
-def forward(run: TracedRun, function: Run, primals: object, tangents: object, has_aux: bool) -> Any:
+def record_jvp(run: TracedRun, function: Callable[..., Any], primals: object, tangents: object, has_aux: bool) -> Any:
     """Record the `jvp` of a function while a program is being traced."""
     run.outside.expand_whole((primals, tangents))
     leaves, structure = differentiable_leaves(primals, "jvp")
@@ -99,7 +100,7 @@ def forward(run: TracedRun, function: Run, primals: object, tangents: object, ha
     require_tensors(results, "jvp", where)
     proxy = run.recorder.proxy_of
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, directions, strict=True)}
-    with refusing("jvp"), without_recorder():
+    with refuse_underivable("jvp"), without_recorder():
         require_no_compiled_call(segment.bsyms)
         under_autocast = runs_under_autocast(segment.bsyms)
         if under_autocast:
@@ -109,9 +110,9 @@ def forward(run: TracedRun, function: Run, primals: object, tangents: object, ha
         sweep = forward_sweep(segment.bsyms, names, segment.names())
         segment.replace_with(with_autocast_off(sweep.bsyms) if under_autocast else sweep.bsyms)
     tangents_out = [sweep.tangents.get(proxy(result).name) for result in results]
-    moved = [
+    result_tangents = [
         torch.zeros_like(result) if tangent is None else segment.tensor(tangent)
         for tangent, result in zip(tangents_out, results, strict=True)
     ]
-    answer = (output, tree_unflatten(moved, shape))
+    answer = (output, tree_unflatten(result_tangents, shape))
     return (*answer, aux) if has_aux else answer

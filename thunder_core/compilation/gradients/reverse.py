@@ -28,14 +28,14 @@ FIX = "use operations that PyTorch can differentiate, or register a rule for thi
 
 @dataclass(eq=False)
 class Reverse:
-    """A recorded function that is to be differentiated with respect to `primals`.
+    """A recorded function that is differentiated with respect to `primals`, aliases of its `arguments`.
 
-    The primals are aliases of the arguments: the function's other reads of these tensors are not differentiated.
+    Because the primals are aliases, other reads of these tensors by the function are not differentiated.
     """
 
     run: TracedRun
     name: str
-    given: tuple[Any, ...]
+    arguments: tuple[Any, ...]
     primals: tuple[Any, ...] = field(init=False)
     _starts: list[torch.Tensor] = field(init=False, repr=False)
     _structure: TreeSpec = field(init=False, repr=False)
@@ -46,25 +46,25 @@ class Reverse:
     _under_autocast: bool = False
 
     def __post_init__(self) -> None:
-        self.run.outside.expand_whole(self.given)
-        leaves, self._structure = differentiable_leaves(self.given, self.name)
+        self.run.outside.expand_whole(self.arguments)
+        leaves, self._structure = differentiable_leaves(self.arguments, self.name)
         self._starts = [ALIAS(leaf) for leaf in leaves]
         self.primals = tree_unflatten(self._starts, self._structure)
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call the function and record it, with autograd on, whatever the outer grad mode is."""
+        """Call the function and record its bound symbols, with autograd on in any outer grad mode."""
         with torch.enable_grad():
             self._segment = RecordedSegment(self.run.recorder)
             output = self.run.machine.call(function, *args, **kwargs)
             self._segment.close()
         return output
 
-    def follow(self, results: Sequence[torch.Tensor]) -> None:
+    def derive(self, results: Sequence[torch.Tensor]) -> None:
         """Derive the bound symbols that compute these results."""
         proxy = self.run.recorder.proxy_of
         self._results = tuple(proxy(result) for result in results)
         starts = tuple(track(proxy(start)) for start in self._starts)
-        with refusing(self.name), without_recorder():
+        with refuse_underivable(self.name), without_recorder():
             self._sweep = self._derive(starts)
 
     def _derive(self, starts: tuple[TensorProxy, ...]) -> ReverseSweep:
@@ -83,7 +83,7 @@ class Reverse:
             return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """Return the gradients of the primals for cotangents of the results; zeros for independent primals."""
+        """Return the gradients of the primals for cotangents of the results; zeros for primals without influence."""
         sweep, recorder = self._sweep, self.run.recorder
         assert sweep is not None
         cotangents_taken: dict[str, torch.Tensor] = {}
@@ -95,7 +95,7 @@ class Reverse:
             for name, total in cotangents_taken.items()
             if name in sweep.requires_grad_names
         }
-        with refusing(self.name), without_recorder():
+        with refuse_underivable(self.name), without_recorder():
             bsyms, cotangents_by_name = sweep.apply_vjps(incoming)
             self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
             steps = [*sweep.steps, *map(Step, self._segment.after)]
@@ -131,7 +131,7 @@ def track(proxy: TensorProxy) -> TensorProxy:
 
 
 @contextmanager
-def refusing(name: str) -> Iterator[None]:
+def refuse_underivable(name: str) -> Iterator[None]:
     """Raise `NotDifferentiable`, with the source line, if a bound symbol has no derivative."""
     try:
         yield

@@ -13,7 +13,7 @@ from thunder_core.compilation.gradients.trees import Argnums
 
 @dataclass(frozen=True, eq=False)
 class Gradient:
-    """The gradient of a function of scalar results."""
+    """The gradient of a function with a scalar result."""
 
     function: Callable[..., Any]
     argnums: Argnums

@@ -14,7 +14,7 @@ Argnums = int | tuple[int, ...]
 
 
 def indices_of(argnums: Argnums, count: int, name: str) -> tuple[int, ...]:
-    """Return the positions of the arguments to differentiate, counted from 0; raise `WrongInputs` for invalid ones."""
+    """Return the positions of arguments to differentiate, counted from 0; raise `WrongInputs` for invalid positions."""
     numbers = argnums if isinstance(argnums, tuple) else (argnums,)
     if not numbers or not all(type(index) is int for index in numbers):
         raise WrongInputs(f"{name}: argnums={argnums!r} is not a number or a tuple of numbers", fix="write argnums=0")
@@ -94,13 +94,13 @@ def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) 
 
 
 def require_same(actual: object, expected: object, what: tuple[str, str], name: str) -> list[torch.Tensor]:
-    """Return the tensors of a tree; raise `WrongInputs` unless it has the structure, shapes and dtypes of another."""
+    """Return the tensors of a tree; raise `WrongInputs` unless structure, shapes and dtypes are those of `expected`."""
     leaves, structure = tree_flatten(actual)
     wanted_leaves, wanted_structure = tree_flatten(expected)
     if structure != wanted_structure:
         raise WrongInputs(
             f"{name}: {what[0]} have the structure {structure}, but {what[1]} have {wanted_structure}",
-            fix=f"pass one for each of {what[1]}",
+            fix=f"pass one tensor for each of {what[1]}",
         )
     for leaf, like in zip(leaves, wanted_leaves, strict=True):
         if not isinstance(leaf, torch.Tensor) or leaf.shape != like.shape or leaf.dtype != like.dtype:

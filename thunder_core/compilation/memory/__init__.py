@@ -1,4 +1,4 @@
-"""The memory that a trace or a compiled program holds, bound symbol by bound symbol."""
+"""The memory that a trace or a compiled program holds after each bound symbol."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import replace
 
 from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.runtime.program import Program
-from thunder_core.compilation.compiler import AUTOGRAD_OFF, NOTHING_FOLLOWED, last_program
+from thunder_core.compilation.compiler import AUTOGRAD_OFF, NOTHING_REQUIRES_GRAD, last_program
 from thunder_core.compilation.memory.sizes import at_upper_ends
 from thunder_core.compilation.memory.use import MemoryUse, Meter, memory_use
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative, take_single_list
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
 
-RECORDED = "this does not include the tensors that autograd saves: the program has no compiled backward ({why})"
+RECORDED_NOTE = "this does not include the tensors that autograd saves: the program has no compiled backward ({why})"
 
-UNFOLLOWED = ("", AUTOGRAD_OFF, NOTHING_FOLLOWED)
+REASONS_WITHOUT_GRADIENTS = ("", AUTOGRAD_OFF, NOTHING_REQUIRES_GRAD)
 
 
 def examine_memory(subject: object) -> MemoryUse:
@@ -41,7 +41,11 @@ def program_memory(program: Program, *, largest: bool = False) -> MemoryUse:
     forward, derivative = program.last("computation"), program.derivative
     if isinstance(derivative, ProgramDerivative):
         return _differentiated_use(forward, derivative, at_size)
-    note = "" if program.no_backward_reason in UNFOLLOWED else RECORDED.format(why=program.no_backward_reason)
+    note = (
+        ""
+        if program.no_backward_reason in REASONS_WITHOUT_GRADIENTS
+        else RECORDED_NOTE.format(why=program.no_backward_reason)
+    )
     return replace(memory_use(at_size(forward)), note=note)
 
 

@@ -16,21 +16,21 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 ALLOCATES = "empty_strided_cpu"
-SHOWS = "reinterpret_tensor"
+REINTERPRETS = "reinterpret_tensor"
 OPERATORS = "torch.ops."
 INSIDE = "in a region: "  # prefix of the region's own names, among the caller's names
 
 
-def run_region(text: str, bsym: BoundSymbol, storages: Storages, alone: Sequence[str] = ()) -> int:
+def run_region(text: str, bsym: BoundSymbol, storages: Storages, sole_inputs: Sequence[str] = ()) -> int:
     """Add the allocations of a call of the region, and return the peak in bytes during the call.
 
-    `alone` names the inputs that only the region holds. They are freed when the region drops them. A function that ends
-    by raising an error is only called after a failure, and does not count.
+    `sole_inputs` names the inputs that only the region holds, which are freed when the region drops them. A function
+    that ends by raising an error is only called after a failure, and does not count.
     """
-    run = _Run(bsym, storages, alone)
+    run = _Run(bsym, storages, sole_inputs)
     for function in ast.parse(text).body:
         if isinstance(function, ast.FunctionDef) and not isinstance(function.body[-1], ast.Raise):
-            run.takes = [argument.arg for argument in function.args.args]
+            run.parameters = [argument.arg for argument in function.args.args]
             for statement in function.body:
                 run.statement(statement)
     run.leave()
@@ -43,8 +43,8 @@ class _Run:
 
     bsym: BoundSymbol
     storages: Storages
-    alone: Sequence[str]
-    takes: list[str] = field(default_factory=list)
+    sole_inputs: Sequence[str]
+    parameters: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
     peak: int = 0
     called: dict[str, Iterator[BoundSymbol]] = field(default_factory=dict)
@@ -60,13 +60,13 @@ class _Run:
         if isinstance(statement, ast.Delete):
             for target in statement.targets:
                 self._drop(ast.unparse(target))
-        elif isinstance(statement, ast.Assign) and ast.unparse(statement.value) in self.takes:
+        elif isinstance(statement, ast.Assign) and ast.unparse(statement.value) in self.parameters:
             self._unpack(statement.targets[0])
         elif isinstance(statement, ast.Assign):
             self._assign(ast.unparse(statement.targets[0]), statement.value)
         elif isinstance(statement, ast.Return) and statement.value is not None:
             self._return(statement.value)
-        elif ast.unparse(statement) in [f"{name}.clear()" for name in self.takes]:
+        elif ast.unparse(statement) in [f"{name}.clear()" for name in self.parameters]:
             self._drop_inputs()
         self.peak = max(self.peak, self.storages.live_bytes)
 
@@ -90,8 +90,8 @@ class _Run:
                 self._share(ast.unparse(name), proxy.name)
 
     def _drop_inputs(self) -> None:
-        """Handle `args.clear()`: the region's names are now the only names of the inputs in `alone`."""
-        for name in self.alone:
+        """Handle `args.clear()`: the region's names are now the only names of the inputs in `sole_inputs`."""
+        for name in self.sole_inputs:
             self.storages.drop(name)
 
     def _drop(self, name: str) -> None:
@@ -133,7 +133,7 @@ class _Run:
                     self._make(f"{name}[{index}]", size_of(proxy))
 
     def _return(self, value: ast.expr) -> None:
-        """Give the region's results their names outside."""
+        """Handle `return`: the results of the region also get their names in the caller."""
         values = value.elts if isinstance(value, ast.Tuple) else [value]
         if len(values) == len(self.bsym.outputs):
             for proxy, result in zip(self.bsym.outputs, values, strict=True):
@@ -144,7 +144,7 @@ def _referenced_name(value: ast.expr) -> str:
     """Return the name whose memory an expression refers to; empty for any other expression."""
     if isinstance(value, ast.Name | ast.Subscript):
         return ast.unparse(value)
-    if isinstance(value, ast.Call) and ast.unparse(value.func) == SHOWS:
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == REINTERPRETS:
         return ast.unparse(value.args[0])
     return ""
 

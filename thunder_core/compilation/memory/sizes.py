@@ -16,9 +16,9 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 
 def at_upper_ends(trace: Trace) -> Trace:
-    """Return the trace with each symbol at its greatest value or, without an upper bound, at its traced value.
+    """Return the trace with the largest value of each symbol or, without an upper bound, with its traced value.
 
-    A trace without symbols is returned itself.
+    A trace without symbols is returned unchanged.
     """
     proxies = (proxy for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs))
     environment = environment_of((*trace.inputs, *proxies))

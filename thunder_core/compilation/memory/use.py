@@ -103,7 +103,7 @@ class Meter:
     lists: dict[str, tuple[Proxy, ...]] = field(default_factory=dict)
 
     def give(self, proxies: Iterable[TensorProxy]) -> None:
-        """Add tensors that exist before the run and stay."""
+        """Add tensors that exist before the run and are never freed."""
         for proxy in proxies:
             self.storages.make(proxy.name, size_of(proxy))
             self.storages.pin(proxy.name)
@@ -118,7 +118,7 @@ class Meter:
         self.outside = self.storages.live_bytes
 
     def unpack(self, trace: Trace) -> None:
-        """Add the tensors that a trace unpacks from its argument list; tensors with an origin outside stay."""
+        """Add the tensors that a trace unpacks from its argument list; inputs of the program are never freed."""
         proxies = [proxy for bsym in trace.bound_symbols if bsym.symbol.name == PYTHON for proxy in bsym.tensors]
         self.give(proxy for proxy in proxies if not self.storages.is_live(proxy.name) and is_outside(proxy, trace))
         for proxy in proxies:
@@ -200,7 +200,7 @@ class Meter:
         return replace(bsym, args=([*proxies],), subsymbols=bsym.subsymbols[1:]) if proxies else bsym, alone
 
     def _steps(self, bsym: BoundSymbol) -> int:
-        """Run the operations of a call; each intermediate is freed after its last reader."""
+        """Run the operations of a call, free each intermediate after its last reader, and return the peak."""
         steps = tuple(bsym.at_level("aten"))
         returned = {proxy.name for proxy in bsym.outputs}
         last = {proxy.name: index for index, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}

@@ -95,7 +95,7 @@ def bench_artifacts(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure the second artifact against the first, in turn in one process, and also the contenders.
+    """Measure two artifacts and the contenders in turn in one process; the first artifact is the baseline.
 
     Raises `BadOption` if one artifact is for training and the other for inference.
     """
@@ -113,8 +113,8 @@ def bench_artifacts(
 def distinct_names(first: Path, second: Path) -> tuple[str, str]:
     """Return the names of two folders, with A and B if they are equal or equal to a contender's name."""
     names = first.absolute().name, second.absolute().name
-    clear = names[0] != names[1] and not {*names} & {*CONTENDERS}
-    return names if clear else (f"A: {names[0]}", f"B: {names[1]}")
+    are_distinct = names[0] != names[1] and not {*names} & {*CONTENDERS}
+    return names if are_distinct else (f"A: {names[0]}", f"B: {names[1]}")
 
 
 def open_verified(folder: Path, consent: Consent) -> Artifact:
@@ -144,7 +144,7 @@ def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress:
         ExitStack() as stack,
     ):
         clock.begin("load")
-        sessions = {name: opened() for name, opened in openers.items()}
+        sessions = {name: opener() for name, opener in openers.items()}
         require_one_device(sessions)
         for session in sessions.values():
             stack.enter_context(session.ready())
@@ -166,7 +166,7 @@ def require_one_device(sessions: Mapping[str, Session]) -> None:
 
 
 def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -> list[InputSize]:
-    """Return batches and sequence lengths; the default is the artifacts' size, or a size that all accept.
+    """Return the sizes to measure: by default the size of the artifacts, or a size that all artifacts accept.
 
     For a range that all artifacts support, its ends and a size between them are measured, unless inputs are real
     samples.
@@ -176,20 +176,19 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
         batches = (recorded_size("batch", sessions) or 1,)
     if None in lengths:
         lengths = (recorded_size("seq", sessions),)
-    named = dict.fromkeys(InputSize._fields, False)
-    named |= {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
+    is_requested = dict.fromkeys(InputSize._fields, False)
+    is_requested |= {"batch": None not in bench_request.batches, "seq": None not in bench_request.seqs}
     sequences = [_common_sequence(list(sessions.values()), length) for length in lengths]
     optional_sizes = traced_other_sizes(sessions)
     sizes = [InputSize(batch or 1, sequence, **optional_sizes) for batch, sequence in product(batches, sequences)]
-    served = dict.fromkeys(served_size(size, list(sessions.values()), named) for size in sizes)
-    ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not named[name]}
+    supported = dict.fromkeys(supported_size(size, list(sessions.values()), is_requested) for size in sizes)
+    ranges = {name: ends for name, ends in common_ranges(list(sessions.values())).items() if not is_requested[name]}
     are_random = not any(session.purpose.data for session in sessions.values())
-    return list(dict.fromkeys(point for size in served for point in points_of(ranges if are_random else {}, size)))
+    return list(dict.fromkeys(point for size in supported for point in points_of(ranges if are_random else {}, size)))
 
 
 def traced_other_sizes(sessions: Mapping[str, Session]) -> dict[str, int]:
-    """Return the artifacts' sizes other than samples and tokens: the common size, or the first artifact's size within a
-    range.
+    """Return the sizes of a cache and of images: the size of all artifacts or, within a range, of the last artifact.
 
     Raises `BadOption` if only some artifacts have such a size, or if their sizes differ.
     """
@@ -219,22 +218,22 @@ def common_ranges(sessions: Sequence[Session]) -> dict[str, tuple[int, int]]:
 
 
 def recorded_size(name: str, sessions: Mapping[str, Session]) -> int | None:
-    """Return the common size of a dimension of all artifacts; None if they record none, or support a range.
+    """Return the size of a dimension in all artifacts; None if no artifact records the size without a range.
 
     Raises `BadOption` for artifacts of different sizes.
     """
-    own = {
+    sizes_by_subject = {
         subject: getattr(session.traced_size, name)
         for subject, session in sessions.items()
         if session.traced_size is not None and name not in session.ranges
     }
-    if len(set(own.values())) > 1:
-        sizes_in_words = ", ".join(f"{subject} for {name} {size}" for subject, size in own.items())
+    if len(set(sizes_by_subject.values())) > 1:
+        sizes_in_words = ", ".join(f"{subject} for {name} {size}" for subject, size in sizes_by_subject.items())
         raise BadOption(
             f"artifacts for inputs of different sizes cannot be compared: {sizes_in_words}",
             fix=f"make both with the same --{name}, or with a range that covers both sizes: --dynamic {name}=a:b",
         )
-    return next(iter(own.values()), None)
+    return next(iter(sizes_by_subject.values()), None)
 
 
 def _common_sequence(sessions: Sequence[Session], requested: int | None) -> int:
@@ -243,14 +242,14 @@ def _common_sequence(sessions: Sequence[Session], requested: int | None) -> int:
     return max(lengths) if any(session.purpose.data for session in sessions) else min(lengths)
 
 
-def served_size(size: InputSize, sessions: Sequence[Session], named: Mapping[str, bool]) -> InputSize:
-    """Return the size limited to the artifacts' ranges, unless it was requested.
+def supported_size(size: InputSize, sessions: Sequence[Session], is_requested: Mapping[str, bool]) -> InputSize:
+    """Return the size, in which each dimension that was not requested is limited to the artifacts' ranges.
 
     Raises `BadOption` for a requested size outside a range.
     """
     for session in sessions:
         changes = {
-            name: size_within(session.ranges, name, getattr(size, name), is_requested=named[name])
+            name: size_within(session.ranges, name, getattr(size, name), is_requested=is_requested[name])
             for name in session.ranges
         }
         size = size._replace(**changes)
@@ -258,7 +257,7 @@ def served_size(size: InputSize, sessions: Sequence[Session], named: Mapping[str
 
 
 def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: StageClock) -> None:
-    """Compile for every size first, because other compilers leave hooks in PyTorch that would be traced, too."""
+    """Compile for all sizes before the contenders compile: hooks of other compilers in PyTorch would be traced."""
     clock.begin("compile")
     for done, (session, size) in enumerate(product(sessions, sizes), start=1):
         with add_fix_to_refusals(session, size):
@@ -284,9 +283,9 @@ def add_fix_to_refusals(session: Session, size: InputSize) -> Iterator[None]:
 
 
 def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize) -> Mapping[str, Call]:
-    """Return the candidates by name; the others are compared with the first.
+    """Return the candidates of the measurement by name; the first candidate is the baseline of the others.
 
-    The first candidate is the first contender for one session, and the first session for two.
+    For one session, the contenders come first. For two sessions, the sessions come first.
     """
     first = next(iter(sessions.values()))
     inputs = {name: session.inputs(size) for name, session in sessions.items()}
@@ -306,9 +305,8 @@ def model_against(session: Session, contender: str) -> torch.nn.Module:
     if contender != PREPARED:
         return session.original
     if session.purpose.train or not session.has_original:
-        trained = "is always a contender of a training step"
         why = (
-            trained
+            "is always a contender of a training step"
             if session.purpose.train
             else f"is the same as eager: {session.names['recipe']} does not prepare the model"
         )

@@ -21,22 +21,22 @@ from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
-from thunder_core.workflow.pipeline.session.clock import StageClock, announcing_stages
+from thunder_core.workflow.pipeline.session.clock import StageClock, announce_stages
 from thunder_core.workflow.pipeline.session.dynamic import arguments_of
 from thunder_core.workflow.pipeline.session.executor_comparison import (
-    blaming_executor,
+    blame_executor,
     comparing_executors,
     comparison_facts,
-    naming_wrong_executor,
+    name_wrong_executor,
 )
 from thunder_core.workflow.pipeline.session.internal_check import (
-    naming_the_line,
+    name_wrong_line,
     run_internal_check,
     time_run,
     with_internal_check,
 )
 from thunder_core.workflow.pipeline.session.plan import Plan
-from thunder_core.workflow.pipeline.session.planning import calls_first
+from thunder_core.workflow.pipeline.session.planning import has_first_calls
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.pipeline.session.program_time import TimeShares, program_shares
 from thunder_core.workflow.pipeline.session.progress import COMPARE, EVALUATE
@@ -73,20 +73,23 @@ class CallOptimization:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Check the memory and that the model can be evaluated; then set training or evaluation mode."""
+        """Put the model into the mode for its calls; raise the errors of a model that cannot be run or evaluated."""
         plan, request, session = self.plan, self.plan.request, self.session
         with session.ready(), suppress_shortfalls() if request.dynamic else nullcontext():
             session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
             if not request.target:
                 require_images(session, request.dynamic, plan.size)
-            if plan.judged_by is not None:
-                session.require_judgeable_samples(plan.judged_by, plan.size, request.metric)
+            if plan.evaluation_data is not None:
+                session.require_judgeable_samples(plan.evaluation_data, plan.size, request.metric)
             yield
 
     def acquire(self) -> Program:
-        """Compile by the first call; for a target, which may be missing, by only tracing, and keep the kernels."""
+        """Trace and compile the model, and return its program; for a target, keep the kernels and run nothing.
+
+        Without a target, the model is called on the example, on its variants and, for ranges, on other sizes.
+        """
         self.example = self.session.inputs(self.plan.size)
-        with announcing_stages(self.session.compiled, self.clock, calls_first=calls_first(self.plan.request)):
+        with announce_stages(self.session.compiled, self.clock, has_first_calls=has_first_calls(self.plan.request)):
             self._trace()
         if not self.plan.request.target and (variants := self.session.variants(self.example)):
             for inputs in (*variants, self.example):
@@ -101,7 +104,7 @@ class CallOptimization:
     def _trace(self) -> None:
         compiled, plan = self.session.compiled, self.plan
         if not plan.request.target:
-            with naming_wrong_executor(
+            with name_wrong_executor(
                 plan.prepared, lambda candidate: self._compile_prepared(candidate).call(self.example)
             ):
                 self.session.call(self.example)
@@ -142,10 +145,10 @@ class CallOptimization:
         self.clock.begin("validate")
         request = self.plan.request
 
-        def look(seconds: float) -> InternalCheck | None:
+        def check(seconds: float) -> InternalCheck | None:
             return run_internal_check(self.session, self.example, seconds=seconds)
 
-        with blaming_executor(self.plan.prepared), naming_the_line(look):
+        with blame_executor(self.plan.prepared), name_wrong_line(check):
             report, seconds = time_run(
                 lambda: self.session.validation_report(
                     self.plan.size,
@@ -156,14 +159,14 @@ class CallOptimization:
                     seconds=request.validate_budget,
                 )
             )
-        return with_internal_check(report, look, seconds)
+        return with_internal_check(report, check, seconds)
 
     def _evaluate(self) -> Evaluation | None:
-        if self.plan.judged_by is None:
+        if self.plan.evaluation_data is None:
             return None
         self.clock.begin(EVALUATE)
         metric = self.plan.request.metric
-        return self.session.evaluation(self.plan.judged_by, self.plan.size, metric, advance=self.clock.advance)
+        return self.session.evaluation(self.plan.evaluation_data, self.plan.size, metric, advance=self.clock.advance)
 
     def _measure_all(self) -> list[BenchmarkReport]:
         """Return the measurement at the traced size, and at the other sizes of the ranges, if there are any."""
@@ -193,16 +196,18 @@ class CallOptimization:
 
     def traced_calls(self) -> TracedCalls:
         """Return the facts about the calls that the artifact stores."""
+        return self.facts_of_calls(self.plan.size, self.example)
+
+    def facts_of_calls(self, size: InputSize, example: Inputs) -> TracedCalls:
+        """Return the facts about calls with inputs of this size and this example."""
         session, request = self.session, self.plan.request
-        random_inputs = {**self.plan.size.stated, "seed": session.seed}
+        random_inputs = {**size.stated, "seed": session.seed}
         return TracedCalls(
-            example=self.example
-            if all(isinstance(argument, torch.Tensor) for argument in self.example.values())
-            else {},
+            example=example if all(isinstance(argument, torch.Tensor) for argument in example.values()) else {},
             train=request.train,
             dynamic=request.dynamic,
             random_inputs=random_inputs
-            if session.purpose.could_be_random(session.loaded, self.example, **random_inputs)
+            if session.purpose.could_be_random(session.loaded, example, **random_inputs)
             else {},
             target=request.target,
             kernels=self.kernels,

@@ -45,7 +45,7 @@ from thunder_core.workflow.pipeline.session.progress import Progress, SilentProg
 from thunder_core.workflow.pipeline.session.range_coverage import suppress_shortfalls
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
 from thunder_core.workflow.pipeline.session.sizes import size_to_trace
-from thunder_core.workflow.pipeline.validate import size_of
+from thunder_core.workflow.pipeline.validate import size_and_seed_of
 from thunder_core.workflow.validation.internal_check import Fault, InternalCheck, NonFiniteLine
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
@@ -140,7 +140,7 @@ def debug_generation(request: Request, clock: StageClock) -> Diagnosis:
 def debug_artifact(
     folder: Path, debug_request: DebugRequest, *, consent: Consent = NO_CONSENT, progress: Progress | None = None
 ) -> Diagnosis:
-    """Check an artifact: its model is compiled again by its recipe, and the stored program is compared with the result.
+    """Compile the model of an artifact again by its recipe, and compare the stored program with the new program.
 
     Raises the errors of `load`, and `WrongInputs` if the artifact does not record its inputs.
     """
@@ -150,12 +150,8 @@ def debug_artifact(
         clock.begin("load")
         artifact = open_artifact(folder)
         require_authentic(artifact, consent)
-        if artifact.manifest.generation is not None:
-            raise BadOption(
-                f"{folder} was made for generation, which `thunder debug` does not examine",
-                fix="debug its model and its recipe instead",
-            )
-        size, seed = size_of(artifact, real_inputs=False)
+        require_single_calls(artifact)
+        size, seed = size_and_seed_of(artifact, real_inputs=False)
         session = open_saved(artifact, Purpose(artifact.manifest.train, None, cut=True), consent)
         inputs = session.inputs(size, 0, seed)
         with session.ready(), torch.set_grad_enabled(artifact.manifest.train):
@@ -173,6 +169,15 @@ def debug_artifact(
             return with_details(diagnosis, session, program, inputs, debug_request, recipe)
 
 
+def require_single_calls(artifact: Artifact) -> None:
+    """Raise `BadOption` for an artifact that was made for generation."""
+    if artifact.manifest.generation is not None:
+        raise BadOption(
+            f"{artifact.folder} was made for generation, which `thunder debug` does not examine",
+            fix="debug its model and its recipe instead",
+        )
+
+
 def display_faults(artifact: Artifact) -> Iterator[Fault]:
     """Yield a fault for each running stage whose displayed lines differ from the lines that run."""
     for stage in (stage for program in artifact.manifest.programs for stage in program.stages if stage.runs):
@@ -183,12 +188,15 @@ def display_faults(artifact: Artifact) -> Iterator[Fault]:
 
 
 def recipe_in_words(request: Request) -> str:
-    """Return the recipes of a request in the notation of `find_recipe`."""
+    """Return the recipes of a request as a text that `find_recipe` accepts."""
     return " + ".join(map(str, request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)))
 
 
 def compiled_program(session: Session, inputs: Inputs) -> Program:
-    """Return the program for inputs; the model is called twice, because it may change itself at its first call."""
+    """Return the program for inputs; raise `BadOption` for a program without traces.
+
+    The model is called twice, because it may change itself at its first call.
+    """
     for _ in range(2):
         session.call(inputs)
         session.release()
@@ -199,7 +207,7 @@ def compiled_program(session: Session, inputs: Inputs) -> Program:
 
 
 def stored_faults(stored: Program, program: Program, session: Session, inputs: Inputs) -> Iterator[Fault]:
-    """Yield the first wrong line of a stored program, compared with the same program compiled now."""
+    """Yield the first wrong line of a stored program, compared with the `program` that was compiled again."""
     call = SubjectCall(session.model, (), dict(inputs))
     with outcome_undone(call):
         fault = first_stored_fault(stored, program, call)
@@ -228,7 +236,7 @@ def with_details(
     debug_request: DebugRequest,
     recipe: str,
 ) -> Diagnosis:
-    """Return the diagnosis with lines that create non-finite values, and reproductions of faults, if requested."""
+    """Return the diagnosis with the requested details: lines that create non-finite values, reproductions of faults."""
     findings: dict[str, Any] = {}
     if debug_request.nan:
         findings["non_finite"] = tuple(first_non_finite(program, session.model, inputs))

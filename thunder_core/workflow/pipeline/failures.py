@@ -13,25 +13,24 @@ from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
 @contextmanager
 def stage_failures(doing: Callable[[], str]) -> Iterator[None]:
-    """Raise `Interrupted`, `OutOfDisk` or `OutOfMemory` for interrupts, full disks and lack of memory in a block.
+    """Convert the failures of a block into errors of Thunder; `doing()` returns the name of the stage.
 
-    `doing()` names the stage.
-
-    An error in the code of a recipe or a model becomes the error that names its author: `authors_error`.
+    An interrupt becomes `Interrupted`, a full disk `OutOfDisk`, and a lack of memory `OutOfMemory`. An error in the
+    code of a recipe or a plug-in becomes the error that names its source line (`authors_error`).
     """
     try:
         yield
     except GeneratorExit:
         raise
     except BaseException as error:
-        named = failure_of(error, doing())
-        if named is None:
+        failure = failure_of(error, doing())
+        if failure is None:
             raise
-        raise named from error
+        raise failure from error
 
 
 def failure_of(error: BaseException, doing: str) -> ThunderError | None:
-    """Return the ThunderError for such a failure; None for any other error."""
+    """Return the ThunderError to raise instead of an error; None if the error itself is to be raised."""
     if isinstance(error, KeyboardInterrupt):
         return Interrupted(f"interrupted at: {doing}; nothing was written", fix="run the command again to start over")
     if full := fullness(error):

@@ -29,13 +29,13 @@ from thunder_core.workflow.pipeline.bench import (
     require_one_device,
 )
 from thunder_core.workflow.pipeline.failures import stage_failures
-from thunder_core.workflow.pipeline.generation.artifact_generation import MAKE_ANEW
+from thunder_core.workflow.pipeline.generation.artifact_generation import FIX_MAKE_AGAIN
 from thunder_core.workflow.pipeline.generation.generation_contenders import CONTENDERS
 from thunder_core.workflow.pipeline.generation.generation_speed import (
     Contender,
     Tensors,
     measure_generation,
-    timed_tokens,
+    time_tokens,
 )
 from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequest, check_bench_request
 from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
@@ -96,18 +96,22 @@ def sizes_for_model(config: PretrainedConfig, request: Request, bench_request: B
         config, replace(request, prompt_length=bench_request.prompt_length, new_tokens=bench_request.new_tokens)
     )
     return GenerationSizes(
-        lengths.prompt_length, lengths.new_tokens, named_batches(bench_request) or (1, lengths.batch)
+        lengths.prompt_length,
+        lengths.new_tokens,
+        named_batches(bench_request) or tuple(dict.fromkeys((1, lengths.batch))),
     )
 
 
 def sizes_for_artifact(artifact: Artifact, bench_request: BenchRequest) -> GenerationSizes:
-    """Return the requested sizes, or the largest sizes of an artifact and single prompts.
+    """Return the requested sizes; by default the largest sizes of an artifact, and also a single prompt.
 
     Raises `CannotGenerate` for an artifact that was not made for generation, and `WrongInputs` for unsupported sizes.
     """
     folder, generation = artifact.folder, artifact.manifest.generation
     if generation is None:
-        raise CannotGenerate(f"{folder} has programs for single calls, which `generate` does not use", fix=MAKE_ANEW)
+        raise CannotGenerate(
+            f"{folder} has programs for single calls, which `generate` does not use", fix=FIX_MAKE_AGAIN
+        )
     served = generation.lengths
     prompt, new = bench_request.prompt_length or served.prompt_length, bench_request.new_tokens or served.new_tokens
     batches = named_batches(bench_request) or tuple(dict.fromkeys((1, served.batch)))
@@ -116,14 +120,14 @@ def sizes_for_artifact(artifact: Artifact, bench_request: BenchRequest) -> Gener
         if value > most:
             raise WrongInputs(
                 f"{option} is {value}, but {folder} generates for {served}",
-                fix=f"set {option} to at most {most}, or {MAKE_ANEW}",
+                fix=f"set {option} to at most {most}, or {FIX_MAKE_AGAIN}",
             )
     return GenerationSizes(prompt, new, batches)
 
 
 def common_sizes(sizes: Sequence[GenerationSizes], bench_request: BenchRequest) -> GenerationSizes:
     """Return the sizes at which all artifacts are measured: the requested or the smallest sizes."""
-    batches = tuple(batch for batch in sizes[0].batches if all(batch in each.batches for each in sizes)) or (1,)
+    batches = tuple(batch for batch in sizes[0].batches if all(batch in size.batches for size in sizes)) or (1,)
     return GenerationSizes(
         min(size.prompt_length for size in sizes),
         min(size.new_tokens for size in sizes),
@@ -152,7 +156,7 @@ def _bench(
         ExitStack() as stack,
     ):
         clock.begin("load")
-        sessions = {name: opened() for name, opened in openers.items()}
+        sessions = {name: opener() for name, opener in openers.items()}
         require_one_device(sessions)
         for session in sessions.values():
             require_generation(session.loaded)
@@ -173,16 +177,16 @@ def _bench(
 def _compile(
     sessions: Mapping[str, Session], prompts: Mapping[int, Tensors], new_tokens: int, clock: StageClock
 ) -> None:
-    """Generate with every batch first, because other compilers leave hooks in PyTorch that would be traced, too."""
+    """Compile for all batches before the contenders compile: hooks of other compilers in PyTorch would be traced."""
     clock.begin("compile")
     calls = [(session, prompt) for session in sessions.values() for prompt in prompts.values()]
     for done, (session, prompt) in enumerate(calls, start=1):
-        timed_tokens(Contender(session.compiled), prompt, new_tokens)
+        time_tokens(Contender(session.compiled), prompt, new_tokens)
         clock.advance(done, len(calls))
 
 
 def contenders_of(sessions: Mapping[str, Session], bench_request: BenchRequest) -> dict[str, Contender]:
-    """Return the contenders by name; the others are compared with the first, as for calls."""
+    """Return the candidates by name, in the order of `bench.calls_of`; the first candidate is the baseline."""
     first = next(iter(sessions.values()))
     baselines = {
         name: CONTENDERS[name](cast(PreTrainedModel, model_against(first, name)))

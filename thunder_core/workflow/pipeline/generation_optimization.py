@@ -21,10 +21,10 @@ from thunder_core.workflow.artifact.format.parts import part_facts
 from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkSuite, require_speedup
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
-from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
+from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES, weight_bytes
 from thunder_core.workflow.models.inputs.prompts import require_generation
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
-from thunder_core.workflow.pipeline.generation.generation_calls import EagerGenerator, inputs_of, observed_sizes
+from thunder_core.workflow.pipeline.generation.generation_calls import EagerGenerator, inputs_of, observe_sizes
 from thunder_core.workflow.pipeline.generation.generation_coverage import GenerationCoverage
 from thunder_core.workflow.pipeline.generation.generation_findings import generation_report
 from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation
@@ -32,11 +32,11 @@ from thunder_core.workflow.pipeline.generation.values_without_device import toke
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
-from thunder_core.workflow.pipeline.session.clock import StageClock, announcing_stages
+from thunder_core.workflow.pipeline.session.clock import StageClock, announce_stages
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors, comparison_facts
 from thunder_core.workflow.pipeline.session.internal_check import (
     check_calls,
-    naming_the_line,
+    name_wrong_line,
     time_run,
     with_internal_check,
 )
@@ -64,7 +64,7 @@ class GenerationOptimization:
     session: Session
     clock: StageClock
     lengths: GenerationLengths
-    found_kernels: list[DeviceCode] = field(default_factory=list)
+    target_kernels: list[DeviceCode] = field(default_factory=list)
     arguments: tuple[SymbolicArgument, ...] | None = None
     tried_sizes: str = ""
 
@@ -75,26 +75,26 @@ class GenerationOptimization:
     @property
     def kernels(self) -> tuple[DeviceCode, ...]:
         """The kernels of the programs for a missing GPU."""
-        return tuple(self.found_kernels)
+        return tuple(self.target_kernels)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Put the model into its mode, after checking that there is enough memory."""
+        """Put the model into the mode for its calls; raise `OutOfMemory` if there is not enough memory."""
         target = self.plan.request.target
-        unknown = token_within_text(getattr(self.session.model, "generation_config", None))
-        values = values_on_meta(unknown) if target else nullcontext()
+        next_token = token_within_text(getattr(self.session.model, "generation_config", None))
+        values = values_on_meta(next_token) if target else nullcontext()
         with self.session.ready(), suppress_shortfalls(), quiet_transformers(), values:
             self.session.require_memory_for(self.plan.largest, runs=not target)
             yield
 
     def acquire(self) -> Program:
-        """Trace by generating after prompts of all kinds; return the program for tokens after the longest prompts."""
+        """Trace by generating after prompts of all kinds; return the program that generates the last token."""
         prepared = self.plan.prepared
         eager = EagerGenerator(self.session.model, prepared.transforms)
-        self.arguments = observed_sizes(self.session, prepared.recipe, self.lengths, eager).arguments(self.lengths)
+        self.arguments = observe_sizes(self.session, prepared.recipe, self.lengths, eager).arguments(self.lengths)
         self.session = self._compile_prepared(prepared)
         coverage = GenerationCoverage(self.session, self.lengths)
-        with announcing_stages(self.session.compiled, self.clock):
+        with announce_stages(self.session.compiled, self.clock):
             coverage.trace(1)
         program = coverage.trace(self.lengths.new_tokens)
         self.tried_sizes = coverage.complete()
@@ -109,7 +109,7 @@ class GenerationOptimization:
         compiled, target = apply(prepared, model, symbolic=self.arguments), self.plan.request.target
         if not target:
             return compiled
-        return compile_for(compiled, torch.device(self.plan.device), target, self.found_kernels)
+        return compile_for(compiled, torch.device(self.plan.device), target, self.target_kernels)
 
     def compare_executors(self) -> ComparisonFacts | None:
         """Compare executors with eager PyTorch during generation, if an executor of the recipe does this.
@@ -137,13 +137,13 @@ class GenerationOptimization:
         self.clock.begin("validate")
         coverage = GenerationCoverage(self.session, self.lengths)
 
-        def look(seconds: float) -> InternalCheck | None:
+        def check(seconds: float) -> InternalCheck | None:
             return check_calls(self.session, lambda: coverage.trace(2), seconds=seconds)
 
-        with naming_the_line(look):
+        with name_wrong_line(check):
             report, seconds = time_run(self._compare)
         coverage.require_all_served()
-        return with_internal_check(report, look, seconds)
+        return with_internal_check(report, check, seconds)
 
     def _compare(self) -> GenerationReport:
         """Compare with eager generation on new prompts."""
@@ -152,15 +152,16 @@ class GenerationOptimization:
         return generation_report(self.session, self.lengths, seed, allow_non_finite=accepts, advance=advance)
 
     def _measure_all(self) -> tuple[GenerationBenchmark, ...]:
-        """Return the measurements of the longest prompts, alone and in the largest batch.
-
-        The profiler that counts memory on the CPU stores every event, so it is not used for large models.
-        """
+        """Return the measurements of the longest prompts: of a single prompt, and of the largest batch."""
         self.clock.begin("benchmark")
         batches = sorted({1, self.lengths.batch})
         return tuple(self._measure_at(self.lengths.largest._replace(batch=batch)) for batch in batches)
 
     def _measure_at(self, prompts: Prompts) -> GenerationBenchmark:
+        """Return the measurement of prompts of a size.
+
+        The profiler that counts memory on the CPU stores every event, so it is not used for large models.
+        """
         session, request = self.session, self.plan.request
         return measure_generation(
             self._contenders(),
@@ -172,7 +173,7 @@ class GenerationOptimization:
             configuration={**session.names, "dtype": str(session.loaded.source["dtype"])},
             progress=self.clock.advance,
             seconds=request.benchmark_budget,
-            memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE,
+            memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE_WEIGHT_BYTES,
         )
 
     def _contenders(self) -> Mapping[str, Contender]:

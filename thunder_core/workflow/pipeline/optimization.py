@@ -15,7 +15,7 @@ from thunder_core.foundation.errors import OutputExists
 from thunder_core.workflow.artifact.origin import Origin
 from thunder_core.workflow.artifact.write import write_artifact
 from thunder_core.workflow.benchmark import threads_in_use
-from thunder_core.workflow.models.memory.memory_guard import guarded_memory
+from thunder_core.workflow.models.memory.memory_guard import limit_private_memory
 from thunder_core.workflow.pipeline.call_optimization import CallOptimization
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
@@ -66,13 +66,13 @@ def carry_out(plan: Plan, progress: Progress | None = None, search: SearchReport
     is loaded if the plan does not fit.
     """
     clock = StageClock(progress or SilentProgress())
-    with surroundings(plan, clock):
+    with apply_settings(plan, clock):
         return _carry_out(plan, clock, search)
 
 
 @contextmanager
-def surroundings(plan: Plan, clock: StageClock) -> Iterator[None]:
-    """Apply the limits and settings of a plan: memory, threads, and time to measure kernels; errors name the stage.
+def apply_settings(plan: Plan, clock: StageClock) -> Iterator[None]:
+    """Apply the limits of a plan to memory, threads, and the time for measuring kernels; errors name the stage.
 
     Raises `OutOfMemory` if the plan does not fit.
     """
@@ -80,14 +80,19 @@ def surroundings(plan: Plan, clock: StageClock) -> Iterator[None]:
         raise plan.memory_error
     mapped = plan.memory.weights if plan.memory and plan.memory.is_mapped else 0
     threads = threads_in_use(plan.request.threads)
-    with stage_failures(lambda: clock.stage or "the start"), guarded_memory(mapped), threads, tuning(plan.request.tune):
+    with (
+        stage_failures(lambda: clock.stage or "the start"),
+        limit_private_memory(mapped),
+        threads,
+        tuning(plan.request.tune),
+    ):
         yield
 
 
-def opened_workflow(plan: Plan, clock: StageClock) -> tuple[Plan, Workflow, QuantizationReport | None]:
-    """Load the model of a plan, quantize and check it if the recipe quantizes, and return the workflow.
+def open_workflow(plan: Plan, clock: StageClock) -> tuple[Plan, Workflow, QuantizationReport | None]:
+    """Load the model of a plan, and quantize it if the recipe quantizes; return the plan, the workflow and the quality.
 
-    The returned plan names the layers that were left in floating point.
+    The returned plan names the layers that were left in floating point. The quality is None without quantization.
     """
     clock.begin("load")
     quantization = Quantization(plan, clock.begin, clock.advance)
@@ -98,12 +103,12 @@ def opened_workflow(plan: Plan, clock: StageClock) -> tuple[Plan, Workflow, Quan
 def _carry_out(plan: Plan, clock: StageClock, search: SearchReport | None) -> Outcome:
     if plan.launch is not None and plan.prepared.parallel:
         return _carry_out_on_ranks(plan, plan.launch, clock)
-    plan, workflow, quality = opened_workflow(plan, clock)
+    plan, workflow, quality = open_workflow(plan, clock)
     return _finish(plan, workflow, clock, quality, search)
 
 
 def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcome:
-    """Carry out a plan on the first of several ranks, which the others follow."""
+    """Carry out a plan on the first of several ranks; the other ranks carry out its commands."""
     clock.begin("load")
     with link_ranks(launch, plan.prepared.loading.device) as link:
         plan, session, quality = open_ranks(plan, link, clock.begin, clock.advance)

@@ -26,16 +26,18 @@ from thunder_core.workflow.pipeline.session.session import Advance, Session, ope
 from thunder_core.workflow.validation.quality import measure_quality
 from thunder_core.workflow.validation.report import QuantizationReport
 
-FIRST_CALIBRATION = 100_000  # the number of the first random input for calibration, far from the numbers of others
+FIRST_CALIBRATION_INPUT = (
+    100_000  # the number of the first random input for calibration, far from the numbers of others
+)
 NAMED_LAYERS = 3
 AUTO = "auto"
 
 
 @dataclass(frozen=True, eq=False)
 class Quantization:
-    """The quantization of a plan's model, step by step; a recipe that quantizes nothing passes through.
+    """The quantization of a plan's model, step by step; it changes nothing if the recipe does not quantize.
 
-    `begin` and `advance` report stages and their progress.
+    `begin` and `advance` report the stages and their progress.
     """
 
     plan: Plan
@@ -49,10 +51,13 @@ class Quantization:
         return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepare, loads_weights=loads)
 
     def check_quality(self, session: Session) -> tuple[Plan, Session, QuantizationReport | None]:
-        """Return the session, and its model's error compared with the float model; the plan records skipped layers.
+        """Compare the quantized model with the float model; return the plan, the session and the report.
 
-        Raises `QualityLost` if the error exceeds the recipe's bound, and no layers may be skipped, or too many would
-        have to be.
+        With `--skip-layers auto`, the layers with the largest errors become float layers until the error is within the
+        bound, and the returned plan names them. The report is None if there is nothing to compare.
+
+        Raises `QualityLost` if the error exceeds the recipe's bound, and no layers may be skipped, or skipping all
+        layers but one is not enough.
         """
         original = session.loaded.original
         if original is None or not self.plan.request.validate or self.plan.prepared.quantize is None:
@@ -89,7 +94,7 @@ class Quantization:
         )
         for number in range(count):
             self.advance(number, count)
-            input_number = number if data is not None else FIRST_CALIBRATION + number
+            input_number = number if data is not None else FIRST_CALIBRATION_INPUT + number
             yield purpose.inputs(loaded, **size.stated, seed=seed, number=input_number)
 
     def _quality(self, session: Session) -> QuantizationReport:
@@ -107,10 +112,11 @@ class Quantization:
             language_model=session.loaded.task in LANGUAGE_TASKS,
             advance=self.advance,
         )
-        return report.model_copy(update={"calibrated": self._calibrated})
+        return report.model_copy(update={"calibrated": self._calibration_data})
 
     @property
-    def _calibrated(self) -> str:
+    def _calibration_data(self) -> str:
+        """The data of the calibration in words; empty without calibration."""
         request = self.plan.request
         if not request.calibrate:
             return ""
@@ -120,32 +126,35 @@ class Quantization:
     def _with_fewer_layers(
         self, session: Session, first_report: QuantizationReport
     ) -> tuple[Plan, Session, QuantizationReport]:
-        """Return the session with the fewest float layers that meet the bound, the worst first; raise `QualityLost`."""
+        """Return the session with the fewest float layers whose error is within the bound; raise `QualityLost`.
+
+        Layers with the largest errors become float layers first. At least one layer stays quantized.
+        """
         ranked = [layer.name for layer in first_report.ranked]
         too_few, enough = 0, 1
         tried: dict[int, tuple[Session, QuantizationReport]] = {}
 
-        def holds(count: int) -> bool:
-            fewer = self.without(session, ranked[:count])
+        def meets_bound(count: int) -> bool:
+            fewer = self.with_float_layers(session, ranked[:count])
             tried[count] = fewer, self._quality(fewer)
             return tried[count][1].passed
 
-        while not holds(enough):
-            too_few = enough
-            if enough == len(ranked) - 1:
+        most = len(ranked) - 1  # at least one layer stays quantized
+        while enough > most or not meets_bound(enough):
+            if enough >= most:
                 raise quality_error(first_report, self.plan.prepared)
-            enough = min(2 * enough, len(ranked) - 1)
+            too_few, enough = enough, min(2 * enough, most)
         while enough - too_few > 1:
             middle = (too_few + enough) // 2
-            too_few, enough = (too_few, middle) if holds(middle) else (middle, enough)
+            too_few, enough = (too_few, middle) if meets_bound(middle) else (middle, enough)
         best, report = tried[enough]
         skipped = tuple(ranked[:enough])
         plan = replace(self.plan, prepared=with_skipped_layers(self.plan.prepared, skipped))
         session = replace(best, compile=partial(apply, plan.prepared))
         return plan, session, report.model_copy(update={"skipped": skipped})
 
-    def without(self, session: Session, names: Sequence[str]) -> Session:
-        """Return the session of a model in which the layers of these names are float layers."""
+    def with_float_layers(self, session: Session, names: Sequence[str]) -> Session:
+        """Return the session of a quantized model, with the layers of these names as float layers."""
         assert session.loaded.original is not None
         model = with_layers_of(session.model, session.loaded.original, names)
         loaded = replace(session.loaded, model=session.loaded.original, original=None)
@@ -158,14 +167,15 @@ def run(model: torch.nn.Module, inputs: Inputs) -> object:
 
 
 def batches_in(loaded: LoadedModel, purpose: Purpose, data: Dataset, batch: int, seq: int) -> int:
-    """Return the number of batches in a file."""
+    """Return the number of batches in a file of samples."""
     return len(purpose.batches(loaded, data, batch=batch, seq=seq))
 
 
 def with_skipped_layers(prepared: Prepared, names: Sequence[str]) -> Prepared:
-    """Return the recipe with a transform that also skips these layers."""
+    """Return the preparation whose transform that quantizes also skips these layers."""
     in_order = tuple(
-        replace(part, skip=(*part.skip, *names)) if isinstance(part, Quantize) else part for part in prepared.in_order
+        replace(transform, skip=(*transform.skip, *names)) if isinstance(transform, Quantize) else transform
+        for transform in prepared.in_order
     )
     return replace(prepared, in_order=in_order)
 

@@ -30,13 +30,13 @@ def open_ranks(
     if session.loaded.original is not None:
         if link.launch.follows:
             skipped = link.receive_from_first()
-            session = quantization.without(session, skipped) if skipped else session
+            session = quantization.with_float_layers(session, skipped) if skipped else session
         else:
             link.others_receive = True
             _, session, quality = quantization.check_quality(session)
             skipped = () if quality is None else quality.skipped
             link.send((SKIP, skipped))
         plan = replace(plan, prepared=with_skipped_layers(plan.prepared, skipped))
-    opened = open_rank(plan.prepared, session, link)
+    ranks_session = open_rank(plan.prepared, session, link)
     link.others_receive = True
-    return plan, opened, quality
+    return plan, ranks_session, quality

@@ -1,4 +1,4 @@
-"""The optimization on several ranks: the first rank decides, the others follow."""
+"""The optimization on several ranks: the first rank decides, and the other ranks carry out its commands."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def follow(plan: Plan) -> None:
     assert plan.launch is not None
     with link_ranks(plan.launch, plan.prepared.loading.device) as link, stage_failures(lambda: "a step of a rank"):
         plan, session, _ = open_ranks(plan, link, lambda stage: None, lambda done, total: None)
-        with surroundings_of_first_rank(plan):
+        with apply_settings_of_first_rank(plan):
             rank_of(session).follow()
 
 
 @contextmanager
-def surroundings_of_first_rank(plan: Plan) -> Iterator[None]:
-    """Apply the settings of a plan by which the first rank chooses kernels; suppress warnings that it reports."""
+def apply_settings_of_first_rank(plan: Plan) -> Iterator[None]:
+    """Apply the settings with which the first rank chooses kernels; suppress warnings that the first rank reports."""
     with ExitStack() as stack:
         stack.enter_context(threads_in_use(plan.request.threads))
         stack.enter_context(tuning(plan.request.tune))
@@ -64,17 +64,17 @@ def rank_of(session: Session) -> Rank:
 
 
 def for_all_ranks(plan: Plan) -> Plan:
-    """Return the plan with the inputs of all ranks; the batch of the given plan is for each rank."""
+    """Return the plan with the batch of all ranks together; the batch of `plan` is the batch of one rank."""
     assert plan.launch is not None
-    parts = plan.prepared.parts_of_batch(plan.launch.size)
-    return replace(plan, size=plan.size._replace(batch=plan.size.batch * parts))
+    parts_of_batch = plan.prepared.parts_of_batch(plan.launch.size)
+    return replace(plan, size=plan.size._replace(batch=plan.size.batch * parts_of_batch))
 
 
 @dataclass(eq=False)
 class RanksOptimization(CallOptimization):
     """The optimization of single calls on several ranks: of training steps, or of the forward of a divided model.
 
-    Its plan has the inputs of all ranks. `rank_times` are the times of a measured call on each rank.
+    The plan has the inputs of all ranks together. `rank_times` are the times of a measured call on each rank.
     """
 
     rank_times: tuple[RankTimes, ...] = ()
@@ -99,7 +99,7 @@ class RanksOptimization(CallOptimization):
     def _measure_at(self, size: InputSize) -> BenchmarkReport:
         """Measure calls on all ranks, compared with PyTorch's own wrapper."""
         rank, request = rank_of(self.session), self.plan.request
-        rank.ask("take", dict(self.session.inputs(size)))
+        rank.ask("store_rows", dict(self.session.inputs(size)))
         report = measure(
             {name: partial(rank.ask, "step", name) for name in (rank.baseline.name, OURS)},
             runs=request.runs,
@@ -122,12 +122,14 @@ class RanksOptimization(CallOptimization):
         return TimeShares()
 
     def traced_calls(self) -> TracedCalls:
-        """Return the facts for the artifact; raise `CannotReplay` if ranks have different programs."""
+        """Return the facts for the artifact, with the inputs of one rank.
+
+        Raises `CannotReplay` if ranks have different programs.
+        """
         rank = rank_of(self.session)
         require_equal_programs(rank.ask("digests"))
-        self.example = rows_of(self.example, 0, rank.parts)
-        self.plan = replace(self.plan, size=self.plan.size._replace(batch=self.plan.size.batch // rank.parts))
-        return super().traced_calls()
+        size = self.plan.size._replace(batch=self.plan.size.batch // rank.parts)
+        return self.facts_of_calls(size, rows_of(self.example, 0, rank.parts))
 
 
 def require_equal_programs(digests: list[str]) -> None:
@@ -135,7 +137,7 @@ def require_equal_programs(digests: list[str]) -> None:
     differing_rank = next((rank for rank, digest in enumerate(digests) if digest != digests[0]), None)
     if differing_rank is not None:
         raise CannotReplay(
-            f"rank {differing_rank} has traced another program than rank 0, so no artifact can serve all ranks",
+            f"rank {differing_rank} has traced a different program than rank 0, so no artifact can serve all ranks",
             fix="do not let the model's forward depend on the rank, and use the same processor, C++ compiler and "
             "environment variables on all ranks",
         )

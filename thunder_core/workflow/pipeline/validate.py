@@ -69,9 +69,9 @@ def validate_artifact(
     an artifact that was not validated yet is marked as validated; a validated artifact is not changed.
     `allow_non_finite` accepts NaN, infinite or all-zero outputs from eager PyTorch. `input` is a file of real inputs,
     of which `inputs` batches are used. `evaluate` is a file of samples for the `metric` before and after.
-    `validate_budget` limits the seconds. The tolerance is the artifact's, within the limits of its recipe; `tolerance`
-    has other bounds (`"times_eager=4"`). `consent` is the same as for `load`. A signature is not valid for a changed
-    manifest, so an artifact that is marked as validated loses its signatures.
+    `validate_budget` limits the seconds for single calls. The tolerance is the artifact's, within the limits of its
+    recipe; `tolerance` has other bounds (`"times_eager=4"`). `consent` is the same as for `load`. A signature is not
+    valid for a changed manifest, so an artifact that is marked as validated loses its signatures.
 
     Raises the errors of `load`, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` if the
     artifact does not record its inputs; nothing is changed in these cases.
@@ -94,17 +94,17 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
     writes = request.write and state != "validated"
     generation = artifact.manifest.generation
     if generation is None:
-        size, drawn_with = size_of(artifact, real_inputs=request.input is not None)
+        size, artifact_seed = size_and_seed_of(artifact, real_inputs=request.input is not None)
     else:
-        require_random_inputs(artifact, request)
+        require_generation_options(artifact, request)
     require_inference(artifact, request.evaluate)
     if writes:
         require_writable(artifact.folder)
-    session, judged_by = _open_session(artifact, request, consent)
+    session, evaluation_data = _open_session(artifact, request, consent)
     validation: ValidationReport | GenerationReport
     if generation is None:
-        seed = drawn_with if request.seed is None else request.seed
-        validation, evaluation = _findings(session, request, size, seed, judged_by, clock)
+        seed = artifact_seed if request.seed is None else request.seed
+        validation, evaluation = _findings(session, request, size, seed, evaluation_data, clock)
     else:
         validation, evaluation = _generation_findings(session, request, generation, clock), None
     if writes:
@@ -125,20 +125,25 @@ def _validate_artifact(folder: Path, request: ValidateRequest, consent: Consent,
 def _open_session(artifact: Artifact, request: ValidateRequest, consent: Consent) -> tuple[Session, Dataset | None]:
     """Return the session of an artifact and its eager model, and the samples for the metric, if there are any."""
     require_compatible(artifact.manifest)
-    data, judged_by = (
+    data, evaluation_data = (
         artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
         for option, file in (("--input", request.input), ("--eval", request.evaluate))
     )
     purpose = Purpose(artifact.manifest.train, data, cut=True)
-    return open_saved(artifact, purpose, consent, strict=True, tolerance=request.tolerance), judged_by
+    return open_saved(artifact, purpose, consent, strict=True, tolerance=request.tolerance), evaluation_data
 
 
 def _findings(
-    session: Session, request: ValidateRequest, size: InputSize, seed: int, judged_by: Dataset | None, clock: StageClock
+    session: Session,
+    request: ValidateRequest,
+    size: InputSize,
+    seed: int,
+    evaluation_data: Dataset | None,
+    clock: StageClock,
 ) -> tuple[ValidationReport, Evaluation | None]:
     """Return the comparison with eager PyTorch and, if there are samples, the metric before and after."""
-    if judged_by is not None:
-        session.require_judgeable_samples(judged_by, size, request.metric)
+    if evaluation_data is not None:
+        session.require_judgeable_samples(evaluation_data, size, request.metric)
     accepts, advance = request.allow_non_finite, clock.advance
     with session.ready():
         clock.begin("validate")
@@ -154,9 +159,9 @@ def _findings(
         )
         notes = (*report.notes, *cut_notes(session.purpose.data, size.seq))
         evaluation = None
-        if judged_by is not None:
+        if evaluation_data is not None:
             clock.begin(EVALUATE)
-            evaluation = session.evaluation(judged_by, size, request.metric, advance=advance)
+            evaluation = session.evaluation(evaluation_data, size, request.metric, advance=advance)
     return report.model_copy(update={"notes": notes}), evaluation
 
 
@@ -176,17 +181,22 @@ def _generation_findings(
         )
 
 
-def require_random_inputs(artifact: Artifact, request: ValidateRequest) -> None:
-    """Raise `BadOption` for samples with an artifact for generation, because samples are for single calls."""
-    for option, file in (("--input", request.input), ("--eval", request.evaluate)):
-        if file is not None:
+def require_generation_options(artifact: Artifact, request: ValidateRequest) -> None:
+    """Raise `BadOption` for an option of single calls with an artifact for generation: samples or a time limit."""
+    call_options = {
+        "--input": request.input,
+        "--eval": request.evaluate,
+        "--validate-budget": request.validate_budget,
+    }
+    for option, value in call_options.items():
+        if value is not None:
             raise BadOption(
                 f"{option} is for single calls, but {artifact.folder} was made for generation",
                 fix=f"leave out {option}",
             )
 
 
-def size_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
+def size_and_seed_of(artifact: Artifact, *, real_inputs: bool) -> tuple[InputSize, int]:
     """Return the size of the inputs of an artifact's programs, and the seed of random inputs.
 
     If `real_inputs` is set, the artifact needs only an example. Raises `WrongInputs` for an artifact that does not
@@ -218,7 +228,7 @@ def require_writable(folder: Path) -> None:
 
 
 def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
-    """Yield a note on samples that are longer than the programs accept."""
+    """Yield a note if samples are longer than `seq` tokens, the length that the programs accept."""
     cut = 0 if data is None else longer_than(data, seq)
     if data is not None and cut:
         yield f"{cut} of the {len(data)} samples of {data.file.name} were truncated to the artifact's {seq} tokens"
@@ -227,7 +237,7 @@ def cut_notes(data: Dataset | None, seq: int) -> Iterator[str]:
 def write_validation(
     artifact: Artifact, validation: ValidationReport | GenerationReport, evaluation: Evaluation | None, machine: str
 ) -> bool:
-    """Write the results and the machine into the artifact; return whether a signature was dropped."""
+    """Mark an artifact as validated on a machine, with the results; return whether its signatures were dropped."""
     updated = validation.model_copy(update={"notes": (*validation.notes, f"validated after it was made, on {machine}")})
     require_same(artifact, artifact.folder)
     report = read_report(artifact)

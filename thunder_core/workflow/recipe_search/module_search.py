@@ -20,7 +20,7 @@ from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.workflow.benchmark import machine_name, measure
 from thunder_core.workflow.benchmark.timing import peak_of
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
-from thunder_core.workflow.models.memory.memory_guard import guarded_memory
+from thunder_core.workflow.models.memory.memory_guard import limit_private_memory
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
 from thunder_core.workflow.pipeline.request.search_request import SearchRequest, search_seconds
@@ -204,7 +204,7 @@ class ModuleSubject:
         began = time.perf_counter()
         torch.set_num_threads(self.threads)
         self.model.train(self.is_training)
-        with guarded_memory(), torch.no_grad():
+        with limit_private_memory(), torch.no_grad():
             compiled = compile_as(self.model, task.candidate)
             if task.first and not task.candidate.is_eager:
                 self._validate(compiled, task.candidate)

@@ -13,12 +13,12 @@ import torch
 from thunder_core.foundation.options.generation_lengths import Prompts
 from thunder_core.workflow.benchmark import BenchmarkReport, measure
 from thunder_core.workflow.benchmark.timing import peak_of
-from thunder_core.workflow.models.folder.weight_bytes import LARGE
+from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.pipeline.generation.generation_calls import inputs_of
-from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation, timed_tokens
-from thunder_core.workflow.pipeline.optimization import Workflow, opened_workflow, surroundings
+from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation, time_tokens
+from thunder_core.workflow.pipeline.optimization import Workflow, apply_settings, open_workflow
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.build_report import Results
@@ -50,8 +50,8 @@ class RequestSubject:
         began = time.perf_counter()
         planned = plan(request_of(task, self.request))
         clock = StageClock(SilentProgress())
-        with surroundings(planned, clock):
-            planned, workflow, quality = opened_workflow(planned, clock)
+        with apply_settings(planned, clock):
+            planned, workflow, quality = open_workflow(planned, clock)
             trial = Trial(task, planned, workflow, self.request)
             with workflow.ready():
                 facts = trial.facts()
@@ -220,9 +220,9 @@ class Trial:
         session.release()
         if self.plan.generation is None:
             return partial(session.call_of(model), **session.inputs(self._size))
-        tokens = self.plan.generation.new_tokens if size < LARGE else 1
+        tokens = self.plan.generation.new_tokens if size < LARGE_WEIGHT_BYTES else 1
         prompt = inputs_of(session, self._prompts, session.seed)
-        return lambda: timed_tokens(Contender(model), prompt, tokens)
+        return lambda: time_tokens(Contender(model), prompt, tokens)
 
     @property
     def _size(self) -> InputSize:

@@ -20,8 +20,8 @@ TASKS_OF_ADAPTERS = {
     "QUESTION_ANS": "question-answering",
     "FEATURE_EXTRACTION": "feature-extraction",
 }
-# Types that change the inputs or the call of a model instead of its layers.
-OF_INPUTS = frozenset(
+# Types of adapters that change the inputs or the call of a model instead of its layers.
+INPUT_ADAPTERS = frozenset(
     {
         *(
             "PROMPT_TUNING",
@@ -60,7 +60,7 @@ def read_adapter(folder: Path) -> Adapter:
     kind, base = config.get("peft_type"), config.get("base_model_name_or_path")
     if not isinstance(kind, str) or not kind:
         raise BadModelFolder(f"{file} of the adapter names no peft_type", fix="save the adapter again with PEFT")
-    if kind in OF_INPUTS:
+    if kind in INPUT_ADAPTERS:
         raise BadModelFolder(
             f"{folder} holds an adapter of the type {kind}, which changes the inputs of a model and not its layers",
             fix="load it with PEFT, and compile the PeftModel in Python: `thunder.compile(model)`",

@@ -14,6 +14,7 @@ from thunder_core.workflow.models.adapters.folder import Adapter, require_adapte
 from thunder_core.workflow.models.inputs.modality import image_size
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
+from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.request.request import KEEP
 
 PEFT = "peft"
@@ -21,7 +22,7 @@ TOKENS, BATCH = 16, 2
 
 
 def require_peft(adapter: Adapter) -> None:
-    """Raise `PackageMissing` without PEFT, and `BadModelFolder` for a type of adapters that it does not know."""
+    """Raise `PackageMissing` without PEFT, and `BadModelFolder` for a type of adapters that PEFT does not have."""
     if not plugins.is_installed(PEFT):
         raise PackageMissing(
             f"{adapter.folder} holds an adapter ({adapter.kind}), which needs the package peft to be loaded",
@@ -54,12 +55,14 @@ def apply_adapter(
     inner = adapted.get_base_model()
     if mode == KEEP:
         return inner, ()
-    inputs = probe(inner)
-    expected = None if inputs is None else first_output_if_any(inner, inputs)
+    inputs = probe_inputs(inner)
+    expected = None if inputs is None else first_output_or_none(inner, inputs)
     with loading_errors(adapter.folder, "cannot be merged (use --adapter keep)"):
         merged = adapted.merge_and_unload()
     if inputs is None or expected is None:
-        return merged, ("the merged model was not compared with PEFT's, because it reads more than tokens or images",)
+        return merged, (
+            "the merged model was not compared with PEFT's, because it does not run on tokens or images alone",
+        )
     return merged, (compare_with_peft(adapter, expected, first_output(merged, inputs)),)
 
 
@@ -86,11 +89,13 @@ def compare_with_peft(adapter: Adapter, expected: torch.Tensor, merged: torch.Te
     return f"the outputs of the merged model differ from eager PEFT by at most {difference:.2g}"
 
 
-def first_output_if_any(model: object, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
-    """Return the first item of a model's output; None if the model needs other inputs."""
+def first_output_or_none(model: object, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor | None:
+    """Return the first item of a model's output; None if the model raises an error for the inputs."""
     try:
         return first_output(model, inputs)
-    except Exception:
+    except Exception as error:
+        if is_out_of_memory(error):
+            raise
         return None
 
 
@@ -102,7 +107,7 @@ def first_output(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor
     return value
 
 
-def probe(model: Any) -> dict[str, torch.Tensor] | None:
+def probe_inputs(model: Any) -> dict[str, torch.Tensor] | None:
     """Return random inputs for a comparison; None for a model that reads neither tokens nor images."""
     draw = RandomInputs.seeded(model.config, batch=BATCH, seq=TOKENS, seed=0)
     if model.main_input_name == "input_ids":

@@ -64,85 +64,85 @@ def sample_size(settings: Mapping[str, Any], height: int | None, width: int | No
     return (own[0] if height is None else height, own[1] if width is None else width)
 
 
-def steps(draw: RandomInputs) -> torch.Tensor:
+def timesteps(draw: RandomInputs) -> torch.Tensor:
     """Return a time step for each sample."""
     return draw.integers(0, TIMESTEPS, draw.batch)
 
 
-def of_unet(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
-    """Return a noisy sample, its time steps and, for a model of classes, the classes."""
-    inputs = {"sample": sample(draw, settings), "timestep": steps(draw)}
+def unet_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+    """Return a noisy sample, its time steps and, for a class-conditional model, the classes."""
+    inputs = {"sample": sample(draw, settings), "timestep": timesteps(draw)}
     if (classes := settings.get("num_class_embeds")) is not None:
         inputs["class_labels"] = draw.integers(0, int(classes), draw.batch)
     return inputs
 
 
-def of_conditional_unet(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+def conditional_unet_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return the inputs of a UNet, and the embeddings of a text of `seq` tokens."""
     width = settings.get("encoder_hid_dim") or settings["cross_attention_dim"]
     width = max(width) if isinstance(width, list | tuple) else int(width)
-    return {**of_unet(draw, settings), "encoder_hidden_states": draw.normal(draw.batch, draw.seq, width)}
+    return {**unet_inputs(draw, settings), "encoder_hidden_states": draw.normal(draw.batch, draw.seq, width)}
 
 
-def of_dit(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+def dit_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return a noisy latent, its time steps and its classes."""
     classes = draw.integers(0, int(settings["num_embeds_ada_norm"]), draw.batch)
-    return {"hidden_states": sample(draw, settings), "timestep": steps(draw), "class_labels": classes}
+    return {"hidden_states": sample(draw, settings), "timestep": timesteps(draw), "class_labels": classes}
 
 
-def of_autoencoder(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+def autoencoder_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return an image."""
     return {"sample": sample(draw, settings)}
 
 
-def of_auraflow(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+def auraflow_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return a noisy latent, its time steps as fractions, and the embeddings of a text's tokens."""
     text = draw.normal(draw.batch, draw.seq, int(settings["joint_attention_dim"]))
     return {
         "hidden_states": sample(draw, settings),
         "encoder_hidden_states": text,
-        "timestep": steps(draw) / TIMESTEPS,
+        "timestep": timesteps(draw) / TIMESTEPS,
     }
 
 
-def of_sana(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+def sana_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return a noisy latent, its time steps, and the embeddings of a text's tokens."""
     inputs = {
         "hidden_states": sample(draw, settings),
         "encoder_hidden_states": draw.normal(draw.batch, draw.seq, int(settings["caption_channels"])),
-        "timestep": steps(draw),
+        "timestep": timesteps(draw),
     }
-    return {**inputs, **of_guidance(draw, settings)}
+    return {**inputs, **guidance_inputs(draw, settings)}
 
 
-def of_sd3(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+def sd3_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return a noisy latent, its time steps, and the embeddings of a text: of its tokens, and of the whole."""
-    return {"hidden_states": sample(draw, settings), **of_text(draw, settings), "timestep": steps(draw)}
+    return {"hidden_states": sample(draw, settings), **text_inputs(draw, settings), "timestep": timesteps(draw)}
 
 
-def of_flux(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
-    """Return a noisy latent as a sequence of squares, the positions of squares and tokens, and the inputs of `of_sd3`.
+def flux_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+    """Return a noisy latent as a sequence of squares, the positions of squares and tokens, and the inputs for SD3.
 
-    Time steps are fractions of the training's steps, as the pipeline passes them.
+    Time steps are fractions of the number of steps in training, as the pipeline passes them.
     """
     rows, columns = (size // FLUX_SQUARE for size in sample_size(settings, draw.height, draw.width))
     positions = torch.cartesian_prod(torch.zeros(1), torch.arange(float(rows)), torch.arange(float(columns)))
     inputs = {
         "hidden_states": draw.normal(draw.batch, rows * columns, int(settings["in_channels"])),
-        **of_text(draw, settings),
-        "timestep": steps(draw) / TIMESTEPS,
+        **text_inputs(draw, settings),
+        "timestep": timesteps(draw) / TIMESTEPS,
         "img_ids": positions,
         "txt_ids": torch.zeros(draw.seq, positions.shape[1]),
     }
-    return {**inputs, **of_guidance(draw, settings)}
+    return {**inputs, **guidance_inputs(draw, settings)}
 
 
-def of_guidance(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+def guidance_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return the guidance strength of each sample, if the model reads it."""
     return {"guidance": torch.full((draw.batch,), 3.5)} if settings.get("guidance_embeds") else {}
 
 
-def of_text(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
+def text_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     """Return the embeddings of a text of `seq` tokens: one for each token, and one for the text."""
     return {
         "encoder_hidden_states": draw.normal(draw.batch, draw.seq, int(settings["joint_attention_dim"])),
@@ -155,12 +155,12 @@ AUTOENCODERS = ("AutoencoderKL", "AsymmetricAutoencoderKL", "AutoencoderTiny", "
 FLUX_SQUARE = 2  # height and width of the squares of a latent that are tokens of Flux
 CONDITIONS = ("addition_embed_type", "class_embed_type", "encoder_hid_dim_type")  # settings that need further inputs
 MAKERS: Mapping[str, Callable[[RandomInputs, Mapping[str, Any]], Tensors]] = {
-    "UNet2DModel": of_unet,
-    "UNet2DConditionModel": of_conditional_unet,
-    "DiTTransformer2DModel": of_dit,
-    "SD3Transformer2DModel": of_sd3,
-    "FluxTransformer2DModel": of_flux,
-    "AuraFlowTransformer2DModel": of_auraflow,
-    "SanaTransformer2DModel": of_sana,
-    **dict.fromkeys(AUTOENCODERS, of_autoencoder),
+    "UNet2DModel": unet_inputs,
+    "UNet2DConditionModel": conditional_unet_inputs,
+    "DiTTransformer2DModel": dit_inputs,
+    "SD3Transformer2DModel": sd3_inputs,
+    "FluxTransformer2DModel": flux_inputs,
+    "AuraFlowTransformer2DModel": auraflow_inputs,
+    "SanaTransformer2DModel": sana_inputs,
+    **dict.fromkeys(AUTOENCODERS, autoencoder_inputs),
 }

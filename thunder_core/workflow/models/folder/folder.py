@@ -11,7 +11,7 @@ from typing import Any
 from thunder_core.foundation.errors import BadModelFolder
 
 CONFIG_FILE = "config.json"
-MAX_BYTES = 256 << 20  # the largest size of a file; the index of the largest models has some tens of millions of bytes
+MAX_BYTES = 256 << 20  # of a file; the index of the largest models has some tens of millions of bytes
 CODE_NAMES = ("attn_implementation", "experts_implementation")  # the keys that may name code on the Hub
 
 

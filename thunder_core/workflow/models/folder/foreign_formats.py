@@ -51,25 +51,25 @@ class FormatAnswer(NamedTuple):
 
 
 Recognizer = Callable[[Path], FormatAnswer | None]
-KINDS: list[Recognizer] = []
+RECOGNIZERS: list[Recognizer] = []
 
 
-def kind(recognizer: Recognizer) -> Recognizer:
-    """Register a recognizer, which returns None for a folder of another format."""
-    KINDS.append(recognizer)
+def register(recognizer: Recognizer) -> Recognizer:
+    """Register a function that describes folders of one format; it returns None for other folders."""
+    RECOGNIZERS.append(recognizer)
     return recognizer
 
 
 def refuse_other_kinds(folder: Path) -> None:
-    """Raise `BadModelFolder` for a folder of a recognized kind that cannot be loaded as a model."""
-    for recognizer in KINDS:
+    """Raise `BadModelFolder` for a folder in a recognized format that cannot be loaded as a model."""
+    for recognizer in RECOGNIZERS:
         answer = recognizer(folder)
         if answer is not None:
             raise BadModelFolder(f"{folder} holds {answer.holds}", fix=answer.fix)
 
 
 def require_config(folder: Path) -> dict[str, Any]:
-    """Return the content of a folder's config; raise `BadModelFolder` without one, with the kind of the folder."""
+    """Return the content of a folder's config; raise `BadModelFolder`, with the folder's format, without a config."""
     if not (folder / CONFIG_FILE).exists():
         refuse_other_kinds(folder)
         inner = folders_with(folder, CONFIG_FILE)
@@ -89,8 +89,8 @@ def is_artifact(folder: Path) -> bool:
     return (folder / "manifest.json").is_file() and (folder / "traces").is_dir()
 
 
-@kind
-def artifact(folder: Path) -> FormatAnswer | None:
+@register
+def recognize_artifact(folder: Path) -> FormatAnswer | None:
     """Recognize an artifact of `thunder optimize`."""
     if not is_artifact(folder):
         return None
@@ -100,41 +100,41 @@ def artifact(folder: Path) -> FormatAnswer | None:
     )
 
 
-@kind
-def adapter(folder: Path) -> FormatAnswer | None:
+@register
+def recognize_adapter(folder: Path) -> FormatAnswer | None:
     """Recognize a PEFT adapter of the Hub, which needs its base model; a folder with an adapter is loaded."""
     if not (folder / ADAPTER).is_file():
         return None
     config = read_json(folder / ADAPTER)
     base = config.get("base_model_name_or_path")
-    called = str(config.get("peft_type") or "")
+    adapter_type = str(config.get("peft_type") or "")
     auto = PEFT_CLASSES.get(str(config.get("task_type")), "AutoModel")
     load = f'{auto}.from_pretrained("{base or "BASE"}")'
     merge = f'PeftModel.from_pretrained({load}, "{folder}").merge_and_unload().save_pretrained("MERGED")'
-    how = f"{called} by PEFT" if called else "by PEFT"
+    how = f"{adapter_type} by PEFT" if adapter_type else "by PEFT"
     return FormatAnswer(
-        f"an adapter ({how}) for {base or 'an unnamed base model'}, not a whole model",
+        f"an adapter ({how}) for {base or 'an unnamed base model'}, not a complete model",
         "name a folder that has the adapter, as downloaded by `hf download NAME --local-dir FOLDER`; or merge it into "
         f"its base model and name the result: `{merge}`; or name only the base model" + (f": {base}" if base else ""),
     )
 
 
-@kind
-def pipeline(folder: Path) -> FormatAnswer | None:
+@register
+def recognize_pipeline(folder: Path) -> FormatAnswer | None:
     """Recognize a diffusers pipeline of the Hub; of a folder with a pipeline, the denoiser is loaded."""
     if not (folder / PIPELINE).is_file():
         return None
     name = read_json(folder / PIPELINE).get("_class_name") or "a pipeline"
     parts = [part for part in folders_with(folder, CONFIG_FILE) if "model_type" in read_json(Path(part) / CONFIG_FILE)]
-    of_parts = f"name a part that is a model of transformers: {', '.join(parts[:3])}; " if parts else ""
+    advice = f"name a part that is a model of transformers: {', '.join(parts[:3])}; " if parts else ""
     return FormatAnswer(
         f"a diffusers pipeline ({name}), not a model",
-        f"{of_parts}name a folder that has the pipeline, as downloaded by `hf download NAME --local-dir FOLDER`; in "
+        f"{advice}name a folder that has the pipeline, as downloaded by `hf download NAME --local-dir FOLDER`; in "
         "Python `thunder.compile` takes any of its modules, for example `pipeline.unet`",
     )
 
 
-@kind
+@register
 def recognize_quantized(folder: Path) -> FormatAnswer | None:
     """Recognize weights that are packed for the kernels of a special library."""
     settings = config_of(folder).get("quantization_config")
@@ -150,8 +150,8 @@ def recognize_quantized(folder: Path) -> FormatAnswer | None:
     )
 
 
-@kind
-def separate_outliers(folder: Path) -> FormatAnswer | None:
+@register
+def recognize_separate_outliers(folder: Path) -> FormatAnswer | None:
     """Recognize 8-bit weights of bitsandbytes, whose layers multiply a data-dependent number of columns separately."""
     settings = config_of(folder).get("quantization_config")
     if not isinstance(settings, Mapping) or settings.get("quant_method") != "bitsandbytes":
@@ -160,14 +160,14 @@ def separate_outliers(folder: Path) -> FormatAnswer | None:
     if not settings.get("load_in_8bit") or not threshold:
         return None
     return FormatAnswer(
-        f"weights that are quantized (bitsandbytes, 8 bits) for layers that multiply columns with values above "
-        f"{threshold} apart: how many these are differs from call to call, and the sizes of a program do not",
+        f"quantized weights (bitsandbytes, 8 bits), whose layers multiply columns with values above {threshold} "
+        "separately: the number of these columns differs between calls, but the sizes in a program do not",
         'set "llm_int8_threshold" to 0.0 in the quantization_config of its config.json, if the quality without that '
-        "suffices; or quantize the weights from before by a recipe: --recipe int8-dynamic",
+        "suffices; or quantize the original weights with a recipe: --recipe int8-dynamic",
     )
 
 
-@kind
+@register
 def recognize_distributed(folder: Path) -> FormatAnswer | None:
     """Recognize a distributed checkpoint, whose metadata is pickled."""
     if not any(DISTRIBUTED.fullmatch(name) for name in names_in(folder)):
@@ -178,10 +178,10 @@ def recognize_distributed(folder: Path) -> FormatAnswer | None:
     )
 
 
-def other_format(suffix: str, format_: str, fix: str) -> None:
+def register_format(suffix: str, format_: str, fix: str) -> None:
     """Register a recognizer for folders whose weights are all in unsupported formats."""
 
-    @kind
+    @register
     def recognizer(folder: Path) -> FormatAnswer | None:
         inside = [name for name in names_in(folder) if name.endswith(suffix)]
         inner = folder / suffix.lstrip(".")  # exporters write `onnx/model.onnx`
@@ -192,35 +192,35 @@ def other_format(suffix: str, format_: str, fix: str) -> None:
         return FormatAnswer(f"weights in {format_} ({shown})", fix.format(folder=folder, file=inside[0]))
 
 
-other_format(
+register_format(
     ".gguf",
     "GGUF, the format of llama.cpp",
     "name the folder of the original weights; or convert it, with the package gguf: "
     '`AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="{file}").save_pretrained("NEW_FOLDER")`',
 )
-other_format(
+register_format(
     ".onnx",
     "ONNX",
     "name the folder of the original PyTorch weights; ONNX Runtime runs the exported model",
 )
-other_format(".h5", "TensorFlow's format", "name a folder with safetensors; transformers 4 can convert these")
-other_format(".msgpack", "Flax's format", "name a folder with safetensors; transformers 4 can convert these")
+register_format(".h5", "TensorFlow's format", "name a folder with safetensors; transformers 4 can convert these")
+register_format(".msgpack", "Flax's format", "name a folder with safetensors; transformers 4 can convert these")
 
 
-@kind
-def original(folder: Path) -> FormatAnswer | None:
-    """Recognize Llama or Mistral in the layout of their makers."""
+@register
+def recognize_original_layout(folder: Path) -> FormatAnswer | None:
+    """Recognize Llama or Mistral in the original layout, with a `params.json`."""
     if not (folder / "params.json").is_file() or (folder / CONFIG_FILE).exists():
         return None
     return FormatAnswer(
-        "a model in its makers' own layout (params.json), not in Hugging Face's",
+        "a model in the layout of its makers (params.json), not in Hugging Face layout",
         "name the folder that has a config.json; or convert it, as "
         "`python -m transformers.models.llama.convert_llama_weights_to_hf --input_dir FOLDER` does for Llama",
     )
 
 
-@kind
-def hub_cache(folder: Path) -> FormatAnswer | None:
+@register
+def recognize_hub_cache(folder: Path) -> FormatAnswer | None:
     """Recognize a model's folder in the Hub cache, which contains a folder for each version."""
     named = HUB_CACHE.fullmatch(folder.name)
     if named is None or not (folder / "snapshots").is_dir():
@@ -228,8 +228,8 @@ def hub_cache(folder: Path) -> FormatAnswer | None:
     return FormatAnswer("the Hub cache of a model", f"use the Hub name of the model: {named[1]}/{named[2]}")
 
 
-@kind
-def training(folder: Path) -> FormatAnswer | None:
+@register
+def recognize_training_output(folder: Path) -> FormatAnswer | None:
     """Recognize the output folder of a training run, which contains checkpoints."""
     steps = sorted(int(match[1]) for name in names_in(folder) if (match := CHECKPOINT.fullmatch(name)))
     if not steps or (folder / CONFIG_FILE).exists():
@@ -258,7 +258,7 @@ def describe_file(path: Path) -> str:
     return FILES.get(path.suffix.lower(), "")
 
 
-# ---- looking --------------------------------------------------------------------------------------------------
+# ---- contents -------------------------------------------------------------------------------------------------
 
 
 def names_in(folder: Path) -> list[str]:

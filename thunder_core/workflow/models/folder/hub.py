@@ -22,6 +22,7 @@ from huggingface_hub.errors import (
 from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 
 from thunder_core.foundation.errors import ModelNotFound, ThunderError
+from thunder_core.foundation.errors.tree import message_line
 from thunder_core.workflow.models.folder.checkpoint import checkpoint_files, shards_of
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
 from thunder_core.workflow.models.folder.foreign_formats import (
@@ -34,7 +35,7 @@ from thunder_core.workflow.models.folder.foreign_formats import (
 )
 from thunder_core.workflow.models.sentences.folder import MODULES, files_of_modules
 
-OF_TRANSFORMERS = ("Model", "ForMaskedLM")  # how the names of the classes of sentence-transformers' transformers end
+TRANSFORMER_SUFFIXES = ("Model", "ForMaskedLM")  # of the names of classes that sentence-transformers uses
 
 
 @dataclass(frozen=True)
@@ -69,8 +70,8 @@ def cached_model(name: str, revision: str | None = None) -> HubModel | None:
 def missing_weights(model: HubModel) -> tuple[str, ...]:
     """Return the weight files that the local cache lacks; raise `BadModelFolder` for a bad index.
 
-    If the cache has neither the single weight file nor the index, return the first of the two that the Hub may have. If
-    the Hub is known to have neither, return nothing.
+    If the cache has neither the single weight file nor the index, return the first of these files that the Hub may
+    have. If the Hub is known to have neither, return no file.
     """
     if _cached_file(model.name, SINGLE, model.commit) is not None:
         return ()
@@ -116,16 +117,16 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
 
 
 def are_stages_unknown(model: HubModel) -> bool:
-    """Whether the local cache does not show if a model belongs to sentence-transformers; it may lack the stages.
+    """Whether a model may belong to sentence-transformers, although the local cache has no stages of it.
 
-    Only base models and masked language models can be its transformer.
+    Only base models and masked language models are transformers of sentence-transformers.
     """
     if _cached_file(model.name, MODULES, model.commit) is not None or _is_known_absent(
         model.name, MODULES, model.commit
     ):
         return False
     names = read_json(model.folder / CONFIG_FILE).get("architectures") or ()
-    return any(str(name).endswith(OF_TRANSFORMERS) for name in names)
+    return any(str(name).endswith(TRANSFORMER_SUFFIXES) for name in names)
 
 
 def fetch_stages(model: HubModel) -> None:
@@ -157,14 +158,17 @@ def fetch_weights(model: HubModel) -> None:
 
 
 def fetch_code(model: HubModel) -> None:
-    """Download the Python files of a model whose code is trusted into the cache."""
-    huggingface_hub.snapshot_download(
-        model.name,
-        revision=model.commit,
-        allow_patterns="*.py",
-        cache_dir=constants.HF_HUB_CACHE,
-        local_files_only=is_offline(),
-    )
+    """Download the Python files of a model with trusted code into the cache; raise `ModelNotFound` on failure."""
+    try:
+        huggingface_hub.snapshot_download(
+            model.name,
+            revision=model.commit,
+            allow_patterns="*.py",
+            cache_dir=constants.HF_HUB_CACHE,
+            local_files_only=is_offline(),
+        )
+    except (HfHubHTTPError, OSError) as error:
+        raise _refusal(model.name, model.commit, error) from error
 
 
 def _of_config(name: str, config: Path) -> HubModel:
@@ -201,17 +205,17 @@ def _fetch(name: str, filename: str, revision: str) -> Path | None:
 
 def _not_cached_error(name: str, revision: str, missing: Sequence[str]) -> ThunderError:
     """Return the error for a model with missing files in the local cache that cannot be downloaded."""
-    while_ = f"while {'HF_HUB_OFFLINE is set' if is_offline() else 'the hub cannot be reached'}"
+    circumstance = "while HF_HUB_OFFLINE is set" if is_offline() else "while the hub cannot be reached"
     cache = f"the local cache ({os.fspath(constants.HF_HUB_CACHE)})"
     fetch = f"run `hf download {name}{_revision_option(name, revision)}` on a machine with a network, and set HF_HOME"
     if CONFIG_FILE in missing:
         return ModelNotFound(
-            f"there is no folder {name!r}, and the Hub model of this name is not in {cache}, {while_}",
+            f"there is no folder {name!r}, and the Hub model of this name is not in {cache}, {circumstance}",
             fix=f"{fetch} to that cache",
         )
     more = f" and {len(missing) - 3} more" if len(missing) > 3 else ""
     return ModelNotFound(
-        f"the Hub model {name} is incomplete in {cache}, {while_}: it lacks {', '.join(missing[:3])}{more}"
+        f"the Hub model {name} is incomplete in {cache}, {circumstance}: it lacks {', '.join(missing[:3])}{more}"
         f"{_pickled_note(name, revision)}",
         fix=f"{fetch} to that cache; --random-weights builds the model from its config alone",
     )
@@ -238,6 +242,7 @@ REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
 
 
 def _refusal(name: str, revision: str, error: Exception) -> ThunderError:
+    """Return the error for a download that failed: a refusal of the Hub, an unusable cache or a network error."""
     for kind, verdict, fix in REFUSALS:
         if isinstance(error, kind):
             why = verdict.format(revision=revision)
@@ -248,5 +253,5 @@ def _refusal(name: str, revision: str, error: Exception) -> ThunderError:
             fix="set HF_HOME to a folder that this user can write to",
         )
     return ModelNotFound(
-        f"{name} could not be downloaded: {str(error).splitlines()[0]}", fix="check the network, or name a folder"
+        f"{name} could not be downloaded: {message_line(error)}", fix="check the network, or name a folder"
     )

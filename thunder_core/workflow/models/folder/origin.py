@@ -27,8 +27,8 @@ MISTYPED = 0.75  # the similarity to a folder's name from which a name is not lo
 class FolderOrigin:
     """A model's folder and, if the folder is in the Hub cache, the Hub name and commit.
 
-    `root` is the folder of sentence-transformers that contains the folder of the transformer, or is that folder.
-    With an `adapter`, all of these are of its base model.
+    `root` is the folder of the complete model; `folder` may be a part of it, such as a transformer.
+    With an `adapter`, `folder`, `hub` and `root` are those of the base model.
     """
 
     folder: Path
@@ -43,7 +43,7 @@ class FolderOrigin:
 
     @property
     def named(self) -> Path:
-        """The folder of the whole model."""
+        """The folder of the complete model."""
         return self.root or self.folder
 
     def as_dict(self) -> dict[str, object]:
@@ -74,7 +74,7 @@ def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
         raise BadOption("MODEL and a sample exclude each other", fix="name a folder or a Hub model, or leave out MODEL")
     if (architecture := timm_architecture(request.model)) is not None:
         return timm_origin(architecture, random_weights=request.random_weights)
-    return find_folder(request.model, request.revision)
+    return find_folder_origin(request.model, request.revision)
 
 
 def timm_origin(architecture: str, *, random_weights: bool) -> SampleOrigin:
@@ -87,8 +87,8 @@ def timm_origin(architecture: str, *, random_weights: bool) -> SampleOrigin:
     return SampleOrigin(SampleModel(TIMM_CLASS, {"architecture": architecture}))
 
 
-def find_folder(name: str, revision: str | None) -> FolderOrigin:
-    """Return the folder with a name, otherwise the Hub model with this name; raise `ModelNotFound`."""
+def find_folder_origin(name: str, revision: str | None) -> FolderOrigin:
+    """Return the origin of the folder with a name, otherwise of the Hub model; raise `ModelNotFound`."""
     origin = local_origin(name, revision)
     if origin is not None:
         return origin
@@ -106,10 +106,11 @@ def find_local_folder(name: str, revision: str | None) -> Path | None:
 
 
 def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
-    """Return the folder with a name, or None if the name may be a Hub name; raise `ModelNotFound` otherwise.
+    """Return the origin of the folder with a name; None if there is no folder and the name may be a Hub name.
 
-    A missing path with an existing parent, or with a name similar to an existing path, is a mistyped path and is not
-    looked up on the Hub, unless the Hub cache has the name or a revision is requested.
+    Raises `ModelNotFound` for any other name. A missing path with an existing parent, or with a name similar to an
+    existing path, is a mistyped path and is not looked up on the Hub, unless the Hub cache has the name or a revision
+    is requested.
     """
     path = Path(name).expanduser()
     if _exists(path):
@@ -131,7 +132,10 @@ def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
 
 
 def adapted_origin(folder: Path) -> FolderOrigin:
-    """Return the origin of an adapter: its base model, which is a folder or a Hub model; raise `ModelNotFound`."""
+    """Return the origin of an adapter's base model, with the adapter.
+
+    Raises `ModelNotFound` for a missing base model, and `BadModelFolder` for a base model that is an adapter.
+    """
     adapter = read_adapter(folder)
     sibling = folder / adapter.base
     if folder in (Path(adapter.base).resolve(), sibling.resolve()):
@@ -140,19 +144,19 @@ def adapted_origin(folder: Path) -> FolderOrigin:
             fix="write the folder or the Hub name of the base model into that file",
         )
     name = str(sibling) if not _exists(Path(adapter.base)) and _exists(sibling) else adapter.base
+    if (Path(name) / ADAPTER).is_file():
+        raise BadModelFolder(
+            f"{folder} holds an adapter for {adapter.base!r}, which is an adapter itself",
+            fix="merge the inner adapter into its base model, and name the result in base_model_name_or_path",
+        )
     try:
-        base = find_folder(name, None)
+        base = find_folder_origin(name, None)
     except ModelNotFound as error:
         raise ModelNotFound(
             f"{folder} holds an adapter ({adapter.kind}) for the base model {adapter.base!r}, which is not found: "
             f"{error.what}",
             fix=f"correct base_model_name_or_path in {folder / ADAPTER}, or {error.fix}",
         ) from error
-    if base.adapter is not None:
-        raise BadModelFolder(
-            f"{folder} holds an adapter for {adapter.base!r}, which is an adapter itself",
-            fix="merge the inner adapter into its base model, and name the result in base_model_name_or_path",
-        )
     return replace(base, adapter=adapter)
 
 
@@ -233,7 +237,7 @@ def _sample(source: Mapping[str, object]) -> SampleModel:
 
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
-        raise TypeError(f"a {type(value).__name__} stands where a list should")
+        raise TypeError(f"a {type(value).__name__} is used instead of a list")
     return tuple(map(_text, value))
 
 

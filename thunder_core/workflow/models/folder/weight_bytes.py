@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-LARGE = 256 << 20
+LARGE_WEIGHT_BYTES = 256 << 20
 
 
 def weight_bytes(model: torch.nn.Module) -> int:

@@ -1,4 +1,4 @@
-"""Batches of real samples for a model: named like the parameters of its forward, padded, and in its dtype."""
+"""Batches of real samples for a model: tensors named like the parameters of its forward, padded, in its dtype."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Batches:
         return len(self.dataset) // self.batch
 
     def __getitem__(self, number: int) -> Tensors:
-        """Return the batch with a number; after the last batch, numbers start again at the first."""
+        """Return the batch with a number; numbers beyond the last batch continue with the first batch."""
         first = number % len(self) * self.batch
         return self.of_rows(range(first, first + self.batch))
 

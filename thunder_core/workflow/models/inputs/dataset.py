@@ -57,7 +57,7 @@ class Dataset:
         return f"{self.file.name}:{self.digest[:DIGITS]}"
 
     def wrong(self, number: int, what: str, fix: str) -> BadData:
-        """Return the error for the sample with a number."""
+        """Return the error for a sample: `what` is wrong with it, and how to `fix` it."""
         return BadData(f"{self.file}, {self.locations[number]}: {what}", fix=fix)
 
 
@@ -75,7 +75,7 @@ def read_dataset(option: str, file: Path) -> Dataset:
         raise BadData(f"{file} cannot be read: {error.strerror or error}", fix="check the file") from error
 
 
-Read = tuple[Sequence[Row], Sequence[str], Sequence[str]]
+Read = tuple[Sequence[Row], Sequence[str], Sequence[str]]  # the rows, texts and locations of the samples
 
 
 def _safetensors(file: Path) -> Read:
@@ -111,7 +111,9 @@ def _require_room(file: Path) -> None:
         )
 
 
-def _from_numpy(file: Path, name: str, array: np.ndarray) -> torch.Tensor:
+def _from_numpy(file: Path, name: str, array: object) -> torch.Tensor:
+    if not isinstance(array, np.ndarray):  # bytes of a file in the archive that is no array
+        raise BadData(f"{file}: `{name}` is not an array", fix="write arrays of numbers with numpy.savez")
     if array.dtype.kind not in NUMBERS:
         raise BadData(
             f"{file}: `{name}` has the dtype {array.dtype}, which is not numeric", fix="use arrays of numbers"
@@ -170,7 +172,7 @@ def _parse(file: Path, number: int, line: str) -> tuple[Row, str]:
             f"{file}, line {number} is not an object", fix='write it as {"input_ids": [...]} or {"text": "..."}'
         )
     text = content.pop(TEXT, "")
-    if not isinstance(text, str) or (TEXT not in content and not text and not content):
+    if not isinstance(text, str) or not (text or content):
         raise BadData(f"{file}, line {number}: `{TEXT}` is empty or not a string", fix="write a string for each sample")
     return {name: _tensor(file, number, name, value) for name, value in content.items()}, text
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def decoder_tokens(model: PreTrainedModel, labels: torch.Tensor, draw: RandomInputs) -> torch.Tensor:
-    """Return the decoder's input tokens for labels (batch x length): the start token, then the labels shifted by one.
+    """Return the decoder's input tokens for labels, [batch, length]: the start token, then the labels shifted by one.
 
     Most model classes define this computation. For other classes, ignored labels become padding.
     """

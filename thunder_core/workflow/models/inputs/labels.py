@@ -48,11 +48,11 @@ def require_loss(task: str) -> None:
 
 def next_tokens(_draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the input tokens as labels, with padding ignored; the model shifts the labels."""
-    return {"labels": inputs["input_ids"].masked_fill(padding(inputs), IGNORED)}
+    return {"labels": inputs["input_ids"].masked_fill(padding_mask(inputs), IGNORED)}
 
 
-def padding(inputs: Tensors) -> torch.Tensor:
-    """Return which tokens are padding: none for a model that reads no mask."""
+def padding_mask(inputs: Tensors) -> torch.Tensor:
+    """Return the mask of padding tokens, of the shape of the tokens; no token is padding without an attention mask."""
     ids = inputs["input_ids"]
     return inputs.get("attention_mask", torch.ones_like(ids)) == 0
 
@@ -61,7 +61,7 @@ def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return about 15% of the tokens as labels, always including the first token; the others are ignored."""
     hidden = torch.rand(inputs["input_ids"].shape, generator=draw.generator) < MASKED_SHARE
     hidden[:, 0] = True
-    return {"labels": inputs["input_ids"].masked_fill(~hidden | padding(inputs), IGNORED)}
+    return {"labels": inputs["input_ids"].masked_fill(~hidden | padding_mask(inputs), IGNORED)}
 
 
 def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
@@ -94,7 +94,7 @@ def is_regression(config: PretrainedConfig) -> bool:
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each token that is not padding."""
     numbers = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
-    return {"labels": numbers.masked_fill(padding(inputs), IGNORED)}
+    return {"labels": numbers.masked_fill(padding_mask(inputs), IGNORED)}
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
@@ -114,7 +114,7 @@ def choices(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def yes_or_no(draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """Whether the second sentence follows the first."""
+    """Return a class for each sample: 0 if the second sentence follows the first, otherwise 1."""
     return {"labels": draw.integers(0, 2, draw.batch)}
 
 

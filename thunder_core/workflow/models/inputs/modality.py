@@ -10,22 +10,21 @@ IMAGE_TOKENS = ("image_token_id", "image_token_index")
 SIZES = ("image_size", "input_size")  # attributes of a config that may have the image size
 IMAGE_SIZE = 224  # pixels, for models without a fixed size
 WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families that read text and an image in one encoder
-EXAMPLES = ("pixel_values", "input_values", "input_features", "past_values")  # inputs besides tokens
+OTHER_INPUTS = ("pixel_values", "input_values", "input_features", "past_values")  # inputs besides tokens
 SAMPLING_RATE = 16_000  # samples a second
 
 
 def main_inputs(config: PretrainedConfig, main: str, accepted: Collection[str] = ()) -> tuple[str, ...]:
-    """Return the main inputs of a model.
+    """Return the main inputs of a model, from its config and the main input `main` of its class.
 
-    The class names the input `main`, and the forward accepts the names in `accepted`, if they are known.
-
-    A class may name tokens although its forward reads something else, as in CLIP's classifier of images.
+    `accepted` are the parameters of the forward; empty if unknown. A class may name tokens although its forward reads
+    another input, such as CLIP's classifier of images.
     """
     names = usual_inputs(config, main)
-    if not any(name in accepted for name in (*names, *EXAMPLES)):
+    if not any(name in accepted for name in (*names, *OTHER_INPUTS)):
         return names
     fitting = tuple(name for name in names if name in accepted)
-    return fitting or next((name,) for name in EXAMPLES if name in accepted)
+    return fitting or next((name,) for name in OTHER_INPUTS if name in accepted)
 
 
 def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
@@ -40,7 +39,7 @@ def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
 
 
 def reads_image_tokens(config: PretrainedConfig) -> bool:
-    """Whether a model replaces placeholder tokens in its text by images; a text without them needs no image."""
+    """Whether a model replaces placeholder tokens in its text by images, so that texts without them need no image."""
     return any(getattr(config, name, None) is not None for name in IMAGE_TOKENS)
 
 
@@ -48,6 +47,12 @@ def frames_of(config: PretrainedConfig) -> int | None:
     """Return the number of frames in a sample of a video model, or None for other models."""
     frames: int | None = getattr(config, "num_frames", None)
     return frames if isinstance(frames, int) else None
+
+
+def spectrogram_frames(config: PretrainedConfig) -> int | None:
+    """Return the number of frames if a model reads a spectrogram as `input_values`; None if it reads a waveform."""
+    bins, frames = getattr(config, "num_mel_bins", None), getattr(config, "max_length", None)
+    return None if bins is None or frames is None else int(frames)
 
 
 def image_size(config: PretrainedConfig) -> tuple[int, int]:

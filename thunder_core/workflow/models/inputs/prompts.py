@@ -31,7 +31,7 @@ def random_prompts(
 ) -> dict[str, torch.Tensor]:
     """Return random prompts and their mask, [batch, length] int64, on the model's device, determined by the seed.
 
-    If they are padded, the first is full, and all others begin with at least one padding token.
+    If `padded` is set, the first prompt has no padding, and all other prompts begin with at least one padding token.
     """
     draw = RandomInputs.seeded(loaded.config, batch=batch, seq=length, seed=seed)
     ids = draw.tokens(length)

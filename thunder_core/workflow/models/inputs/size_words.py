@@ -8,7 +8,12 @@ from transformers import PretrainedConfig
 
 from thunder_core.workflow.models.diffusion.inputs import SAMPLE, sample_size
 from thunder_core.workflow.models.inputs.class_source import forward_parameters, main_input_name
-from thunder_core.workflow.models.inputs.modality import frames_of, reads_image_tokens, requested_image_size
+from thunder_core.workflow.models.inputs.modality import (
+    frames_of,
+    reads_image_tokens,
+    requested_image_size,
+    spectrogram_frames,
+)
 from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.request.input_size import InputSize
 
@@ -49,7 +54,8 @@ def _pixels(config: PretrainedConfig, size: InputSize) -> str:
 
 
 def _sound(config: PretrainedConfig, size: InputSize) -> str:
-    return "a second of sound"
+    frames = spectrogram_frames(config)
+    return "a second of sound" if frames is None else f"a spectrogram of {frames} frames"
 
 
 def _series(config: PretrainedConfig, size: InputSize) -> str:

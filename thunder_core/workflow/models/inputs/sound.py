@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 from transformers.models.auto import feature_extraction_auto
 
 from thunder_core.foundation.errors import NoExampleInputs
-from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE
+from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, spectrogram_frames
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 
 CODECS = ("dac", "encodec", "mimi", "xcodec")  # families that compress sound
@@ -55,9 +55,9 @@ def sound(draw: RandomInputs) -> dict[str, torch.Tensor]:
 
     The waveform of a codec has channels: [batch, channels, time].
     """
-    bins, frames = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_length", None)
-    if bins is not None and frames is not None:
-        return {"input_values": draw.normal(draw.batch, frames, bins)}
+    frames = spectrogram_frames(draw.config)
+    if frames is not None:
+        return {"input_values": draw.normal(draw.batch, frames, draw.config.num_mel_bins)}
     if draw.config.model_type in CODECS:
         return {"input_values": draw.normal(draw.batch, getattr(draw.config, "audio_channels", 1), SAMPLING_RATE)}
     return {"input_values": draw.normal(draw.batch, SAMPLING_RATE)}

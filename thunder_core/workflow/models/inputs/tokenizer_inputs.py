@@ -14,7 +14,7 @@ from thunder_core.workflow.models.inputs.tokens import has_tokenizer, tokenizer_
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 
 IDS = "input_ids"
-TEXT = "a"
+SAMPLE_TEXT = "a"
 
 
 def segments(loaded: LoadedModel, ids: torch.Tensor) -> torch.Tensor:
@@ -26,7 +26,7 @@ def segments(loaded: LoadedModel, ids: torch.Tensor) -> torch.Tensor:
     return types
 
 
-# By the names of parameters of forward functions.
+# The functions that build optional inputs, by the names of parameters of forward functions.
 BUILDERS: Mapping[str, Callable[[LoadedModel, torch.Tensor], torch.Tensor]] = {"token_type_ids": segments}
 
 
@@ -41,9 +41,10 @@ def tokenizer_inputs(loaded: LoadedModel, inputs: Mapping[str, Any], names: Sequ
 
 
 def returned_names(loaded: LoadedModel) -> tuple[str, ...]:
-    """Return the names that the tokenizer in a model's folder returns and that the model takes, in their order.
+    """Return the names of the tokenizer's outputs that the model accepts, in the tokenizer's order.
 
-    The tokenizer is loaded only for a model that takes more than tokens and mask; there are no names for others.
+    The tokenizer in the model's folder is loaded only if the model accepts an optional input. Otherwise, or without a
+    tokenizer, there are no names.
     """
     parameters = inspect.signature(type(loaded.model).forward).parameters
     if BUILDERS.keys().isdisjoint(parameters):
@@ -52,7 +53,7 @@ def returned_names(loaded: LoadedModel) -> tuple[str, ...]:
         origin = find_origin(request_of(loaded.source))
         if not isinstance(origin, FolderOrigin) or not has_tokenizer(origin.folder):
             return ()
-        returned = tokenizer_of(origin.folder, trust_remote_code=False)(TEXT)
+        returned = tokenizer_of(origin.folder, trust_remote_code=False)(SAMPLE_TEXT)
     except ThunderError:  # the model can be optimized without its tokenizer
         return ()
     return tuple(name for name in returned if name in parameters)

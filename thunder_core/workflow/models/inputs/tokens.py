@@ -28,7 +28,7 @@ def tokenize(
 ) -> Dataset:
     """Return the dataset with tokens instead of texts; raise `BadData` if the texts cannot be tokenized.
 
-    Of the tokenizer's other results, such as `token_type_ids`, those in `keys` are kept, by default all.
+    `keys` names the other outputs of the tokenizer to keep, such as `token_type_ids`: by default none; None keeps all.
     """
     if not dataset.has_text:
         return dataset
@@ -43,10 +43,12 @@ def tokenize(
     for number, (row, text) in enumerate(zip(dataset.rows, dataset.texts, strict=True)):
         if not text:
             raise dataset.wrong(
-                number, "no text, which other samples have", "use text for all samples, or tokens for all samples"
+                number,
+                "has no text, but other samples have text",
+                "use text for all samples, or tokens for all samples",
             )
         if IDS in row:
-            raise dataset.wrong(number, f"both a text and `{IDS}`", "use one of the two")
+            raise dataset.wrong(number, f"has both a text and `{IDS}`", "use one of the two")
         encoded = {name: torch.tensor(value, dtype=torch.int64) for name, value in read(text).items()}
         other_names |= {name for name in encoded if name != IDS and (keys is None or name in keys)}
         rows.append({**{name: value for name, value in encoded.items() if name == IDS or name in other_names}, **row})
@@ -56,7 +58,7 @@ def tokenize(
 
 
 def tokenizer_for_data(origin: FolderOrigin | SampleOrigin, why: str, *, fix: str, trust_remote_code: bool) -> Any:
-    """Return the tokenizer in a model's folder; raise `BadData` with a message if there is no tokenizer."""
+    """Return the tokenizer in a model's folder; raise `BadData` with the reason `why` if there is none."""
     folder = origin.folder if isinstance(origin, FolderOrigin) else None
     if folder is None or not has_tokenizer(folder):
         raise BadData(f"{why}, but the model's folder has no tokenizer", fix=fix)

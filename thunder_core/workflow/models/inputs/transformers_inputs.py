@@ -54,7 +54,7 @@ def parameters_of(loaded: LoadedModel) -> Mapping[str, inspect.Parameter]:
 
 
 def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> None:
-    """Raise if a model does not accept inputs of these sizes after `cache` cached tokens."""
+    """Raise `BadOption` or `SequenceTooLong` if a model does not accept inputs of these sizes after `cache` tokens."""
     for option, value in (("--batch", batch), ("--seq", seq)):
         if value < 1:
             raise BadOption(f"{option} is {value}", fix=f"use a number of 1 or more for {option}")
@@ -121,7 +121,7 @@ def text(draw: RandomInputs) -> Tensors:
 
 
 def pairs(anchors: Tensors, positives: Tensors) -> Tensors:
-    """Return texts and the texts that fit them as pairs, [batch, 2, seq]."""
+    """Return pairs of an anchor text and a positive text, [batch, 2, seq]."""
     return {name: torch.stack([anchors[name], positives[name]], dim=1) for name in anchors}
 
 
@@ -203,7 +203,7 @@ BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
 
 
 def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
-    """Return tokens for the decoder, beginning with its start token; half as many as the tokens of a text encoder."""
+    """Return tokens for the decoder, beginning with its start token: `seq`, or half as many after a text encoder."""
     ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
     ids[:, 0] = draw.start
     return ids

@@ -20,5 +20,5 @@ def kind_of_folder(folder: ModelFolder) -> ModelKind:
 
 
 def kind_of(config: PretrainedConfig) -> ModelKind:
-    """Return the kind of the model of a config."""
+    """Return the kind of the model that a config describes."""
     return next(kind for kind in KINDS if kind.has_config(config))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:
-    """Return the model of a plan without data; raise the errors of transformers for a config that it cannot build."""
+    """Return the model of a plan on the meta device; raise the library's errors for a config that it cannot build."""
     dtype = described_dtype(plan)
     config = copy.deepcopy(plan.config)  # because transformers writes the dtype to the config
     with torch.device("meta"):

@@ -13,7 +13,7 @@ from transformers.utils import logging
 
 @contextmanager
 def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
-    """Silence transformers and huggingface_hub during the block; yield the list of the warnings that they issue."""
+    """Silence transformers and huggingface_hub during the block; yield the list of warnings in the block."""
     with ExitStack() as stack:
         stack.callback(logging.set_verbosity, logging.get_verbosity())
         logging.set_verbosity(standard_logging.CRITICAL)
@@ -29,7 +29,7 @@ def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _without_warnings(switch: Callable[[], object]) -> None:
-    """Turn off progress bars of huggingface_hub, without its warning about the environment variable for them."""
+    """Switch progress bars of huggingface_hub, and suppress its warning about the environment variable for them."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         switch()

@@ -45,13 +45,13 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 UNKNOWN_STAGES = (
-    f"the local cache does not tell whether {{name}} has stages ({MODULES} of sentence-transformers, such as a "
+    f"the local cache does not show whether {{name}} has stages ({MODULES} of sentence-transformers, such as a "
     "pooling); they are left out. With a network, `hf download {name}` fetches them"
 )
 
 
 def load_model(request: ModelRequest) -> LoadedModel:
-    """Load the model that a request names; raise a `ThunderError` that describes any problem."""
+    """Load the model that a request names, in eval mode on its device; raise a `ThunderError` for any problem."""
     with quiet_transformers() as warned:
         plan = plan_loading(request)
         with seed_generator(request.seed):
@@ -88,7 +88,7 @@ def plan_loading(request: ModelRequest) -> LoadingPlan:
         spelled_task(request.task)
     origin = find_origin(request)
     adapter = adapter_of(origin)
-    request = for_adapter(request, adapter)
+    request = with_adapter_task(request, adapter)
     config = config_of(origin, request, request.task)
     request_outputs(config, request.outputs)
     if request.train:
@@ -105,8 +105,8 @@ def adapter_of(origin: FolderOrigin | SampleOrigin) -> Adapter | None:
     return origin.adapter if isinstance(origin, FolderOrigin) else None
 
 
-def for_adapter(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
-    """Return the request with the adapter's task, unless the user names a task.
+def with_adapter_task(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
+    """Return the request with the adapter's task, if the user names no task.
 
     Raises `PackageMissing` without PEFT, `BadModelFolder` for an unknown type, and `BadOption` if the request says how
     to apply an adapter and there is none, or asks to train a merged adapter.
@@ -125,14 +125,15 @@ def for_adapter(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
 
 
 def adapter_mode(request: ModelRequest) -> str:
-    """Return how a request applies an adapter: in training, it is always kept."""
+    """Return the mode in which a request applies an adapter: `KEEP` in training, otherwise the user's or `MERGE`."""
     return KEEP if request.train else request.adapter or MERGE
 
 
 def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig, task: str | None) -> tuple[str, ...]:
-    """Return a note if only a part of a folder is optimized: a component of a pipeline, or a model of
-    sentence-transformers without its stages. Unless the user names a task, the stages of a cached base model may be
-    unknown.
+    """Return a note if only a part of a folder is optimized, or if this is unknown.
+
+    Such a part is a component of a pipeline, or a transformer without the stages of sentence-transformers. For a cached
+    base model without a requested task, the local cache may not show whether there are stages.
     """
     if isinstance(origin, SampleOrigin):
         return ()

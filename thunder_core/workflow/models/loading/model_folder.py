@@ -18,9 +18,9 @@ from thunder_core.workflow.models.loading.depth import require_depth
 
 @dataclass(frozen=True)
 class ModelFolder:
-    """The folder of a model with the content of its `config.json`, the task that the user names, and their trust.
+    """The folder of a model, the content of its `config.json`, the requested task, and whether its code is trusted.
 
-    `root` is the folder of the whole model, of which `folder` may be a part, such as the transformer.
+    `root` is the folder of the complete model; `folder` may be a part of it, such as the transformer.
     """
 
     folder: Path

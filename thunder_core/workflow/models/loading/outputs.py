@@ -12,17 +12,17 @@ from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-KIND = "thunder_outputs"
+OUTPUTS_ATTRIBUTE = "thunder_outputs"
 
 
 def request_outputs(config: PretrainedConfig, outputs: str | None) -> None:
     """Write the requested kind of outputs into a config; None does not change the config."""
     if outputs is None:
         return
-    vars(config).pop(KIND, None)
+    vars(config).pop(OUTPUTS_ATTRIBUTE, None)
     config.return_dict = True
     if outputs in PLAIN_OUTPUTS:
-        setattr(config, KIND, outputs)
+        setattr(config, OUTPUTS_ATTRIBUTE, outputs)
         leave_out_cache(config)
         leave_out_cache(config.get_text_config())
 
@@ -35,6 +35,6 @@ def leave_out_cache(config: PretrainedConfig) -> None:
 
 def follow_config(model: PreTrainedModel) -> None:
     """Make a model return the kind of outputs in its config; raise ValueError for an unknown kind."""
-    kind = getattr(model.config, KIND, None)
+    kind = getattr(model.config, OUTPUTS_ATTRIBUTE, None)
     if kind is not None and not has_outputs_set(model):
         set_outputs(model, str(kind))

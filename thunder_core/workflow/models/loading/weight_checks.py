@@ -80,7 +80,7 @@ def refuse_missing(folder: Path, model: torch.nn.Module, missing: list[str], all
             f"intended, name them: {_options('--allow-random-weights', needed)}"
         )
     else:
-        fix = "fetch the weights again, and look whether config.json belongs to them"
+        fix = "fetch the weights again, and check that config.json belongs to them"
     raise BadModelFolder(f"{folder} lacks {_count(needed)} of {type(model).__name__}: {_few(needed)}", fix=fix)
 
 
@@ -90,10 +90,10 @@ def refuse_unused(folder: Path, model: torch.nn.Module, unused: list[str], allow
     unexplained = [name for name in unexplained if not (allowed.other_head and is_head(name, model))]
     if unexplained:
         heads = all(is_head(name, model) for name in unexplained)
-        mend = "name the task of the model that is meant with --task" if heads else "use the config of these weights"
+        advice = "name the intended task with --task" if heads else "use the config of these weights"
         raise BadModelFolder(
             f"{folder} holds {_count(unexplained)} that {type(model).__name__} does not use: {_few(unexplained)}",
-            fix=f"{mend}; if leaving them out is meant, name them: {_options('--allow-unused-weights', unexplained)}",
+            fix=f"{advice}; to leave out these weights, name them: {_options('--allow-unused-weights', unexplained)}",
         )
 
 
@@ -113,9 +113,8 @@ def is_head(name: str, model: torch.nn.Module) -> bool:
     if prefix is None:
         return False
     top = _inside(name, prefix).partition(".")[0]
-    return "pooler" in name.split(".") or top not in {
-        name.partition(".")[0] for name in backbone_names(cast("PreTrainedModel", model))
-    }
+    backbone = {weight.partition(".")[0] for weight in backbone_names(cast("PreTrainedModel", model))}
+    return "pooler" in name.split(".") or top not in backbone
 
 
 def backbone_names(model: PreTrainedModel) -> set[str]:

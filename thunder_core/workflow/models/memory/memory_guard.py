@@ -15,7 +15,7 @@ MARGIN = 0.03  # the share of free memory that is reserved for the page cache an
 
 
 @contextmanager
-def guarded_memory(mapped: int = 0) -> Iterator[None]:
+def limit_private_memory(mapped: int = 0) -> Iterator[None]:
     """Limit the private memory of this process to the memory that is free now, plus `mapped` bytes of mapped files.
 
     Linux overcommits memory, and kills a process that uses too much. With a limit, an allocation raises an error

@@ -37,10 +37,10 @@ CONTROLLERS = {
 
 # The limits of `prlimit` on the addresses of a process, and what counts against each (proc_pid_status(5)).
 PROCESS_LIMITS = {resource.RLIMIT_AS: "VmSize:", resource.RLIMIT_DATA: "VmData:"}
-NOTHING = 64 << 20  # bytes; with less memory, imports fail
+MIN_IMPORT_BYTES = 64 << 20  # bytes; with less memory, imports fail
 STATUS = Path("/proc/self/status")
 # Error messages about memory of C, Rust, the dynamic loader, PyTorch and its CPU allocator.
-REFUSALS = (
+REFUSAL_MESSAGES = (
     "can't allocate memory",
     "Cannot allocate memory",
     "cannot allocate memory",
@@ -96,12 +96,15 @@ def is_refused_memory(error: BaseException) -> bool:
     """Whether an error means that memory could not be allocated; PyTorch's `OutOfMemoryError` is not checked."""
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
-    if isinstance(error, SystemError | ImportError) and min(process_limits(), default=NOTHING) < NOTHING:
+    if (
+        isinstance(error, SystemError | ImportError)
+        and min(process_limits(), default=MIN_IMPORT_BYTES) < MIN_IMPORT_BYTES
+    ):
         return True  # without memory for an exception, CPython reports that no exception was set
     may_be_refusal = (
         isinstance(error, RuntimeError | ImportError | OSError) or type(error).__name__ == "SafetensorError"
     )
-    return may_be_refusal and any(refusal in str(error) for refusal in REFUSALS)
+    return may_be_refusal and any(refusal in str(error) for refusal in REFUSAL_MESSAGES)
 
 
 def groups() -> Iterator[tuple[Controller, Path]]:

@@ -11,7 +11,7 @@ from thunder_core.workflow.models.memory.memory_limits import private_memory
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
 
 
-MUCH = 192 << 20  # bytes; a garbage collection takes 0.2 seconds, so it is skipped for small models
+GARBAGE_THRESHOLD = 192 << 20  # bytes from which garbage is collected, because a collection takes 0.2 seconds
 
 
 def release_memory(before: int | None) -> None:
@@ -21,7 +21,7 @@ def release_memory(before: int | None) -> None:
     """
     trim_memory()
     now = private_memory()
-    if before is None or now is None or now - before > MUCH:
+    if before is None or now is None or now - before > GARBAGE_THRESHOLD:
         gc.collect()
         trim_memory()
 

@@ -57,7 +57,7 @@ def is_unlisted_class(name: str, config: PretrainedConfig) -> bool:
     """
     folder, _, module = vars(transformers).get("_class_to_module", {}).get(name, "").rpartition(".")
     is_of_family = module.startswith("modeling_") and f".{folder}." in type(config).__module__
-    return is_of_family and not any(_names(value, name) for task in TASKS for value in classes_of(task).values())
+    return is_of_family and not any(_lists(value, name) for task in TASKS for value in classes_of(task).values())
 
 
 def tasks_of(model_type: str) -> list[str]:
@@ -67,7 +67,7 @@ def tasks_of(model_type: str) -> list[str]:
 
 def is_class_of(model_type: str, architecture: str) -> bool:
     """Whether the tables of the transformers library list a class for a family."""
-    return any(_names(classes_of(task).get(model_type), architecture) for task in TASKS)
+    return any(_lists(classes_of(task).get(model_type), architecture) for task in TASKS)
 
 
 def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
@@ -75,8 +75,8 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     named = config.architectures or []
     if not named:
         return BASE_TASK, f"the config names no architecture, so the base model is loaded, for {BASE_TASK}"
-    own = (task for task in TASKS if _names(classes_of(task).get(config.model_type), named[0]))
-    anywhere = (task for task in TASKS if any(_names(value, named[0]) for value in classes_of(task).values()))
+    own = (task for task in TASKS if _lists(classes_of(task).get(config.model_type), named[0]))
+    anywhere = (task for task in TASKS if any(_lists(value, named[0]) for value in classes_of(task).values()))
     task = next(own, None) or next(anywhere, None)
     if task is not None:
         return task, None
@@ -138,5 +138,5 @@ def require_task(task: str, config: PretrainedConfig) -> None:
         )
 
 
-def _names(listed: str | Sequence[str] | None, architecture: str) -> bool:
+def _lists(listed: str | Sequence[str] | None, architecture: str) -> bool:
     return architecture == listed or (not isinstance(listed, str) and architecture in (listed or ()))

@@ -56,7 +56,7 @@ def has_stages(root: Path) -> bool:
 
 
 def modules_of(root: Path) -> list[Mapping[str, Any]]:
-    """Return the entries of a folder's `modules.json`; empty without that file."""
+    """Return the entries of a folder's `modules.json`; empty without this file. Raises `BadModelFolder`."""
     file = root / MODULES
     if not file.is_file():
         return []
@@ -72,7 +72,10 @@ def modules_of(root: Path) -> list[Mapping[str, Any]]:
 
 def files_of_modules(root: Path) -> tuple[str, ...]:
     """Return the files that the modules of a folder may have, relative to the folder."""
-    transformer, *stages = (path_of(root, entry) for entry in modules_of(root))
+    paths = [path_of(root, entry) for entry in modules_of(root)]
+    if not paths:
+        return ()
+    transformer, *stages = paths
     of_stages = [str(PurePosixPath(path) / name) for path in stages if path for name in (CONFIG_FILE, SINGLE)]
     return (*(str(PurePosixPath(transformer) / name) for name in SETTINGS), *of_stages)
 
@@ -124,7 +127,7 @@ def gives_tokens(modalities: object) -> bool:
 
 
 def has_changes(changes: object) -> bool:
-    """Whether settings change how the model is built; the consent to run code is not part of a folder."""
+    """Whether settings change how the model is built, apart from `trust_remote_code`, which only the user sets."""
     return bool(changes) and (not isinstance(changes, Mapping) or bool(set(changes) - {"trust_remote_code"}))
 
 

@@ -33,16 +33,16 @@ from thunder_core.workflow.artifact.loading import load_opened
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark.memory_bandwidth import memory_bandwidth
 from thunder_core.workflow.models.folder.origin import find_origin, request_of
-from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
+from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES, weight_bytes
 from thunder_core.workflow.models.inputs.tokens import tokenizer_for_data
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, Sampling
 from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 
 USUAL_NEW_TOKENS = 128
-NON_FINITE_MESSAGE = "probability tensor contains"  # the beginning of PyTorch's error about NaN in probabilities
+NON_FINITE_MESSAGE = "probability tensor contains"  # a part of PyTorch's error about NaN in probabilities
 MAX_UNSETTLED_TOKENS = 4  # tokens behind a token that may change its text: the longest contraction, ` ' v e`
-MAKE_ANEW = (
+FIX_MAKE_AGAIN = (
     "make the artifact again with `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`, for "
     "prompts of up to N tokens and up to M new tokens"
 )
@@ -50,7 +50,7 @@ MAKE_ANEW = (
 
 @dataclass(frozen=True)
 class Token:
-    """A generated token, the seconds that it took, and whether the text ends with it."""
+    """A generated token, the seconds since the previous token, and whether the token ends the text."""
 
     id: int
     seconds: float
@@ -92,7 +92,11 @@ class Generator(ABC):
     def weight_traffic(self) -> WeightTraffic | None:
         """Return the traffic of the weights; None for a model so small that its weights may stay in caches."""
         weights = weight_bytes(self.loaded.model)
-        return WeightTraffic(weights, memory_bandwidth(self.loaded.model.device)) if weights >= LARGE else None
+        return (
+            WeightTraffic(weights, memory_bandwidth(self.loaded.model.device))
+            if weights >= LARGE_WEIGHT_BYTES
+            else None
+        )
 
     def tokenizer(self) -> Any:
         """Return the tokenizer in the model's folder; raise `BadData` if there is none."""
@@ -105,7 +109,10 @@ class Generator(ABC):
         )
 
     def new_tokens(self, prompt: Sequence[int], requested: int | None) -> int:
-        """Return the number of tokens to generate after a prompt; raise `BadOption` and `SequenceTooLong`."""
+        """Return the requested number of tokens to generate after a prompt, or the default within the artifact's limit.
+
+        Raises `BadOption` for an empty prompt or an unknown token, and `SequenceTooLong` for too many tokens.
+        """
         vocabulary = self.loaded.config.get_text_config().vocab_size
         if not prompt:
             raise BadOption("the prompt has no tokens", fix=PROMPT_FIX)
@@ -119,9 +126,9 @@ class Generator(ABC):
             raise SequenceTooLong(
                 f"a prompt of {len(prompt)} tokens and {requested or 1} new tokens are more than "
                 f"{self.artifact.folder} serves: {self.served}",
-                fix=f"use at most {most} new tokens (--new-tokens), or {MAKE_ANEW}"
+                fix=f"use at most {most} new tokens (--new-tokens), or {FIX_MAKE_AGAIN}"
                 if most
-                else f"shorten the prompt, or {MAKE_ANEW}",
+                else f"shorten the prompt, or {FIX_MAKE_AGAIN}",
             )
         return requested or min(most, USUAL_NEW_TOKENS)
 
@@ -169,16 +176,16 @@ class LibraryGenerator(Generator):
     lengths: GenerationLengths
 
     def most_new_tokens(self, prompt: int) -> int:
-        """Return the number of tokens that the longest text can have after a prompt; all new tokens for an
-        encoder-decoder.
-        """
+        """Return the number of tokens left in the longest text; for an encoder-decoder, a prompt does not count."""
         if prompt > self.lengths.prompt_length:
             return 0
         return self.lengths.new_tokens if self.loaded.config.is_encoder_decoder else self.lengths.total - prompt
 
     @property
     def served(self) -> str:
-        """The length of a prompt, and the tokens of a prompt and of the generated text together."""
+        """The largest length of a prompt, and the largest number of tokens in total or, for an encoder-decoder, of new
+        tokens.
+        """
         if self.loaded.config.is_encoder_decoder:
             return f"prompts of up to {self.lengths.prompt_length} tokens, and {self.lengths.new_tokens} new tokens"
         return f"prompts of up to {self.lengths.prompt_length} tokens, and {self.lengths.total} tokens in total"
@@ -225,7 +232,7 @@ NEUTRAL_SETTINGS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # values that
 
 @dataclass(frozen=True, eq=False)
 class StepGenerator(Generator):
-    """An artifact of calls with a cache (`--dynamic cache=0:N`), which reads a prompt in parts, then single tokens."""
+    """An artifact of calls with a KV cache (`--dynamic cache=0:N`): it reads parts of the prompt, then tokens."""
 
     lengths: ServedLengths
 
@@ -239,7 +246,7 @@ class StepGenerator(Generator):
         return f"its cache has room for {self.lengths.cached}"
 
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, on_token: OnToken) -> None:
-        """Choose tokens by the model's own settings of generation, which `sampling` overrides."""
+        """Generate tokens with the model's generation config, which `sampling` overrides."""
         cache = DynamicCache(config=self.loaded.config.get_text_config(decoder=True))
         warpers = warpers_of(self.loaded, sampling)
         listener = TokenListener(on_token, ends_of(self.loaded))
@@ -249,9 +256,9 @@ class StepGenerator(Generator):
         unread, ends = list(prompt), listener.ends
         for _ in range(count):
             scores = self._scores(unread, cache)
-            following = self._choose(warpers(torch.LongTensor([unread]), scores), draws=sampling.draws)
-            listener.put(following)
-            unread = following.tolist()
+            next_token = self._choose(warpers(torch.LongTensor([unread]), scores), draws=sampling.draws)
+            listener.put(next_token)
+            unread = next_token.tolist()
             if unread[0] in ends:
                 return
 
@@ -276,8 +283,9 @@ def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
 
     `generate` of the transformers library leaves out the settings that change nothing; so does this function.
     """
-    own = {name: getattr(loaded.model.generation_config, name, None) for name in WARPERS} if sampling.draws else {}
-    settings = {**own, **sampling.stated}
+    config = loaded.model.generation_config
+    model_settings = {name: getattr(config, name, None) for name in WARPERS} if sampling.draws else {}
+    settings = {**model_settings, **sampling.stated}
     set_values = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL_SETTINGS[name])}
     return LogitsProcessorList(WARPERS[name](value) for name, value in set_values.items())
 
@@ -301,11 +309,11 @@ def open_generator(folder: Path, consent: Consent = NO_CONSENT) -> Generator:
     served = served_lengths(folder, artifact.manifest) if generation is None else None
     loaded = load_model_of(artifact, trust_remote_code=consent.trust_remote_code)
     compiled = load_opened(artifact, loaded.model, consent, strict=True)
-    opened = artifact, loaded, compiled, consent.trust_remote_code
+    parts = artifact, loaded, compiled, consent.trust_remote_code
     if generation is not None:
-        return LibraryGenerator(*opened, generation.lengths)
+        return LibraryGenerator(*parts, generation.lengths)
     assert served is not None
-    return StepGenerator(*opened, served)
+    return StepGenerator(*parts, served)
 
 
 def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
@@ -313,13 +321,13 @@ def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
     ranges = {name: (size, size) for name, size in manifest.random_inputs.items()} | dict(manifest.dynamic)
     if manifest.train or "cache" not in ranges:
         kind = "a training step" if manifest.train else "calls without a KV cache"
-        raise CannotGenerate(f"{folder} has programs for {kind}, which cannot generate text", fix=MAKE_ANEW)
+        raise CannotGenerate(f"{folder} has programs for {kind}, which cannot generate text", fix=FIX_MAKE_AGAIN)
     for name, needed in (("cache", 0), ("seq", 1), ("batch", 1)):
         lower, upper = ranges.get(name, (1, 1))
         if not lower <= needed <= upper:
             raise CannotGenerate(
                 f"{folder} serves {name} from {lower} to {upper}, but generation needs {needed}",
-                fix=MAKE_ANEW,
+                fix=FIX_MAKE_AGAIN,
             )
     return ServedLengths(tokens=ranges.get("seq", (1, 1))[1], cached=ranges["cache"][1])
 

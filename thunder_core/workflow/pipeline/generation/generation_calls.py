@@ -1,4 +1,4 @@
-"""The calls of a model by `generate`, which are observed in eager PyTorch to find the sizes to make symbolic."""
+"""The sizes that differ between the calls of a model by `generate`, observed in eager PyTorch; they become symbolic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from thunder_core.workflow.pipeline.session.dynamic import named_paths, sizes_of
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generate
 
-DIMENSIONS = ("batch", "seq", "cache")  # a size that two of them name belongs to the last
+DIMENSIONS = ("batch", "seq", "cache")  # a size with the name of two dimensions belongs to the last
+# Errors of models that do not generate from text.
 ERRORS = (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError)
 STEPS = 3  # the prompt, and a token after each of two lengths of a cache
 
@@ -51,7 +52,7 @@ class ObservedSizes:
                 self.dimensions.setdefault(dimension, {}).setdefault(name, set()).update(paths)
 
     def arguments(self, lengths: GenerationLengths) -> tuple[SymbolicArgument, ...]:
-        """Return the sizes that differ between calls, each with its range for all of these lengths."""
+        """Return the sizes that differ between calls, each with the range of its values for all these lengths."""
         arguments: dict[str, SymbolicArgument] = {}
         for dimension in DIMENSIONS:
             for name, paths in self.dimensions.get(dimension, {}).items():
@@ -81,29 +82,27 @@ class ObservedSizes:
 
 @dataclass(frozen=True, eq=False)
 class EagerGenerator:
-    """A model in eager PyTorch that generates with the transforms' replacement of its method, if there is one."""
+    """A model in eager PyTorch whose method `generate` a transform may replace."""
 
     model: Any
     transforms: Sequence[Transform]
 
     def generate(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the result of the method."""
+        """Return the result of the last transform's `generate`, or of the model's own method."""
         methods = [transform.methods(self.model).get("generate") for transform in self.transforms]
         method = next(filter(None, reversed(methods)), type(self.model).generate)
         return method(self.model, *args, **kwargs)
 
 
-def observed_sizes(
-    session: Session, recipe: Recipe, lengths: GenerationLengths, eager: EagerGenerator
-) -> ObservedSizes:
-    """Return the sizes of the calls that `generate` makes in eager PyTorch at the ends of these lengths.
+def observe_sizes(session: Session, recipe: Recipe, lengths: GenerationLengths, eager: EagerGenerator) -> ObservedSizes:
+    """Generate in eager PyTorch for the smallest and the largest prompts, and return the sizes of the model's calls.
 
     Raises `CannotGenerate` if `generate` fails.
     """
     sizes = ObservedSizes(session, recipe)
     is_described = session.device.type == "meta"
     errors, on_device = ((*ERRORS, RuntimeError), " on the meta device") if is_described else (ERRORS, "")
-    with observed_calls(session.model, sizes):
+    with observe_calls(session.model, sizes):
         for prompts in lengths.boundary_prompts():
             try:
                 generate(eager, inputs_of(session, prompts, session.seed), min(STEPS, lengths.new_tokens))
@@ -118,7 +117,7 @@ def observed_sizes(
 
 
 @contextmanager
-def observed_calls(model: torch.nn.Module, sizes: ObservedSizes) -> Iterator[None]:
+def observe_calls(model: torch.nn.Module, sizes: ObservedSizes) -> Iterator[None]:
     """While the block runs, record the sizes of each call of the model."""
 
     def note(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""The programs that `generate` calls: traced by running it, until prompts of all lengths need no other program."""
+"""The programs that `generate` calls, traced by generating until prompts of all lengths need no new program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MAX_PROMPTS = 64  # the most prompts that are tried near the numbers in constrai
 
 @dataclass(frozen=True)
 class GenerationCoverage:
-    """The programs of a session that must generate within some lengths."""
+    """The programs of a session, which must generate for all prompts and new tokens within the `lengths`."""
 
     session: Session
     lengths: GenerationLengths
@@ -36,7 +36,7 @@ class GenerationCoverage:
         return last_program(self.session.compiled)
 
     def complete(self) -> str:
-        """Generate after prompts of each kind and of lengths near numbers in constraints; return them in words.
+        """Generate after prompts of each kind and of lengths near numbers in constraints; return a text on the prompts.
 
         Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed, or if no program accepts a call.
         """

@@ -1,4 +1,4 @@
-"""Measuring `generate`: contenders run in turn, a streamer times each token, and the tokens are compared."""
+"""Measure `generate`: contenders run in turn, a streamer times each token, and the tokens are compared."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thunder_core.workflow.benchmark.statistics import describe_candidate
 from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION, Call
 
 Tensors = Mapping[str, torch.Tensor]
-Rounds = Mapping[str, Sequence[Sequence[float]]]
+Rounds = Mapping[str, Sequence[Sequence[float]]]  # of each contender: the seconds of all tokens in each round
 
 # Greedy, up to the last requested token, regardless of the model's own settings for sampling and stopping.
 GREEDY: Mapping[str, object] = {
@@ -69,7 +69,7 @@ class TokenClock(BaseStreamer):
 
 @dataclass(eq=False)
 class TokenTimes:
-    """Calls of one contender's `generate`, with the times of all tokens of each call, and the last call's tokens."""
+    """Calls of one contender's `generate`: the seconds of all tokens in each call, and the tokens of the last call."""
 
     contender: Contender
     prompt: Tensors
@@ -79,7 +79,7 @@ class TokenTimes:
 
     def __call__(self) -> None:
         """Generate once; raise `CannotGenerate` if the number of tokens is wrong."""
-        self.tokens, seconds = timed_tokens(self.contender, self.prompt, self.new_tokens)
+        self.tokens, seconds = time_tokens(self.contender, self.prompt, self.new_tokens)
         self.rounds.append(seconds)
 
 
@@ -88,7 +88,7 @@ def greedy_options(new_tokens: int) -> dict[str, Any]:
     return {**GREEDY, "pad_token_id": 0, "max_new_tokens": new_tokens}
 
 
-def timed_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tuple[torch.Tensor, list[float]]:
+def time_tokens(contender: Contender, prompt: Tensors, new_tokens: int) -> tuple[torch.Tensor, list[float]]:
     """Return the generated tokens, [batch, new_tokens] int64 on the CPU, and the seconds of each token.
 
     Raises `CannotGenerate` if `generate` returns more or fewer tokens than requested.
@@ -118,7 +118,7 @@ def measure_generation(
     seconds: float | None = None,
     timer: Callable[[Call], float] | None = None,
 ) -> GenerationBenchmark:
-    """Measure `generate` of contenders in turn, greedily; the others are compared with the first contender.
+    """Measure greedy `generate` calls of contenders in turn; the first contender is the baseline of the others.
 
     `prompt` has `input_ids`, [batch, length] int64, and other keyword arguments of `generate`. `configuration` has the
     facts that distinguish this measurement from others (`measure`); batch and lengths are added. Each contender
@@ -153,8 +153,8 @@ def generation_benchmark(
     benchmark: BenchmarkReport, recorders: Mapping[str, TokenTimes], prompt_length: int, new_tokens: int
 ) -> GenerationBenchmark:
     """Return the report of whole calls with the times of their tokens, without the first call and the warm-up."""
-    counted = slice(1 + benchmark.warmup, 1 + benchmark.warmup + benchmark.runs)
-    rounds = {name: recorder.rounds[counted] for name, recorder in recorders.items()}
+    measured = slice(1 + benchmark.warmup, 1 + benchmark.warmup + benchmark.runs)
+    rounds = {name: recorder.rounds[measured] for name, recorder in recorders.items()}
     first = {name: [seconds[0] for seconds in rounds_of] for name, rounds_of in rounds.items()}
     following = {
         name: [fmean(seconds[1:]) for seconds in rounds_of] for name, rounds_of in rounds.items() if new_tokens > 1
@@ -165,7 +165,7 @@ def generation_benchmark(
         new_tokens=new_tokens,
         first_token=part_of(benchmark, FIRST_TOKEN, first),
         next_token=part_of(benchmark, NEXT_TOKEN, following) if following else None,
-        texts=tuple(compared_tokens(recorders, rounds)),
+        texts=tuple(compare_tokens(recorders, rounds)),
     )
 
 
@@ -183,8 +183,8 @@ def part_of(benchmark: BenchmarkReport, call: str, seconds: Mapping[str, list[fl
     )
 
 
-def compared_tokens(recorders: Mapping[str, TokenTimes], rounds: Rounds) -> list[GeneratedTokens]:
-    """Return the tokens of each contender compared with the first, and the median time of each token."""
+def compare_tokens(recorders: Mapping[str, TokenTimes], rounds: Rounds) -> list[GeneratedTokens]:
+    """Compare the tokens of each contender with the first contender's; also return the median time of each token."""
     expected = next(iter(recorders.values())).tokens
     return [
         generated_tokens(name, recorder.tokens, expected, [median(times) for times in zip(*rounds[name], strict=True)])

@@ -22,8 +22,8 @@ META = torch.device("meta")
 CPU = torch.device("cpu")
 MAX_ELEMENTS = 1 << 22  # elements of a tensor whose values are computed
 # Operations whose result is a number, or whose sizes depend on values, which the meta device cannot compute.
-BY_VALUES = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
-# Operations whose results have the values that the memory happens to have.
+NEEDS_VALUES_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
+# Operations whose results are uninitialized memory.
 WITHOUT_VALUES = frozenset(
     {
         *(aten.empty, aten.empty_like, aten.empty_strided, aten.empty_permuted),
@@ -34,7 +34,7 @@ WITHOUT_VALUES = frozenset(
 
 @contextmanager
 def values_on_meta(unknown: int = 0) -> Iterator[None]:
-    """Within the block, integers and booleans on the meta device have values; `unknown` is the value of the others."""
+    """Give values to integers and booleans on the meta device; `unknown` replaces values that depend on data."""
     with ValuesOnMeta(unknown), TensorsFromNumbers():
         yield
 
@@ -56,7 +56,7 @@ class TensorsFromNumbers(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        """Call a function of PyTorch."""
+        """Call a function of PyTorch; create a tensor for the meta device on the CPU, and copy it."""
         kwargs = kwargs or {}
         if func is torch.tensor and torch.device(kwargs.get("device") or CPU) == META:
             return func(*args, **{**kwargs, "device": CPU}).to(META)
@@ -78,10 +78,10 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if not any(map(is_on_meta, tree_flatten((args, kwargs))[0])):
             return func(*args, **kwargs)
-        if is_by_values(func, args):
-            return tree_map(self._onto_meta, self._of_values(func, args, kwargs))
-        if returns_to_cpu(func, args, kwargs):
-            return self._of_values(func, args, kwargs)
+        if needs_values(func, args):
+            return tree_map(self._to_meta, self._run_on_values(func, args, kwargs))
+        if copies_to_cpu(func, args, kwargs):
+            return self._run_on_values(func, args, kwargs)
         output = func(*args, **kwargs)
         results, written = tree_flatten(output)[0], written_tensors(func, args, kwargs)
         if any(map(has_values, (*results, *written))) and self._knows_any(args, kwargs):
@@ -95,7 +95,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._forget(written)
         try:
-            values = tree_flatten(self._of_values(func, args, kwargs))[0]
+            values = tree_flatten(self._run_on_values(func, args, kwargs))[0]
         except (NotImplementedError, RuntimeError, IndexError):  # no kernel on the CPU, or an unknown index
             return self._forget(written)
         for result, value in zip(results, values, strict=True):
@@ -107,9 +107,9 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _forget(self, tensors: list[Any]) -> None:
         """Give tensors and their views the value for unknown elements."""
         for values in [self._values[tensor] for tensor in tensors if tensor in self._values]:
-            values.fill_(self._unknown_of(values.dtype))
+            values.fill_(self._unknown_value_of(values.dtype))
 
-    def _unknown_of(self, dtype: torch.dtype) -> int:
+    def _unknown_value_of(self, dtype: torch.dtype) -> int:
         return False if dtype is torch.bool else self._unknown
 
     def _knows_any(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -118,27 +118,27 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         known_leaves = [leaf for leaf in leaves if not is_on_meta(leaf) or leaf in self._values]
         return bool(known_leaves) or not leaves
 
-    def _of_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _run_on_values(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of an operation on values."""
         leaves, structure = tree_flatten((args, kwargs))
         args, kwargs = tree_unflatten([self._value_of(leaf) for leaf in leaves], structure)
         return func(*args, **kwargs)
 
     def _value_of(self, leaf: object) -> Any:
-        """Return the values of a tensor on the meta device, also if they are unknown; other leaves as they are."""
+        """Return the values of a tensor on the meta device, which may be the unknown value; other leaves unchanged."""
         if not is_on_meta(leaf):
             return leaf
         if not isinstance(leaf, torch.Tensor):
             return CPU
         if leaf in self._values:
             return self._values[leaf]
-        values = torch.full((), self._unknown_of(leaf.dtype), dtype=leaf.dtype).expand(leaf.shape)
+        values = torch.full((), self._unknown_value_of(leaf.dtype), dtype=leaf.dtype).expand(leaf.shape)
         if has_values(leaf):
             values = self._values[leaf] = values.clone()
         return values
 
-    def _onto_meta(self, values: object) -> Any:
-        """Return a tensor on the meta device with these values; other results as they are."""
+    def _to_meta(self, values: object) -> Any:
+        """Return a tensor on the meta device with these values; other results unchanged."""
         if not isinstance(values, torch.Tensor):
             return values
         result = torch.empty_like(values, device=META)
@@ -162,15 +162,15 @@ def has_values(result: object) -> bool:
     return not (result.is_floating_point() or result.is_complex()) and result.numel() <= MAX_ELEMENTS
 
 
-def is_by_values(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether the meta device cannot compute an operation; it computes an index without masks."""
+def needs_values(func: Any, args: tuple[Any, ...]) -> bool:
+    """Whether an operation needs values, so that the meta device cannot compute it; an index without masks does not."""
     if func.overloadpacket is aten.index:
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
-    return func.overloadpacket is aten.is_nonzero or not BY_VALUES.isdisjoint(func.tags)
+    return func.overloadpacket is aten.is_nonzero or not NEEDS_VALUES_TAGS.isdisjoint(func.tags)
 
 
 def written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """Return the tensors that an operation writes to, which are arguments."""
+    """Return the arguments that an operation writes to."""
     values_by_name = {
         **{argument.name: value for argument, value in zip(func._schema.arguments, args, strict=False)},
         **kwargs,
@@ -179,7 +179,7 @@ def written_tensors(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return tree_flatten([values_by_name.get(argument.name) for argument in written])[0]
 
 
-def returns_to_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+def copies_to_cpu(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether an operation copies a tensor from the meta device to the CPU."""
     if func.overloadpacket is aten._to_copy:
         return kwargs.get("device") == CPU

@@ -1,1 +1,1 @@
-"""The ranks of parallel training: the first rank decides, and the other ranks carry out its commands."""
+"""The ranks of a command: the first rank decides, and the other ranks carry out its commands."""

@@ -1,4 +1,4 @@
-"""PyTorch's own functions for several ranks, which the recipes are measured against."""
+"""PyTorch's own functions for several ranks, the baselines of the parallel recipes."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Baseline:
         """Apply PyTorch's functions to a copy of the model, with the options of the transforms."""
         copied = copy_sharing_parameters(self.model)
         for kind in reversed(WRAPPERS):
-            transform = next((one for one in self.mesh.transforms if type(one) is kind), None)
+            transform = next((each for each in self.mesh.transforms if type(each) is kind), None)
             if transform is not None and kind in self._kinds:
                 copied = WRAPPERS[kind][1](transform, copied, self.mesh)
         return copied
@@ -71,8 +71,8 @@ def shard(transform: ShardParameters, model: torch.nn.Module, mesh: RanksMesh) -
         pin_memory = offload.pin_memory and is_offloaded(mesh.device)  # PyTorch pins no memory for the CPU
         options["offload_policy"] = CPUOffloadPolicy(pin_memory)
     for path, module in list(model.named_modules()):
-        numbers = [part.isdigit() for part in path.split(".")]
-        if numbers[-1] and not any(numbers[:-1]):
+        are_indices = [part.isdigit() for part in path.split(".")]
+        if are_indices[-1] and not any(are_indices[:-1]):  # an outermost list of layers
             fully_shard(module, **options)
     wrapped: Any = fully_shard(model, **options)
     return wrapped  # type: ignore[no-any-return]

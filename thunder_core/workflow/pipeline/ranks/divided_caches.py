@@ -11,19 +11,19 @@ from transformers.cache_utils import Cache
 from thunder_core.foundation.model_configs import config_or_none
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 
-HEADS = ("num_key_value_heads", "num_attention_heads")  # the first that a config has
+HEAD_NUMBERS = ("num_key_value_heads", "num_attention_heads")  # the first attribute that a config has is used
 DIMENSION = 1  # the dimension of the heads in keys and values
 
 
 def heads_of(model: torch.nn.Module) -> int | None:
-    """Return the number of heads whose keys and values the model in one process has; None if unknown."""
+    """Return the number of heads in the KV cache of the undivided model; None if unknown."""
     config = config_or_none(model)
-    numbers = (getattr(config, name, None) for name in HEADS)
+    numbers = (getattr(config, name, None) for name in HEAD_NUMBERS)
     return next((number for number in numbers if isinstance(number, int)), None)
 
 
 def join_heads(values: Sequence[Any], heads: int | None) -> Any:
-    """Return the value of the first rank; KV caches whose ranks together have a number of heads are joined."""
+    """Return the value of the first rank, or the joined KV cache if the ranks together have all `heads`."""
     first = values[0]
     if not isinstance(first, Cache) or len(values) == 1:
         return first

@@ -28,8 +28,8 @@ QUERY_PERIOD = 0.02  # seconds between two queries of the store
 def delay_interrupts() -> Iterator[None]:
     """Delay the interrupt of the watch to the end of the block.
 
-    PyTorch sends an object by several collectives. A rank that is interrupted between two of these would call other
-    collectives than the other ranks.
+    PyTorch sends an object by several collectives. A rank that is interrupted between two collectives would call other
+    collectives than the rest of the ranks.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -45,9 +45,9 @@ def delay_interrupts() -> Iterator[None]:
 class Link:
     """The default process group of the ranks; the first rank sends commands, and the others receive them.
 
-    Tensors arrive on the `device` of the receiving rank, or on the CPU if they come from there. `others_receive` says
-    whether the next collective of the other ranks is to receive a command: gloo ends processes that call different
-    collectives without an error message.
+    Tensors on a GPU arrive on the `device` of the receiving rank, and tensors on the CPU on the CPU. `others_receive`
+    says whether the next collective of the other ranks receives a command. If ranks call different collectives, gloo
+    ends the processes without an error message.
     """
 
     launch: Launch
@@ -78,7 +78,7 @@ class Link:
         return command[1]
 
     def finish(self) -> None:
-        """End the other ranks after the artifact was written; a rank that has already ended is ignored."""
+        """End the other ranks after the artifact was written; ignore the error of a rank that has already ended."""
         with suppress(RuntimeError):
             self.send(None)
 
@@ -93,10 +93,10 @@ class Link:
 
 @contextmanager
 def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
-    """Link the ranks while the block runs; an error of one rank ends all ranks.
+    """Link the ranks during the block; an error of any rank ends all ranks.
 
-    The other ranks raise `RankFailed` with the error, unless the launcher ends them earlier. An error that is not from
-    the first rank names its rank.
+    The remaining ranks raise `RankFailed` with the error, unless the launcher ends them earlier. The error of a rank
+    other than the first names the rank.
     """
     if device.type == "cuda":
         torch.cuda.set_device(launch.local_rank)
@@ -136,13 +136,13 @@ def failure_on(store: object, error: BaseException, link: Link, watch: Watch) ->
     failure = watch.failure or failure_of_other(store, error, link.launch)
     if failure is not None:
         return failure
-    tell(store, error, link)
+    share_error(store, error, link)
     if link.launch.follows and isinstance(error, ThunderError):
         error.what = f"rank {link.launch.rank}: {error.what}"
     return error
 
 
-def tell(store: object, error: BaseException, link: Link) -> None:
+def share_error(store: object, error: BaseException, link: Link) -> None:
     """Report the error of this rank to the other ranks, unless another rank failed first."""
     text = str(error) if isinstance(error, ThunderError) else f"{type(error).__name__}: {message_line(error)}"
     with suppress(RuntimeError):

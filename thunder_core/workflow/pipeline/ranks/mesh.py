@@ -18,7 +18,7 @@ SINGLE_AXIS = "ranks"  # the name of the axis of a mesh of one axis
 
 @dataclass(frozen=True)
 class RanksMesh:
-    """A mesh of all ranks. The transforms are parallel, and each has the axis at its index."""
+    """A mesh of all ranks, and the parallel transforms in the order of the axes that they use."""
 
     mesh: DeviceMesh
     transforms: tuple[Transform, ...]
@@ -27,7 +27,9 @@ class RanksMesh:
     def along(self, *kinds: type) -> DeviceMesh:
         """Return the part of the mesh along the axes of transforms of some kinds."""
         names: Any = self.mesh.mesh_dim_names
-        axes = tuple(name for name, one in zip(names, self.transforms, strict=True) if isinstance(one, kinds))
+        axes = tuple(
+            name for name, transform in zip(names, self.transforms, strict=True) if isinstance(transform, kinds)
+        )
         return self.mesh[axes]
 
 

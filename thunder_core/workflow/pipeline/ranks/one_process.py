@@ -1,4 +1,4 @@
-"""Compute the step of all ranks in one process, as the reference for a parallel program."""
+"""Compute the steps of all ranks in one process, as the reference for a parallel program."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from thunder_core.workflow.validation.comparison import preserve_buffers
 
 
 def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
-    """Return a model that computes the steps of `size` ranks one after the other, and joins the results.
+    """Return a model that computes the steps of `size` ranks in sequence, and joins their results.
 
-    The returned model shares the state of the model. Its loss is the mean of the ranks' losses, so its gradients are
+    The returned model shares the state of `model`. Its loss is the mean of the ranks' losses, so its gradients are
     the means of the ranks' gradients. Each step uses the random numbers of its rank. The buffers come from the first
     rank.
     """

@@ -27,7 +27,7 @@ from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.validation.gradients import loss_of
 
-RECORDED = 3  # the calls whose times are recorded; a first call compiles the clocks into the programs
+RECORDED_CALLS = 3  # the calls whose times are recorded; a first call compiles the clocks into the programs
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class RankResult:
 
 @dataclass
 class Rank:
-    """A rank with its compiled model, which `compiler` compiles with the given symbolic sizes, or those of the recipe.
+    """A rank with its compiled model; `compiler` compiles the model with symbolic sizes, by default the recipe's.
 
-    The batch of all ranks has a number of `parts`. Neighbouring ranks of tensor parallelism have the same part.
+    The batch of all ranks is divided into `parts`. Neighbouring ranks of tensor parallelism get the same part.
     `baseline` is PyTorch's equivalent of the recipe. A call is a training step if `train` is set, else a forward.
     `rows` are the inputs of the measured calls, and `last` is the result of the last call.
     """
@@ -68,7 +68,7 @@ class Rank:
         self.compile(None)
 
     def compile(self, symbolic: tuple[SymbolicArgument, ...] | None) -> None:
-        """Compile the model with symbolic sizes, or with those of the recipe, and forget other models."""
+        """Compile the model with symbolic sizes, by default those of the recipe, and drop the other models."""
         self.compiled = self.compiler(symbolic)
         self.models = {OURS: self.compiled}
 
@@ -83,7 +83,7 @@ class Rank:
         return self.link.launch.size // self.parts
 
     def observe(self, inputs: Inputs, seed: int, buffers: list[torch.Tensor]) -> RankResult:
-        """Call the model on the rows of this rank, with the given buffers and the seed of this rank."""
+        """Call the model on the rows of this rank, with these buffers and this rank's seed, and return the result."""
         for buffer, value in zip(float_buffers(self.compiled), buffers, strict=True):
             buffer.copy_(value)
         seed_rank(seed, self.part)
@@ -119,7 +119,7 @@ class Rank:
         return [self.join_part(gathered[first:]) for first in range(0, len(gathered), self.ranks_of_part)]
 
     def join_part(self, leaves: list[list[Any]]) -> list[Any]:
-        """Return the leaves of a part of the batch, from the leaves of its ranks, which come first.
+        """Return the leaves of a part of the batch; `leaves` begins with the leaves of the ranks that have this part.
 
         The result has the leaves of the first rank; if each rank has some attention heads, the KV caches are joined.
         """
@@ -127,7 +127,7 @@ class Rank:
         heads = heads_of(self.compiled)
         return [join_heads(values, heads) for values in zip(*leaves[:size], strict=True)]
 
-    def take(self, inputs: Inputs) -> None:
+    def store_rows(self, inputs: Inputs) -> None:
         """Store the rows of this rank for measured calls, and create the baseline model."""
         self.rows = rows_of(inputs, self.part, self.parts)
         self.wrap()
@@ -166,7 +166,7 @@ class Rank:
         recorder = CollectiveRecorder(self.link.device)
         rounds: list[RankTimes] = []
         with recorder.recording():
-            for _ in range(1 + RECORDED):
+            for _ in range(1 + RECORDED_CALLS):
                 with delay_interrupts():
                     dist.barrier()
                 recorder.begin()
@@ -185,7 +185,7 @@ class Rank:
 
     COMMANDS: ClassVar[tuple[str, ...]] = (
         "leaves",
-        "take",
+        "store_rows",
         "step",
         "compile",
         "wrap",
@@ -197,9 +197,7 @@ class Rank:
     )
 
     def ask(self, command: str, *args: Any, **own: Any) -> Any:
-        """Run a command on all ranks, and return the result of the first rank; only the first rank gets the arguments
-        `own`.
-        """
+        """Run a command on all ranks, and return the result of the first rank, which alone gets the arguments `own`."""
         mark_progress(command)
         self.link.send((command, *args))
         result = getattr(self, command)(*args, **own)

@@ -30,7 +30,7 @@ from thunder_core.workflow.validation.model_copies import copy_sharing_parameter
 class RanksSession(Session):
     """A session of several ranks; calls and generation run on all ranks.
 
-    The model computes in one process: for training, the step of all ranks.
+    `model` is the reference, which runs in one process: for training, it computes the steps of all ranks.
     """
 
     rank: Rank | None = None
@@ -66,14 +66,14 @@ def call_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
     named = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     gradients = [rank.last.gradients.get(name) for name, _ in named]
     with torch.enable_grad():
-        hand_over: Any = HandOver.apply
+        with_known_gradients: Any = KnownGradients.apply
         parameters = (parameter for _, parameter in named)
-        leaves[rank.last.loss] = hand_over(leaves[rank.last.loss], gradients, *parameters)
+        leaves[rank.last.loss] = with_known_gradients(leaves[rank.last.loss], gradients, *parameters)
     return _pytree.tree_unflatten(leaves, rank.last.structure)
 
 
-class HandOver(torch.autograd.Function):
-    """An identity for the loss whose backward returns gradients that are already known."""
+class KnownGradients(torch.autograd.Function):
+    """A function that returns the loss; its backward returns the gradients that the ranks have computed."""
 
     @staticmethod
     def forward(ctx: Any, loss: torch.Tensor, gradients: list[torch.Tensor | None], *_: Any) -> torch.Tensor:
@@ -83,7 +83,7 @@ class HandOver(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        """Return the known gradients, scaled; a parameter without a gradient on all ranks gets None."""
+        """Return the computed gradients, scaled by the gradient of the loss; None for parameters without one."""
         return (
             None,
             None,

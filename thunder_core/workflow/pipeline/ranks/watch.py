@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from thunder_core.foundation.errors import RankFailed
-from thunder_core.workflow.pipeline.ranks.standing import (
+from thunder_core.workflow.pipeline.ranks.stalls import (
     RankState,
     Stall,
     endless_loop,
@@ -49,7 +49,7 @@ def report_failure(store: Any, rank: int, text: str) -> None:
 
 
 def reported_failure(store: Any, own_rank: int | None) -> RankFailed | None:
-    """Return the error of a rank that the store has; None if there is none, or if it is of the own rank."""
+    """Return the error that the store contains; None without an error, or for an error of the own rank."""
     if not store.check([FAILURE]):
         return None
     failure = json.loads(store.get(FAILURE))
@@ -58,8 +58,8 @@ def reported_failure(store: Any, own_rank: int | None) -> RankFailed | None:
 
 def sign_text(number: int) -> str:
     """Return a sign of life: its number, and the state of this rank."""
-    standing = own_state()
-    return f"{number} {'' if standing is None else standing.text()}"
+    state = own_state()
+    return f"{number} {'' if state is None else state.text()}"
 
 
 @dataclass
@@ -70,7 +70,7 @@ class Sign:
     read_at: float
 
     @property
-    def standing(self) -> RankState | None:
+    def state(self) -> RankState | None:
         """The state of the rank; None before its first sign and after its last."""
         return state_from_text(self.value.partition(b" ")[2].decode())
 
@@ -99,7 +99,7 @@ class Watch:
     def end(self) -> None:
         """End the watch; the thread does not interrupt this rank any more.
 
-        Raises `KeyboardInterrupt` if it had begun to do so.
+        Raises `KeyboardInterrupt` if the thread has already sent an interrupt.
         """
         with self.lock:
             self.ended.set()
@@ -143,18 +143,16 @@ class Watch:
         if self.is_alone():
             self.stalls.clear()
             return
-        standings = {rank: sign.standing for rank, sign in self.signs.items()}
-        standings[self.launch.rank] = own_state()
+        states = {rank: sign.state for rank, sign in self.signs.items()}
+        states[self.launch.rank] = own_state()
         self.stalls = {
-            rank: next_stall(self.stalls.get(rank), now, standing)
-            for rank, standing in standings.items()
-            if standing is not None
+            rank: next_stall(self.stalls.get(rank), now, state) for rank, state in states.items() if state is not None
         }
         if (loop := endless_loop(self.stalls, now)) is not None:
             report_failure(self.store, *loop)
 
     def _end_rank(self, failure: RankFailed, interrupts: bool) -> None:
-        """Interrupt this rank with an error; end the process if it does not end by itself."""
+        """Interrupt this rank with an error; end the process if the rank does not end in `END_TIME_LIMIT`."""
         with self.lock:
             if self.ended.is_set():
                 return

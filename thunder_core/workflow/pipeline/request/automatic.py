@@ -17,7 +17,7 @@ ANY_MODULE, ANY_TRANSFORMER, GENERATION = "default", "hf-transformers", "hf-gene
 
 @dataclass(frozen=True)
 class RecipeChoice:
-    """The names of the selected recipes, with the reasons for each and against others, in words."""
+    """The names of the selected recipes, and the reasons for them and against other recipes, in words."""
 
     names: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -33,13 +33,13 @@ def with_choice(recipe: Named, choice: RecipeChoice) -> tuple[object, ...]:
     """Return the named recipes with the selected recipes in place of `auto`."""
     named_parts = recipe if isinstance(recipe, list | tuple) else (recipe,)
     parts = [part for named in named_parts for part in (recipe_names(named) if isinstance(named, str) else (named,))]
-    return tuple(chosen for part in parts for chosen in (choice.names if part == AUTO else (part,)))
+    return tuple(name for part in parts for name in (choice.names if part == AUTO else (part,)))
 
 
 def choose_recipe(
     model_type: str | None, device: torch.device | None = None, target: str = "", *, generates: bool = False
 ) -> RecipeChoice:
-    """Select a recipe for a model type of transformers, or None for another module, and the device of the model.
+    """Select a recipe for a model type of transformers (None for other modules) and the model's device.
 
     Of the recipes for the type whose requirements the machine meets, the recipe that adds most to `default` is
     selected; otherwise `hf-transformers`, or `default`.

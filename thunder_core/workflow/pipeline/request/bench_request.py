@@ -7,6 +7,7 @@ from pathlib import Path
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.options import option, require_values, same_option
+from thunder_core.foundation.options.whole_number import is_whole_number
 from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.workflow.pipeline.request.request import Request
 
@@ -40,9 +41,9 @@ def names_in(_: str, text: str) -> tuple[str, ...]:
 
 
 def numbers_in(option: str, text: str) -> tuple[int, ...]:
-    """Return the numbers in a list such as `1,4,16`; raise `BadOption`."""
+    """Return the distinct numbers in a list such as `1,4,16`; raise `BadOption` for any other text."""
     words = [word.strip() for word in text.split(",")]
-    if not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in words):
+    if not all(map(is_whole_number, words)):
         raise BadOption(f"{option} is {text!r}, which is not a list of numbers", fix=f"write it as {option} 1,4,16")
     return tuple(dict.fromkeys(int(word) for word in words))
 

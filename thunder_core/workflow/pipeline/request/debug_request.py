@@ -12,8 +12,8 @@ from thunder_core.foundation.storage.manifest import require_outside_artifacts
 
 @dataclass(frozen=True)
 class DebugRequest:
-    """The options: whether to find the lines that create non-finite values, and the folder for the reproduction of a
-    fault.
+    """The options of `thunder debug`: `nan` finds lines that create non-finite values, and `out` is the folder for the
+    reproduction of a fault.
     """
 
     nan: bool = option(

@@ -19,9 +19,9 @@ SUFFIX = ".thunder"
 
 
 def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str, within: Path | None = None) -> Path:
-    """Return the requested folder, or a free name in the working folder or in `within`.
+    """Return the requested folder, or a free name in the folder `within`, by default the working folder.
 
-    Raises `OutputExists` and `OutputNotWritable`. Nothing remains on the disk.
+    Raises `OutputExists` for an existing folder without `force`, and `OutputNotWritable`. Nothing remains on the disk.
     """
     named = re.sub(r"[^\w.+-]+", "-", recipe)
     stem = f"{file_stem(model)}-{named}"
@@ -48,7 +48,7 @@ def free_name(parent: Path, stem: str) -> Path:
 
 
 def file_stem(name: str) -> str:
-    """Return a model's name as part of a file name."""
+    """Return the part of a model's name after the last slash, without characters that file names should not have."""
     return re.sub(r"[^\w.-]+", "-", name.rstrip("/").rpartition("/")[2]).strip("-.") or "model"
 
 

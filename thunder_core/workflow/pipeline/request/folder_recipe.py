@@ -29,7 +29,7 @@ def trusted_recipe(request: Request) -> Path | None:
     path = folder_recipe(request)
     if path is None:
         raise BadOption(
-            f"--trust-recipe is given, but {request.model.model or 'the sample'} is not a folder with a {FILE}",
+            f"--trust-recipe is set, but {request.model.model or 'the sample'} is not a folder with a {FILE}",
             fix="leave out --trust-recipe, or name the file of a recipe: --recipe path/to/recipe.py",
         )
     return path

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 from thunder_core.foundation.errors import BadOption
 
-NEEDED = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
 @dataclass(frozen=True)
 class Launch:
-    """The rank of this process, the number of ranks, and the rank on this machine; all run the same command."""
+    """The rank of this process, the number of ranks, and the rank on this machine; all ranks run the same command."""
 
     rank: int
     size: int
@@ -20,13 +20,13 @@ class Launch:
 
     @property
     def follows(self) -> bool:
-        """Whether this is not the first rank, which prints, decides and writes."""
+        """Whether this rank only follows the first rank, which decides, prints and writes."""
         return self.rank > 0
 
 
 def launch_of_process() -> Launch | None:
-    """Return the launch of this process, or None for a process that was not started by a launcher."""
-    if any(name not in os.environ for name in NEEDED):
+    """Return the launch of this process, or None without a launcher; raise `BadOption` for an impossible rank."""
+    if any(name not in os.environ for name in LAUNCH_VARIABLES):
         return None
     rank, size, local = (os.environ.get(name, "0") for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"))
     try:

@@ -21,7 +21,7 @@ COST = (
 
 
 def cost_of_narrow_dtype(dtype: str, device: torch.device, weights: int) -> str:
-    """Return the cost of a dtype for this many bytes of weights, in words; empty if the processor has instructions."""
+    """Return the cost of a dtype for this many bytes of weights, in words; empty if the processor supports it."""
     processor = INSTRUCTIONS.get(dtype)
     reason = None if processor is None else processor.missing_on(device)
     if reason is None:

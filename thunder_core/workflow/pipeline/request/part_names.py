@@ -13,7 +13,7 @@ from thunder_core.foundation.storage.plain_file import fault_of_file
 
 AUTO = "auto"  # the name that selects a recipe automatically
 FILE_SUFFIX = ".py"  # the suffix of a recipe in a file, which is named by its path
-WRITE = "write a name, or a name with options: Autocast(dtype=torch.float16)"
+FORMAT_FIX = "write a name, or a name with options: Autocast(dtype=torch.float16)"
 
 
 def recipe_names(text: str) -> tuple[str, ...]:
@@ -22,7 +22,7 @@ def recipe_names(text: str) -> tuple[str, ...]:
 
 
 def require_recipe_name(text: str) -> None:
-    """Raise the errors of `plugins.require` for names of recipes, and `UnknownName` for a missing file."""
+    """Raise the errors of `plugins.require` for the names in a text, and `UnknownName` for a missing file."""
     for name in recipe_names(text):
         if FILE_SUFFIX in name:
             recipe_file(name)
@@ -58,11 +58,11 @@ def file_and_name(location: str, what: str) -> tuple[Path, str]:
 
 def require_transform_name(text: str) -> None:
     """Raise `BadOption` for a text that names no transform, and `UnknownName` for a name that does not exist."""
-    name, _ = parsed_call(text)
+    name, _ = parse_call(text)
     module_of_transform(name)
 
 
-def parsed_call(text: str) -> tuple[str, Mapping[str, ast.expr]]:
+def parse_call(text: str) -> tuple[str, Mapping[str, ast.expr]]:
     """Return the name and the options of `Name` or `Name(option=value)`; raise `BadOption` for anything else."""
     try:
         node = ast.parse(text.strip(), mode="eval").body
@@ -73,7 +73,7 @@ def parsed_call(text: str) -> tuple[str, Mapping[str, ast.expr]]:
     positional = node.args if isinstance(node, ast.Call) else []
     named = {keyword.arg: keyword.value for keyword in keywords if keyword.arg is not None}
     if not isinstance(called, ast.Name) or positional or len(named) < len(keywords):
-        raise BadOption(f"{text!r:.80} is not the name of a transform", fix=WRITE)
+        raise BadOption(f"{text!r:.80} is not the name of a transform", fix=FORMAT_FIX)
     return called.id, named
 
 

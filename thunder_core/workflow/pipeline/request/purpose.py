@@ -39,16 +39,16 @@ class Purpose:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """The facts that distinguish measurements of training from inference, and of real inputs from random ones."""
+        """The facts that distinguish measurements: of training from inference, and of real from random inputs."""
         call = {"call": "training step"} if self.train else {}
         return call if self.data is None else {**call, "input": self.data.name}
 
     def inputs(
         self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0, **optional_sizes: int
     ) -> Inputs:
-        """Return the inputs with a number, random or from the file, with labels for a loss.
+        """Return the inputs with this number, random or from the file; for training, with labels.
 
-        Only random inputs use the `optional_sizes` of sizes, such as `cache`.
+        Only random inputs have `optional_sizes`, such as `cache`.
         """
         if self.data is None:
             return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train, **optional_sizes)
@@ -60,7 +60,7 @@ class Purpose:
         return Batches(loaded, data, batch, seq, self.cut, labels=self.train)
 
     def variants(self, inputs: Inputs) -> Iterator[Inputs]:
-        """Yield the inputs without some or all tokenizer results other than tokens and mask, which have defaults."""
+        """Yield the inputs without some or all optional tokenizer outputs: all outputs but the tokens and the mask."""
         optional = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
         optional_names = sorted(optional & inputs.keys())
         for count in range(1, len(optional_names) + 1):
@@ -82,8 +82,9 @@ class Purpose:
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, requested: int, traced: int = 1
     ) -> tuple[list[int], int]:
-        """Return the numbers of the inputs to validate on, and how many of these were traced, because there are too few
-        other inputs.
+        """Return the numbers of the inputs to validate on, and the number of batches if all were traced, else 0.
+
+        The first `traced` batches of a file are omitted, unless the file has no other batch.
         """
         if self.data is None:
             return list(range(1, requested + 1)), 0
@@ -97,7 +98,7 @@ class Purpose:
 
     @contextmanager
     def ready(self, model: torch.nn.Module) -> Iterator[None]:
-        """While the block runs, the model is in the mode for its calls; then its buffers and gradients are restored.
+        """Put a model into the mode for its calls during the block, and restore its buffers and gradients afterwards.
 
         Raises `NothingToTrain` for a training of a model without trainable parameters.
         """

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from thunder_core.foundation.errors import BadOption, BadSymbolicArgument
+from thunder_core.foundation.options.whole_number import is_whole_number
 from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.workflow.models.request.input_size import InputSize
 
 SizeRange = tuple[int, int]
 MIN_SIZES = {"cache": 0}  # the minimum sizes of dimensions, if not 1
-WRITE = "write the minimum and the maximum, as in {} {}=1:64"
+FORMAT_FIX = "write the minimum and the maximum, as in {} {}=1:64"
 
 
 def ranges_in(option: str, texts: Mapping[str, Any]) -> dict[str, SizeRange]:
@@ -22,8 +23,8 @@ def ranges_in(option: str, texts: Mapping[str, Any]) -> dict[str, SizeRange]:
 def _range(option: str, name: str, text: object) -> SizeRange:
     lower, colon, upper = str(text).partition(":")
     numbers = [word.strip() for word in (lower, upper)]
-    if not colon or not all(word.isdecimal() and word.isascii() and len(word) < 20 for word in numbers):
-        raise BadOption(f"{option} {name}={text!s:.80} is not a range", fix=WRITE.format(option, name))
+    if not colon or not all(map(is_whole_number, numbers)):
+        raise BadOption(f"{option} {name}={text!s:.80} is not a range", fix=FORMAT_FIX.format(option, name))
     return int(numbers[0]), int(numbers[1])
 
 
@@ -60,9 +61,11 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
             )
         lower, upper = size_range
         text = f"{option} {name}={lower}:{upper}"
-        if lower < MIN_SIZES.get(name, 1):
+        least = MIN_SIZES.get(name, 1)
+        if lower < least:
+            why = ": a size of 0 is never symbolic" if least else ""
             raise BadOption(
-                f"{text} begins below 1: a size of 0 is never symbolic", fix=f"write {option} {name}=1:{max(upper, 2)}"
+                f"{text} begins below {least}{why}", fix=f"write {option} {name}={least}:{max(upper, least + 1)}"
             )
         if lower == upper:
             raise BadOption(f"{text} has only one size", fix=f"leave out {option} {name}, and use --{name} {lower}")

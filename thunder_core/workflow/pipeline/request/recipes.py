@@ -29,7 +29,7 @@ from thunder_core.workflow.pipeline.request.part_names import (
     FILE_SUFFIX,
     file_and_name,
     module_of_transform,
-    parsed_call,
+    parse_call,
     recipe_file,
     recipe_names,
 )
@@ -39,7 +39,7 @@ Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
 
 
 def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
-    """Return the recipe of a name or class, with these options; an instance accepts no options.
+    """Return the recipe of a name or a class, with these options; an instance accepts no options.
 
     Several recipes, in a list or joined by `+` in a name, are added in any order. The list may also contain plug-ins,
     transforms, executors and lookasides. An option belongs to the one recipe that has it, or is written as
@@ -47,7 +47,7 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
     value, `BadRecipe` for an object that is not a recipe, and `RecipeConflict` for a recipe that is passed twice with
     different options.
     """
-    named_parts = [named_part(part) for part in listed_parts(recipe)]
+    named_parts = [named_part(part) for part in recipe_parts(recipe)]
     kinds = list(dict.fromkeys(part for part in named_parts if isinstance(part, type)))
     parts = [*kinds, *(part for part in named_parts if not isinstance(part, type))]
     if options and not kinds:
@@ -60,7 +60,7 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
     return instances[0] if len(instances) == 1 and isinstance(instances[0], Recipe) else recipe_of(instances)
 
 
-def listed_parts(recipe: Named) -> tuple[object, ...]:
+def recipe_parts(recipe: Named) -> tuple[object, ...]:
     """Return the parts of a recipe argument as a tuple."""
     if isinstance(recipe, str):
         return recipe_names(recipe)
@@ -70,7 +70,7 @@ def listed_parts(recipe: Named) -> tuple[object, ...]:
 
 
 def named_part(part: object) -> Any:
-    """Return the class of a named recipe, or a part that can be added; raise `BadRecipe` for anything else."""
+    """Return the class of a recipe, or a part that can be added to a recipe; raise `BadRecipe` for anything else."""
     if isinstance(part, str):
         return recipe_class(part)
     if isinstance(part, type) and issubclass(part, Recipe):
@@ -78,18 +78,18 @@ def named_part(part: object) -> Any:
     try:
         return as_composable(part)
     except BadRecipe:
-        raise no_recipe(part) from None
+        raise not_a_recipe_error(part) from None
 
 
 def recipe_of(parts: Iterable[Any]) -> Recipe:
     """Return the sum of the parts; raise `BadRecipe` if no part is a recipe."""
     composed = compose(parts) if (parts := list(parts)) else None
     if not isinstance(composed, Recipe):
-        raise no_recipe(composed)
+        raise not_a_recipe_error(composed)
     return composed
 
 
-def no_recipe(value: object) -> BadRecipe:
+def not_a_recipe_error(value: object) -> BadRecipe:
     """Return the error for an object that is not a recipe."""
     return BadRecipe(
         f"recipe={value!r:.80} is not a recipe",
@@ -105,19 +105,19 @@ def options_by_recipe(
     for name, value in options.items():
         title, _, option = name.rpartition(".")
         owners = [kind for kind in kinds if not title or hyphenate(kind.__name__) == title]
-        having = [kind for kind in owners if option in kind.Options.model_fields]
-        if len(having) > 1:
-            titles = [f"{hyphenate(kind.__name__)}.{option}" for kind in having]
+        recipes_with_option = [kind for kind in owners if option in kind.Options.model_fields]
+        if len(recipes_with_option) > 1:
+            titles = [f"{hyphenate(kind.__name__)}.{option}" for kind in recipes_with_option]
             raise BadOption(f"several recipes have the option {option}", fix=f"name the recipe: {' or '.join(titles)}")
-        if not having and len(kinds) > 1:
+        if not recipes_with_option and len(kinds) > 1:
             qualified_options = [
                 f"{hyphenate(kind.__name__)}.{field}" for kind in kinds for field in kind.Options.model_fields
             ]
             require_option_names(" + ".join(hyphenate(kind.__name__) for kind in kinds), qualified_options, [name])
-        owner = having[0] if having else kinds[0]
+        owner = recipes_with_option[0] if recipes_with_option else kinds[0]
         if option in chosen[owner]:
             raise BadOption(f"the option {option} of {hyphenate(owner.__name__)} is given twice", fix="give it once")
-        chosen[owner][option if having else name] = value
+        chosen[owner][option if recipes_with_option else name] = value
     return chosen
 
 
@@ -145,9 +145,10 @@ def require_keepable(recipe: Recipe) -> None:
 
 
 def recipe_class(name: str) -> type[Recipe]:
-    """Return the recipe that a plug-in's file defines, or that the file with this path defines.
+    """Return the recipe with a name, or the recipe in the file with a path.
 
-    Raises `UnknownName` with the nearest names, and `BadRecipe` for a file that cannot be loaded or has no such recipe.
+    Raises `UnknownName` with the nearest names, `BadRecipe` for a file that cannot be loaded or has no such recipe, and
+    `BadOption` for `auto`.
     """
     if name == AUTO:
         raise BadOption(
@@ -157,10 +158,10 @@ def recipe_class(name: str) -> type[Recipe]:
     if FILE_SUFFIX not in name:
         return only_recipe(plugins.load("recipes", name))
     path, kind = recipe_file(name)
-    return only_recipe(loaded_file(path), kind)
+    return only_recipe(load_recipe_file(path), kind)
 
 
-def loaded_file(path: Path) -> ModuleType:
+def load_recipe_file(path: Path) -> ModuleType:
     """Return the module in a user's file; raise `BadRecipe` for any error in its code."""
     try:
         return plugins.load_file(path)
@@ -178,7 +179,7 @@ def named_executor(name: str) -> Plugin:
     if FILE_SUFFIX not in name:
         return Plugin(name, executors=(name,))
     path, own = file_and_name(name, "an executor")
-    executor = executor_in(loaded_file(path), str(path), own)
+    executor = executor_in(load_recipe_file(path), str(path), own)
     return Plugin(executor.name, executors=(executor,))
 
 
@@ -212,7 +213,7 @@ def named_transform(text: str) -> Transform:
 
     Raises `BadOption` for an invalid text or option, and `UnknownName` for a name that does not exist.
     """
-    name, options = parsed_call(text)
+    name, options = parse_call(text)
     module = plugins.load("transforms", module_of_transform(name))
     kinds = [kind for kind in vars(module).values() if isinstance(kind, type) and issubclass(kind, Transform)]
     own = [kind for kind in kinds if kind.__module__ == module.__name__]
@@ -242,7 +243,7 @@ def option_value(node: ast.expr) -> object:
 def usable_transforms(
     recipe: Recipe, target: str = "", device: torch.device | None = None, more: Sequence[Transform] = ()
 ) -> tuple[Transform, ...]:
-    """Return a recipe's transforms in order, with the transforms `more` that every program has.
+    """Return a recipe's transforms in order, with the transforms `more`.
 
     Transforms whose requirements the device or the target does not meet are omitted.
     """

@@ -13,6 +13,7 @@ from thunder_core.foundation.options import option
 from thunder_core.foundation.options.duration import parse_duration
 from thunder_core.foundation.options.left_out import parse_left_out
 from thunder_core.foundation.options.target import parse_target
+from thunder_core.foundation.options.whole_number import is_whole_number
 from thunder_core.workflow.models.inputs.data_file import require_data_file, require_metric
 from thunder_core.workflow.models.request.names import is_generation
 from thunder_core.workflow.models.request.request import ModelRequest
@@ -33,17 +34,18 @@ MAX_ROUNDS = 1_000_000  # more would take days even for the smallest model
 
 
 def require_one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
-    """Raise `BadOption` for a value that is not one of the known values."""
+    """Raise `BadOption` for a value that is not among the choices."""
     if value not in choices:
         raise BadOption(f"{option} is {value!r}", fix=f"use {' or '.join(filter(None, choices))}")
 
 
 def require_calibration(option: str, value: str) -> None:
     """Raise `BadOption` for a number of inputs below 1, and the errors of `require_data_file` for a file."""
-    if value.lstrip("-").isdigit():
-        if int(value) < 1:
+    digits = value.removeprefix("-")
+    if digits.isascii() and digits.isdecimal():
+        if not is_whole_number(value) or int(value) < 1:
             raise BadOption(
-                f"{option} is {value}", fix=f"set {option} to a number of 1 or more, or to a file of samples"
+                f"{option} is {value:.80}", fix=f"set {option} to a number of 1 or more, or to a file of samples"
             )
     elif value:
         require_data_file(option, Path(value))

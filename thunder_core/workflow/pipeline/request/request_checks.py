@@ -18,7 +18,7 @@ from thunder_core.workflow.models.folder.hub import (
 )
 from thunder_core.workflow.models.folder.origin import FolderOrigin, find_origin, local_origin
 from thunder_core.workflow.models.inputs.data_file import require_samples_of_metric
-from thunder_core.workflow.models.memory.weights_on_paper import memory_shortage
+from thunder_core.workflow.models.memory.weight_lower_bound import memory_shortage
 from thunder_core.workflow.models.request.names import timm_architecture
 from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
@@ -49,9 +49,9 @@ def check_request(request: Request, *, dry_run: bool = False) -> None:
     require_memory(request, dry_run=dry_run)
     trusted_recipe(request)
     named = request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)
-    only = named[0] if len(named) == 1 else None
-    if isinstance(only, str) and request.options and recipe_names(only) == (only,) and FILE_SUFFIX not in only:
-        refuse_options(only, request.options)
+    recipe = named[0] if len(named) == 1 else None
+    if isinstance(recipe, str) and request.options and recipe_names(recipe) == (recipe,) and FILE_SUFFIX not in recipe:
+        refuse_options(recipe, request.options)
 
 
 def require_memory(request: Request, *, dry_run: bool) -> None:
@@ -125,6 +125,11 @@ def refuse_generation(request: Request) -> None:
         "--dynamic": (bool(request.dynamic), "all lengths and batches up to the largest are served", lengths_fix),
         "--input": (request.input is not None, "prompts are random", "leave out one of the two"),
         "--eval": (request.evaluate is not None, "samples are for single calls", "leave out one of the two"),
+        "--validate-budget": (
+            request.validate_budget is not None,
+            "all prompts are validated",
+            "leave out --validate-budget, or use a smaller --batch, --prompt-length or --new-tokens",
+        ),
         "--include-weights": (
             bool(request.target and request.include_weights),
             "with --target, generation is traced on a model without data",
@@ -138,10 +143,7 @@ def refuse_generation(request: Request) -> None:
 
 
 def refuse_ranges(request: Request) -> None:
-    """Raise `BadOption` for ranges of sizes with a file of samples.
-
-    A requested size must be within its range.
-    """
+    """Raise `BadOption` for ranges of sizes with a file of samples, and for a requested size outside its range."""
     if request.dynamic and request.input:
         raise BadOption(
             f"--dynamic and --input {request.input} exclude each other: samples have one size",
@@ -154,18 +156,18 @@ def refuse_ranges(request: Request) -> None:
 
 
 def refuse_sizes(request: Request) -> None:
-    """Raise `BadOption` for a cache or an image size without random inputs: in training, and for real samples."""
-    sizes = {name for name in ("cache", "height", "width") if getattr(request, name) is not None}
-    named = [f"--{name}" for name in sorted(sizes)] + ["--dynamic cache="] * ("cache" in request.dynamic)
-    with_cache = "cache" in {*sizes, *request.dynamic}
-    against = {
-        "--train": request.train and with_cache,
-        f"--input {request.input}": request.input is not None,
-        f"--eval {request.evaluate}": request.evaluate is not None,
+    """Raise `BadOption` for a cache in training, and for a cache or an image size with real samples."""
+    cache_options = ["--cache"] * (request.cache is not None) + ["--dynamic cache="] * ("cache" in request.dynamic)
+    image_options = [f"--{name}" for name in ("height", "width") if getattr(request, name) is not None]
+    sizes_of_samples = "samples have a fixed size"
+    refused = {
+        "--train": (request.train, cache_options, "a training step has no KV cache"),
+        f"--input {request.input}": (request.input is not None, cache_options + image_options, sizes_of_samples),
+        f"--eval {request.evaluate}": (request.evaluate is not None, cache_options + image_options, sizes_of_samples),
     }
-    for option in (option for option, is_given in against.items() if is_given and named):
-        why = "a training step has no KV cache" if option == "--train" else "samples have a fixed length"
-        raise BadOption(f"{named[0]} and {option} exclude each other: {why}", fix="leave out one of the two")
+    for option, (is_given, size_options, why) in refused.items():
+        if is_given and size_options:
+            raise BadOption(f"{size_options[0]} and {option} exclude each other: {why}", fix="leave out one of the two")
 
 
 def needs_no_weights(request: Request, *, dry_run: bool) -> bool:
@@ -211,7 +213,7 @@ def require_on_hub(name: str, model: ModelRequest) -> None:
 
 
 def asks_the_hub(model: ModelRequest) -> bool:
-    """Whether a model must be fetched from the Hub, because the local cache has not all of its files."""
+    """Whether a model must be fetched from the Hub, because the local cache lacks some of its files."""
     if model.model is None or timm_architecture(model.model) is not None:
         return False
     if is_offline() or named_origin(model) is not None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.options import option, require_values
+from thunder_core.foundation.options.whole_number import is_whole_number
 from thunder_core.workflow.models.request.request import LARGEST_SEED
 
 SAMPLING = "Sampling"  # the title of these options in the help
@@ -19,8 +20,8 @@ PROMPT_FIX = "pass text with --prompt, or tokens with --prompt-ids: --prompt-ids
 def parse_tokens(option_name: str, text: str) -> tuple[int, ...]:
     """Return the tokens in a text of numbers separated by commas; raise `BadOption` for any other text."""
     parts = [part.strip() for part in text.split(",")]
-    if not all(part.isascii() and part.isdigit() for part in parts):
-        raise BadOption(f"{option_name} is {text!r}", fix=f"write numbers separated by commas: {option_name} 1,2,3")
+    if not all(map(is_whole_number, parts)):
+        raise BadOption(f"{option_name} is {text!r:.80}", fix=f"write numbers separated by commas: {option_name} 1,2,3")
     return tuple(map(int, parts))
 
 

@@ -41,12 +41,13 @@ def real_samples(
 
 def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, trust_remote_code: bool) -> Dataset | None:
     """Return the samples of a file for an artifact; texts are tokenized by the tokenizer of the artifact's model."""
-    source = artifact.manifest.source
-    keys, trusted = (
-        artifact.manifest.example,
-        trust_remote_code,
-    )  # programs accept the inputs that they were traced with
-    return real_samples(option, file, lambda: find_origin(request_of(source)), trust_remote_code=trusted, keys=keys)
+    return real_samples(
+        option,
+        file,
+        lambda: find_origin(request_of(artifact.manifest.source)),
+        trust_remote_code=trust_remote_code,
+        keys=artifact.manifest.example,  # programs accept the inputs that they were traced with
+    )
 
 
 def sequence_of(config: PretrainedConfig, requested: int | None, data: Sequence[Dataset | None] = ()) -> int:

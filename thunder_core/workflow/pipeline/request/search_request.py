@@ -16,8 +16,8 @@ OBJECTIVES = ("latency", "throughput", "memory", "size")
 USUAL_SECONDS = 300.0  # the default time of `thunder bench --candidates`
 TIME_FIX = "set {} to a time above zero, such as 90s, 10m or 1h"
 MAX_SECONDS = 7 * 24 * 3600.0  # seconds
-# Options that the search sets itself, or that leave nothing to measure.
-CHOSEN = (
+# Fields of a request that the search sets itself, or that leave nothing to measure.
+REFUSED_FIELDS = (
     "recipe",
     "options",
     "add_transform",
@@ -35,7 +35,7 @@ CHOSEN = (
 
 
 def search_seconds(option: str, text: object) -> float:
-    """Return the seconds of `90s`, `10m` or `1h`; raises `BadOption` for anything else."""
+    """Return the seconds of `90s`, `10m` or `1h`; raise `BadOption` for anything else."""
     try:
         return parse_duration(option, text)
     except BadOption as error:
@@ -55,14 +55,14 @@ def require_objective(_: str, name: str) -> None:
         raise unknown_name("objective", name, OBJECTIVES)
 
 
-def require_finite(option: str, value: float) -> None:
+def require_not_nan(option: str, value: float) -> None:
     """Raise `BadOption` for a bound that is NaN."""
     if value != value:
         raise BadOption(f"{option} is NaN", fix=f"set {option} to a number")
 
 
 def require_bytes(option: str, number: int) -> None:
-    """Raise `BadOption` for less than a byte."""
+    """Raise `BadOption` for a size below 1 byte."""
     if number < 1:
         raise BadOption(f"{option} is {number}", fix=f"set {option} to a size such as 500MiB or 8GiB")
 
@@ -97,7 +97,7 @@ class SearchRequest:
         metavar="X",
         panel=SEARCH,
         least=0,
-        check=require_finite,
+        check=require_not_nan,
         help="Largest KL divergence of the logits from those of eager PyTorch, in nats",
         default_text="the bound of each recipe",
     )
@@ -108,7 +108,7 @@ class SearchRequest:
         panel=SEARCH,
         least=0,
         most=1,
-        check=require_finite,
+        check=require_not_nan,
         help="Smallest top-1 agreement with eager PyTorch, 0 to 1",
         default_text="the bound of each recipe",
     )
@@ -118,7 +118,7 @@ class SearchRequest:
         metavar="X",
         panel=SEARCH,
         least=0,
-        check=require_finite,
+        check=require_not_nan,
         help="Largest relative error of an output, compared with eager PyTorch",
         default_text="the bound of each recipe",
     )
@@ -133,8 +133,8 @@ class SearchRequest:
     fresh: bool = option(False, bool, panel=SEARCH, help="Measure all candidates again, and ignore stored results.")
 
     @property
-    def given_options(self) -> list[str]:
-        """The options that differ from their defaults, besides the time."""
+    def changed_options(self) -> list[str]:
+        """The flags of the options, without the time limit, whose values differ from the defaults."""
         options = options_of(SearchRequest)
         changed_fields = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
         return [options[name].flag for name in changed_fields if name != "search"]
@@ -144,11 +144,11 @@ def check_search(search: SearchRequest, request: Request) -> None:
     """Raise an error for invalid values, for bounds without a search, and for options that the search itself sets."""
     require_values(search)
     if search.search is None:
-        if search_options := search.given_options:
+        if search_options := search.changed_options:
             raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --search 10m, or leave it out")
         return
     options, usual = options_of(Request), Request()
-    for name in CHOSEN:
+    for name in REFUSED_FIELDS:
         if getattr(request, name) != getattr(usual, name):
             raise BadOption(
                 f"--search and {options[name].flag} exclude each other: {reason_against(name)}",
@@ -165,7 +165,7 @@ def reason_against(name: str) -> str:
 
 
 def refuse_unknown_loss(search: SearchRequest, request: Request) -> None:
-    """Raise `BadOption` for a bound on the loss by quantization of a training step, which quantizes nothing."""
+    """Raise `BadOption` for a bound on the quantization error with a training step, which quantizes nothing."""
     bounds = {"--max-kl": search.max_kl, "--min-top1": search.min_top1, "--max-error": search.max_error}
     bound_options = [name for name, bound in bounds.items() if bound is not None]
     if bound_options and request.train:

@@ -14,7 +14,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 
 @dataclass(frozen=True)
 class ValidateRequest:
-    """The number of inputs for the comparison with eager PyTorch, and whether the artifact is marked as validated."""
+    """The inputs and bounds of the comparison with eager PyTorch, and whether the artifact is marked as validated."""
 
     inputs: int = same_option(Request, "inputs", help="Number of new inputs; they have the sizes of the traced inputs")
     seed: int | None = same_option(

@@ -52,7 +52,7 @@ LAST_PROGRAM = "operations, memory and traces are for the program that computes 
 
 @dataclass(frozen=True)
 class Results:
-    """The results for a compiled model: validation, evaluation, benchmark, and the times of executors and ranks."""
+    """The results of a run for the report: validation, evaluation, benchmarks, comparison, quantization and times."""
 
     validation: ValidationReport | None
     evaluation: Evaluation | None
@@ -148,7 +148,7 @@ def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
 
 
 def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
-    """Return notes on the number of programs, because each costs a trace at the first call that needs it."""
+    """Return notes on the number of programs, because each program costs time for tracing and compiling."""
     if plan.generation is not None:
         count = len(specializations_of(session.compiled).programs)
         programs = "1 program generates" if count == 1 else f"{count} programs generate"
@@ -167,7 +167,7 @@ def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
 
 
 def kernel_note(plan: Plan, programs: Sequence[Program], kernels: Sequence[DeviceCode]) -> tuple[str, ...]:
-    """Return a note on the kernels for a target, both in the artifact and within compiled regions."""
+    """Return a note on the number of kernels for a target: kernels of the artifact, and kernels in compiled regions."""
     target = plan.request.target
     if not target:
         return ()

@@ -28,7 +28,10 @@ HEAVY = frozenset({"load", CHECK_RECIPE, "compile", FIRST_CALLS, COMPARE, QUALIT
 
 
 class StageClock:
-    """Measures stages. A stage ends when the next begins, or at `stop`; memory that it has freed is then released."""
+    """A clock of stages. A stage ends when the next stage begins, or at `stop`.
+
+    At the end of a stage that uses much memory, the memory that it has freed is returned to the system.
+    """
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -114,11 +117,11 @@ class AnnouncingCompiler(Compiler):
 
 
 @contextmanager
-def announcing_stages(compiled: object, clock: StageClock, *, calls_first: bool = True) -> Iterator[None]:
-    """While the block runs, report the steps of compilation to the clock, and its end if a call follows."""
+def announce_stages(compiled: object, clock: StageClock, *, has_first_calls: bool = True) -> Iterator[None]:
+    """Report the steps of compilations during the block to the clock, and their ends if `has_first_calls` is set."""
     cache = specializations_of(compiled)
     compiler = cache.compiler
-    cache.compiler = announcing_compiler(compiler, clock, calls_first=calls_first)
+    cache.compiler = announcing_compiler(compiler, clock, has_first_calls=has_first_calls)
     try:
         with watching(clock.advance):
             yield
@@ -126,10 +129,10 @@ def announcing_stages(compiled: object, clock: StageClock, *, calls_first: bool 
         cache.compiler = compiler
 
 
-def announcing_compiler(compiler: ProgramCompiler, clock: StageClock, *, calls_first: bool) -> ProgramCompiler:
-    """Return a compiler that reports its steps to the clock, and its end if `calls_first` is set."""
+def announcing_compiler(compiler: ProgramCompiler, clock: StageClock, *, has_first_calls: bool) -> ProgramCompiler:
+    """Return a compiler that reports its steps to the clock, and its ends if `has_first_calls` is set."""
     if isinstance(compiler, CompilerForDevice):
-        announced = announcing_compiler(compiler.compiler, clock, calls_first=False)
+        announced = announcing_compiler(compiler.compiler, clock, has_first_calls=False)
         assert isinstance(announced, Compiler)
         return replace(compiler, compiler=announced)
     if not isinstance(compiler, Compiler):
@@ -142,4 +145,4 @@ def announcing_compiler(compiler: ProgramCompiler, clock: StageClock, *, calls_f
     settings = {field.name: getattr(compiler, field.name) for field in fields(compiler)} | {
         "transforms": tuple(transforms)
     }
-    return AnnouncingCompiler(**settings, clock=clock if calls_first else None)
+    return AnnouncingCompiler(**settings, clock=clock if has_first_calls else None)

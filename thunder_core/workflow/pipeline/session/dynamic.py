@@ -30,7 +30,7 @@ POSITIONS = ("seq", "cache")  # the sizes that are limited by a model's position
 
 
 def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
-    """Raise `BadSymbolicArgument` for a name that is not a dimension of the recipe with an option."""
+    """Raise `BadSymbolicArgument` for a name that is not both a dimension of the recipe and a size of inputs."""
     dimensions = [name for name in recipe.all_dimensions() if name in InputSize._fields]
     for name in ranges:
         if name not in dimensions:
@@ -54,15 +54,15 @@ def require_positions(config: PretrainedConfig, ranges: Ranges, size: InputSize)
         name = next(name for name in POSITIONS if name in ranges)
         lower, upper = ranges[name]
         rest = longest - (total - upper)
-        behind = f", {total} tokens in all," if len(ends) > 1 else ""
+        in_total = f", {total} tokens in total," if len(ends) > 1 else ""
         raise SequenceTooLong(
-            f"--dynamic {name}={lower}:{upper}{behind} exceeds the model's {longest} positions",
+            f"--dynamic {name}={lower}:{upper}{in_total} exceeds the model's {longest} positions",
             fix=f"write --dynamic {name}={max(min(lower, rest - 1), 0)}:{rest}" if rest > 1 else "name narrower ranges",
         )
 
 
 def points_of(ranges: Ranges, traced: InputSize) -> list[InputSize]:
-    """Return the sizes for validation and measurement: the traced size, all ends of ranges, and one between them."""
+    """Return the sizes for validation and measurement: the traced size, all ends of ranges, and a size between them."""
     if not ranges:
         return [traced]
     corners = itertools.product(*(ends for ends in ranges.values()))
@@ -146,7 +146,7 @@ def _require_named_paths(
     named: Mapping[str, Sequence[str]],
     inputs: Inputs,
 ) -> None:
-    """Raise `BadSymbolicArgument` if no size of the inputs varies with a dimension, or if one has no name."""
+    """Raise `BadSymbolicArgument` if no size of the inputs varies with a dimension, or a varying size has no name."""
     if not varying:
         raise BadSymbolicArgument(
             f"--dynamic names {dimension}, but no input of this {type(session.model).__name__} depends on it",

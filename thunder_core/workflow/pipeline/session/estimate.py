@@ -23,7 +23,7 @@ from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose
-from thunder_core.workflow.pipeline.session.model_state import keep_caches
+from thunder_core.workflow.pipeline.session.model_state import restore_model_state
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 from thunder_core.workflow.validation.comparison import preserve_buffers
 from thunder_core.workflow.validation.gradients import preserve_gradients
@@ -58,9 +58,9 @@ def require_memory(
 ) -> None:
     """Raise `OutOfMemory` if a call with inputs of these sizes needs more memory than the model's device has free.
 
-    If `runs` is False, only its inputs are counted, because it runs on another device. If `validate` is set, the
-    reference in higher precision is counted, too. If the need cannot be estimated, because the model reads values of
-    tensors, the allocator raises a less specific error later.
+    If `runs` is False, the call runs on another device, so only its inputs are counted. If `validate` is set, the
+    reference in higher precision is counted, too. The need of a model that reads values of tensors cannot be
+    estimated; the allocator then raises a less specific error later.
     """
     device = loaded.model.device
     free = free_memory(device)
@@ -116,12 +116,17 @@ def smaller_size(batch: int, needed: int, free: int) -> str:
 
 
 def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -> MemoryNeed | None:
-    """Return the memory of a call with `batch` copies of a sample with batch 1; None if it cannot be estimated.
+    """Return the memory of a call with `batch` samples of a sample's size; None if it cannot be estimated.
 
-    Rounding to blocks and kernels' own memory are not counted, so the result is a lower bound.
+    The result is a lower bound: rounding to blocks and the memory of kernels are not counted.
     """
     model = loaded.model
-    with keep_caches(model), preserve_buffers(model), preserve_gradients(model), torch.random.fork_rng(devices=[]):
+    with (
+        restore_model_state(model),
+        preserve_buffers(model),
+        preserve_gradients(model),
+        torch.random.fork_rng(devices=[]),
+    ):
         try:
             with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
                 inputs = {

@@ -19,7 +19,7 @@ from thunder_core.workflow.validation.leaves import leaves_of
 from thunder_core.workflow.validation.metric import EvaluatedBatch, Tally, count, result
 from thunder_core.workflow.validation.report import Evaluation
 
-CLASSIFIED = frozenset(
+CLASSIFICATION_TASKS = frozenset(
     {
         "sequence-classification",
         "token-classification",
@@ -35,16 +35,16 @@ CLASSIFIED = frozenset(
         "semantic-segmentation",
     }
 )
-ANSWERING = frozenset({"question-answering", "document-question-answering"})
-LABELS_OF_ANSWERS = "`start_positions` and `end_positions`"
-METRICS = dict.fromkeys(LANGUAGE_TASKS, "perplexity") | dict.fromkeys(CLASSIFIED, "accuracy")
+ANSWER_TASKS = frozenset({"question-answering", "document-question-answering"})
+ANSWER_LABELS = "`start_positions` and `end_positions`"
+METRICS = dict.fromkeys(LANGUAGE_TASKS, "perplexity") | dict.fromkeys(CLASSIFICATION_TASKS, "accuracy")
 
 
 def metric_for(task: str, config: PretrainedConfig) -> str:
     """Return the metric of a task.
 
-    This is perplexity for language, accuracy for classes, the mean squared error for numbers, and otherwise the cosine
-    similarity of embeddings.
+    The metric is perplexity for language, accuracy for classes, the mean squared error for numbers, and otherwise the
+    cosine similarity of embeddings.
     """
     if task == "depth-estimation" or (task in REGRESSING and is_regression(config)):
         return "mse"
@@ -75,8 +75,8 @@ def evaluate(
         with torch.no_grad():
             eager, ours = (leaves_of(function(**inputs)) for function in (loaded.original or loaded.model, compiled))
         for leaves in (eager, ours):
-            leaves.tensors = {name: _real(tensor, len(numbers)) for name, tensor in leaves.tensors.items()}
-        mask = _real(inputs[MASK], len(numbers)) if MASK in inputs else None
+            leaves.tensors = {name: _without_padding(tensor, len(numbers)) for name, tensor in leaves.tensors.items()}
+        mask = _without_padding(inputs[MASK], len(numbers)) if MASK in inputs else None
         labels = batches.labels_of(numbers) if chosen != "cosine" else None
         count(chosen, tally, EvaluatedBatch(eager, ours, labels, mask, causal=loaded.task in CAUSAL))
         advance(first + len(numbers), total)
@@ -93,10 +93,11 @@ def require_judgeable(
     if chosen != "cosine" and batches.labels_of([0]) is None:
         raise BadData(
             f"{data.file} has no `labels`, which {chosen} needs",
-            fix=f"add {LABELS_OF_ANSWERS if loaded.task in ANSWERING else '`labels`'} to each sample, "
+            fix=f"add {ANSWER_LABELS if loaded.task in ANSWER_TASKS else '`labels`'} to each sample, "
             "or use --metric cosine",
         )
 
 
-def _real(tensor: torch.Tensor, count: int) -> torch.Tensor:
+def _without_padding(tensor: torch.Tensor, count: int) -> torch.Tensor:
+    """Return the first `count` rows of a tensor; the other rows repeat the last sample. Scalars are unchanged."""
     return tensor[:count] if tensor.ndim else tensor

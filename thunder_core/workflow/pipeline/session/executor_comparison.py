@@ -1,6 +1,7 @@
 """The comparison of executors with eager PyTorch, for recipes with an executor that only compares.
 
-An artifact contains the same program without this executor; the comparison checks once whether the executors are right.
+An artifact contains the same program without this executor. The comparison shows once whether the executors compute
+correct results.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
 
 
 def with_comparing_executor(prepared: Prepared) -> Prepared | None:
-    """Return the preparation with an executor that compares, if third-party executors take part; else None."""
+    """Return the preparation with the executor that compares; None without third-party executors."""
     if not any(
         is_third_party(candidate.executor) for candidate in prepared.executors if candidate.executor is not None
     ):
@@ -47,8 +48,11 @@ def is_third_party(executor: Executor) -> bool:
 
 
 @contextmanager
-def naming_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) -> Iterator[None]:
-    """Raise `WrongResult` if the block fails because of a third-party executor, which `call` finds."""
+def name_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) -> Iterator[None]:
+    """Raise `WrongResult` if the block fails because of a third-party executor.
+
+    `call` repeats the failed call with the executor that compares, which finds the wrong executor.
+    """
     try:
         yield
     except ThunderError:
@@ -63,7 +67,7 @@ def naming_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]
 
 
 @contextmanager
-def blaming_executor(prepared: Prepared) -> Iterator[None]:
+def blame_executor(prepared: Prepared) -> Iterator[None]:
     """Raise `WrongResult` if a validation fails because of a line that a third-party executor runs."""
     try:
         yield
@@ -84,7 +88,7 @@ def blaming_executor(prepared: Prepared) -> Iterator[None]:
 
 
 def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
-    """Return the line of the executor's function that a wrong line calls, or the line of its class."""
+    """Return the source line of the executor's function that a wrong line calls, or of the executor's `claim`."""
     targets = [claim.symbol.target for claim in getattr(executor, "table", {}).values()]
     named = [target for target in targets if getattr(target, "__name__", "\0") in fault.line and not is_ours(target)]
     return line_of(named[0]) if named else line_in_class(type(executor), "claim")

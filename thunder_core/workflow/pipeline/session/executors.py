@@ -33,7 +33,10 @@ class NamedExecutor:
 def candidates(
     names: Iterable[str | Executor], target: str = "", device: torch.device | None = None
 ) -> tuple[NamedExecutor, ...]:
-    """Return each executor in the recipe's order, for a device of this machine or a GPU of architecture `target`."""
+    """Return the executors of these names, or the reasons why they cannot be used.
+
+    They are for a `device` of this machine, or for a GPU of the architecture `target`.
+    """
     return tuple(_candidate(name, target, device) for name in names)
 
 

@@ -63,7 +63,7 @@ def check_program(session: Session, program: Program, inputs: Inputs, seconds: f
 
 
 def allowance_of(session: Session) -> Allowance:
-    """Return the errors that a session's recipe allows inside: rounding, unless its tolerance is larger."""
+    """Return the errors that a session's recipe allows for a line: rounding, or the recipe's larger tolerance."""
     dtype = session.loaded.model.dtype
     return Allowance.of(session.tolerance(dtype), TOLERANCES.get(dtype, TOLERANCES[torch.float32]))
 
@@ -102,47 +102,48 @@ def check_calls(session: Session, run: Callable[[], object], *, seconds: float =
 
 
 @contextmanager
-def naming_the_line(look: Callable[[float], InternalCheck | None]) -> Iterator[None]:
-    """Let the error of a failed validation name the wrong line, if the internal check finds one."""
+def name_wrong_line(check: Callable[[float], InternalCheck | None]) -> Iterator[None]:
+    """Add the first wrong line to the error of a failed validation, if the internal check finds a wrong line."""
     try:
         yield
     except (OutOfTolerance, NotComparable, OtherRandomNumbers) as error:
-        report = check_after_failure(look)
+        report = check_after_failure(check)
         if report is not None and report.faults:
             name_fault(error, report.faults)
         raise
 
 
-def check_after_failure(look: Callable[[float], InternalCheck | None]) -> InternalCheck | None:
-    """Return the report of an internal check after a failed validation; None if the check fails, too."""
+def check_after_failure(check: Callable[[float], InternalCheck | None]) -> InternalCheck | None:
+    """Return the report of an internal check after a failed validation; None if the check raises an error."""
     try:
-        return look(SECONDS_AFTER_FAILURE)
+        return check(SECONDS_AFTER_FAILURE)
     except Exception:  # report the error of the validation instead
         return None
 
 
 def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
     """Add the first wrong line to an error, with the option that leaves out the cause."""
-    error.what = f"{error.what}; the first wrong line is {in_words(faults[0])}{count_other_faults(faults)}"
+    error.what = f"{error.what}; the first wrong line is {fault_in_words(faults[0])}{count_other_faults(faults)}"
     rest = error.fix.removeprefix(BY_HAND).removeprefix("; ")
     error.fix = "; ".join(filter(None, (advice(faults[0]), rest)))
     error.faults = tuple(faults)
 
 
-def with_internal_check(report: ReportT, look: Callable[[float], InternalCheck | None], seconds: float) -> ReportT:
-    """Return a validation's report with an internal check of half its time, but at least a quarter of a second.
+def with_internal_check(report: ReportT, check: Callable[[float], InternalCheck | None], seconds: float) -> ReportT:
+    """Return a validation's report with an internal check, which takes at most half the time of the validation.
 
-    A failed check is noted. Raises `WrongResult` for a wrong line that the outputs have hidden.
+    The limit is at least `MIN_SECONDS`. A check that raises an error becomes a note. Raises `WrongResult` for a wrong
+    line, even if the outputs agree.
     """
     try:
-        check_program = look(max(MIN_SECONDS, TIME_SHARE * seconds))
+        internal_check = check(max(MIN_SECONDS, TIME_SHARE * seconds))
     except Exception as failure:  # the outputs agree; lines that cannot run alone are not errors
         message = message_line(failure)
         return report.model_copy(update={"notes": (*report.notes, CHECK_FAILED.format(message))})
-    extended = report.model_copy(update={"internal_check": check_program})
-    if check_program is not None and (faults := check_program.faults):
+    extended = report.model_copy(update={"internal_check": internal_check})
+    if internal_check is not None and (faults := internal_check.faults):
         error = WrongResult(
-            f"the outputs agree, but a line inside does not: {in_words(faults[0])}{count_other_faults(faults)}",
+            f"the outputs agree, but a line inside does not: {fault_in_words(faults[0])}{count_other_faults(faults)}",
             fix=advice(faults[0]),
         )
         error.report = extended
@@ -150,7 +151,7 @@ def with_internal_check(report: ReportT, look: Callable[[float], InternalCheck |
     return extended
 
 
-def in_words(fault: Fault) -> str:
+def fault_in_words(fault: Fault) -> str:
     """Return a fault as a phrase: the line, its source line, the difference and the reason."""
     module = f" in `{fault.module}`" if fault.module else ""
     source = f" ({fault.source})" if fault.source else ""

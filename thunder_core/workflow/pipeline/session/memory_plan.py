@@ -14,7 +14,7 @@ from thunder_core.tracing.extension.leaving_out import require_modules
 from thunder_core.workflow.fault_localization.boundary.eager_calls import bytes_for_results
 from thunder_core.workflow.models.folder.checkpoint import stored_bytes
 from thunder_core.workflow.models.folder.origin import FolderOrigin
-from thunder_core.workflow.models.folder.weight_bytes import LARGE, weight_bytes
+from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES, weight_bytes
 from thunder_core.workflow.models.loading.described_model import describe_model, is_mapped
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -127,7 +127,7 @@ def plan_memory(
     limit = min(process_limits(), default=None) if device.type == "cpu" else None
     is_on_disk = is_mapped(prepared.loading, prepared.model)
     plan = MemoryPlan(weights, new_weights, is_on_disk, (), free_memory(device), limit)
-    if (weights < LARGE and are_inputs_small) or not plan.fits:
+    if (weights < LARGE_WEIGHT_BYTES and are_inputs_small) or not plan.fits:
         return plan
     need = call_need(described, purpose, size) or MemoryNeed(0, 0)
     if tokens:
@@ -148,7 +148,7 @@ def plan_of_files(prepared: Prepared, free: int | None) -> MemoryPlan | None:
         return None
     limit = min(process_limits(), default=None)
     plan = MemoryPlan(weights, 0, True, (), free, limit)
-    return plan if weights < LARGE and plan.fits else None
+    return plan if weights < LARGE_WEIGHT_BYTES and plan.fits else None
 
 
 def changes_weights(transform: Transform) -> bool:
@@ -186,7 +186,10 @@ def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> Memo
 
 
 def with_cache(need: MemoryNeed, prompt: int, tokens: int) -> MemoryNeed:
-    """Return the memory of generation: the cache, which a call for the prompt keeps, grows with each token."""
+    """Return the memory of generation, whose KV cache grows with each token.
+
+    `need` is the memory of a call for the prompt, which keeps a cache of `prompt` tokens.
+    """
     grown = need.kept * (prompt + tokens) // max(prompt, 1)
     return MemoryNeed(need.peak + grown, grown)
 
@@ -210,7 +213,7 @@ def stage_needs(
             yield stage, weights + COMPILER_BYTES
 
 
-def misfit(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
+def shortage_error(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
     """Return the error for a plan that does not fit, with the needed bytes and changes that would fit."""
     limited = plan.address_limit is not None and plan.peak > plan.address_limit
     needed, free = (plan.peak, plan.address_limit) if limited else (plan.least, plan.free)

@@ -1,4 +1,4 @@
-"""Errors that the model also raises in eager PyTorch."""
+"""Errors of a compiled call that the model also raises in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
 
 def refuse_models_error(name: str, eager: Callable[[], object], error: Exception) -> None:
-    """Raise `ModelRaises` for an error of a compiled call that the eager call also raises; return for any other."""
+    """Raise `ModelRaises` if the eager call raises the same error as the compiled call; otherwise, do nothing."""
     if isinstance(error, ThunderError) or is_out_of_memory(error) or is_device_error(error):
         return
     try:
         eager()
-    except Exception as own:
-        if type(own) is type(error) and str(own) == str(error):
+    except Exception as eager_error:
+        if type(eager_error) is type(error) and str(eager_error) == str(error):
             raise ModelRaises(
-                f"{name} raises {type(own).__name__} in eager PyTorch too: {message_line(own)}",
+                f"{name} raises {type(eager_error).__name__} in eager PyTorch too: {message_line(eager_error)}",
                 fix="change the sizes, the inputs, the task or --train, as the message says",
-                where=_models_line(own),
-            ) from own
+                where=_models_line(eager_error),
+            ) from eager_error
 
 
 def is_device_error(error: Exception) -> bool:
-    """Whether an error is from a GPU; all later calls of the process then fail."""
+    """Whether an error is from a GPU, after which all calls of the process on this GPU fail."""
     return isinstance(error, getattr(torch, "AcceleratorError", ())) or "CUDA error" in str(error)
 
 

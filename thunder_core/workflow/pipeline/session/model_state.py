@@ -14,12 +14,12 @@ CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)  # OrderedDict c
 
 
 @contextmanager
-def keep_caches(model: torch.nn.Module) -> Iterator[None]:
+def restore_model_state(model: torch.nn.Module) -> Iterator[None]:
     """Restore the attributes of all modules after the block, and clear the caches of their code.
 
-    Otherwise, later calls would find the block's tensors there. The caches are functions under `lru_cache` in the
-    Python modules that define the classes, if the block has filled them. Lists, dicts and sets in attributes are
-    restored; the contents of other objects are not.
+    Otherwise, later calls would find the block's tensors there. The caches are functions under `lru_cache`, in the
+    Python modules that define the classes, that the block has filled. Lists, dicts and sets in attributes are restored;
+    the contents of other objects are not.
     """
     attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
     containers = [(value, value.copy()) for _, own in attributes for value in own.values() if type(value) in CONTAINERS]

@@ -18,8 +18,8 @@ CPU = torch.device("cpu")
 def with_placement(model: ModelRequest, recipe: Recipe, target: str = "") -> ModelRequest:
     """Return the request with a device, and with the recipe's dtype if it has one for the program's device.
 
-    A model for a `target` stays on the CPU in the meantime. Raises `UnknownName` and `DeviceNotAvailable` for a
-    requested device, and `RecipeConflict` for recipes of one sum that need different ones.
+    The model of a program for a `target` is loaded on the CPU. Raises `UnknownName` and `DeviceNotAvailable` for a
+    requested device, and `RecipeConflict` for recipes of one sum that want different devices or dtypes.
     """
     named = wanted_by_recipes(recipe, "device")
     recipe_device = named_device(named) if named else None
@@ -36,7 +36,10 @@ def chosen_device(recipe_device: torch.device | None) -> torch.device:
 
 
 def wanted_by_recipes(recipe: Recipe, matter: str) -> str:
-    """Return the device or the dtype that the recipes of a sum want; empty if none wants any."""
+    """Return the device or the dtype that the recipes of a sum want; empty if no recipe wants one.
+
+    Raises `RecipeConflict` if recipes want different values.
+    """
     recipe_by_value = {getattr(part, matter): part.name for part in reversed(recipe.recipes) if getattr(part, matter)}
     if len(recipe_by_value) > 1:
         wishes = ", ".join(f"{name} wants {value}" for value, name in recipe_by_value.items())

@@ -30,7 +30,7 @@ from thunder_core.workflow.pipeline.request.request_checks import needs_no_weigh
 from thunder_core.workflow.pipeline.session.dynamic import points_of, upper_end
 from thunder_core.workflow.pipeline.session.evaluate import metric_for
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
-from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, misfit
+from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, shortage_error
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
@@ -43,14 +43,14 @@ class Plan:
     """The plan of a request: its preparation, inputs, stages and destination.
 
     `comparing` is the preparation that includes the executors that only compare the results of others; `prepared`
-    leaves them out. None if the recipe has no such executor. `launch` is the launch of several ranks, or None.
+    leaves them out. `comparing` is None without such an executor. `launch` is the launch of several ranks, or None.
     """
 
     request: Request
     prepared: Prepared
     size: InputSize
     data: Dataset | None
-    judged_by: Dataset | None
+    evaluation_data: Dataset | None
     stages: tuple[str, ...]
     destination: Path
     generation: GenerationLengths | None = None
@@ -80,7 +80,7 @@ class Plan:
             *([("ranks", ranks)] if (ranks := self._ranks) else []),
             self._inputs,
             *([("dynamic", self._ranges)] if request.dynamic else []),
-            *([("evaluation", self._judgement)] if self.judged_by else []),
+            *([("evaluation", self._judgement)] if self.evaluation_data else []),
             ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none"),
             *([("lookasides", ", ".join(lookasides))] if (lookasides := lookaside_names(prepared)) else []),
             (
@@ -100,7 +100,7 @@ class Plan:
         ]
 
     def memory_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield the memory of the stages, and the missing memory if it does not fit."""
+        """Yield the memory of the stages, the cost of a slow dtype, and the error of a plan that does not fit."""
         if self.memory is None:
             return
         if self.request.target:
@@ -123,14 +123,14 @@ class Plan:
 
     @property
     def memory_error(self) -> OutOfMemory | None:
-        """The error for a model that does not fit; None if it fits, and for a target, which loads nothing."""
+        """The error for a plan that does not fit into memory; None if it fits, or loads nothing (for a target)."""
         if self.memory is None or self.memory.fits or self.request.target:
             return None
-        return misfit(self.memory, self.prepared)
+        return shortage_error(self.memory, self.prepared)
 
     @property
     def reason_without_weights(self) -> str:
-        """The reason why this plan cannot be carried out yet if its model is only a config; else empty."""
+        """The reason why this plan cannot be carried out if the model's folder has no weights; otherwise empty."""
         origin, request = self.prepared.loading.origin, self.request
         is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)
         if is_built or not isinstance(origin, FolderOrigin) or origin.hub is not None or has_weights(origin.folder):
@@ -202,10 +202,12 @@ class Plan:
 
     @property
     def _judgement(self) -> str:
-        assert self.judged_by is not None
+        assert self.evaluation_data is not None
         loading = self.prepared.loading
         metric = self.request.metric or metric_for(loading.task, loading.config)
-        return f"{metric} before and after, on {len(self.judged_by)} samples from {self.judged_by.file.name}"
+        return (
+            f"{metric} before and after, on {len(self.evaluation_data)} samples from {self.evaluation_data.file.name}"
+        )
 
     @property
     def _labelled(self) -> str:
@@ -229,7 +231,7 @@ class Plan:
             "train": request.train,
             "ranks": 1 if self.launch is None else self.launch.size,
             "input": None if self.data is None else self.data.name,
-            "evaluate": None if self.judged_by is None else self.judged_by.name,
+            "evaluate": None if self.evaluation_data is None else self.evaluation_data.name,
             "transforms": [transform_name(transform) for transform in prepared.transforms],
             "lookasides": lookaside_names(prepared),
             "executors": [{"name": candidate.name, "reason": candidate.reason} for candidate in prepared.executors],
@@ -246,7 +248,7 @@ class Plan:
 
 
 def comparison_in_words(comparing: Prepared) -> str:
-    """Return the executors that compare the others, in words."""
+    """Return a sentence on the executors that compare the results of other executors."""
     names = ", ".join(comparing_executors(comparing))
     return f"{names} compares the other executors with eager PyTorch while they run; not part of the artifact"
 
@@ -269,7 +271,7 @@ def degraded_parts(prepared: Prepared) -> Iterator[str]:
 
 
 def skipped_executors(prepared: Prepared) -> Iterator[str]:
-    """Yield the other unavailable executors, grouped by their reason."""
+    """Yield the unavailable executors that `degraded_parts` does not name, grouped by their reason."""
     printed = {lost.reason for lost in prepared.degraded}
     names: dict[str, list[str]] = {}
     for executor in prepared.executors:

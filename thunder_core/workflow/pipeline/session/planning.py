@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from thunder_core.foundation.options.whole_number import is_whole_number
 from thunder_core.workflow.benchmark.machine_load import observed_load
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
@@ -72,14 +73,14 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
     launch = launch_of_process()
     _require_fitting_recipe(request, prepared, launch)
     comparing = prepared if comparing_executors(prepared) else None
-    data, judged_by, calibration = (
+    data, evaluation_data, calibration = (
         real_samples(option, file, lambda: prepared.loading.origin, trust_remote_code=request.model.trust_remote_code)
         for option, file in named_files(request)
     )
     config = prepared.loading.config
     generation = lengths_of(config, request) if request.generates else None
     if generation is None:
-        size = size_to_trace(config, request, (data, judged_by))
+        size = size_to_trace(config, request, (data, evaluation_data))
     else:
         size = InputSize(generation.batch, generation.prompt_length)
     require_positions(config, request.dynamic, size)
@@ -89,7 +90,7 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
         prepared=without_comparison(prepared),
         size=size,
         data=data,
-        judged_by=judged_by,
+        evaluation_data=evaluation_data,
         calibration=calibration,
         stages=stages,
         destination=destination_of(request, prepared),
@@ -115,10 +116,13 @@ def named_files(request: Request) -> Iterator[tuple[str, Path | None]]:
     """Yield the options that name files of samples: for tracing and measuring, for evaluation, and for calibration."""
     yield "--input", request.input
     yield "--eval", request.evaluate
-    yield "--calibrate", None if request.calibrate.isdigit() or not request.calibrate else Path(request.calibrate)
+    yield (
+        "--calibrate",
+        None if is_whole_number(request.calibrate) or not request.calibrate else Path(request.calibrate),
+    )
 
 
-def calls_first(request: Request) -> bool:
+def has_first_calls(request: Request) -> bool:
     """Whether the first calls of the compiled model are a separate stage."""
     return not (request.target or request.train)
 
@@ -128,7 +132,7 @@ def stages_of(request: Request, *, compares: bool = False, quantizes: bool = Fal
     optional_stages = {
         CALIBRATE: quantizes and bool(request.calibrate),
         QUALITY: quantizes and request.validate,
-        FIRST_CALLS: calls_first(request),
+        FIRST_CALLS: has_first_calls(request),
         COMPARE: compares,
         "validate": request.validate,
         EVALUATE: request.evaluate is not None,

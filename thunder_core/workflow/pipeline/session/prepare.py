@@ -126,7 +126,7 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
 
 
 def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None:
-    """Raise `EnvironmentLacks` for a part of a sum that makes a model slower than eager PyTorch on this processor."""
+    """Raise `EnvironmentLacks` if a part of a sum of recipes makes models slower than eager on this processor."""
     if len(recipe.recipes) < 2:
         return
     for part, need in recipe.all_requirements():
@@ -167,7 +167,7 @@ def require_weights(loading: LoadingPlan, model: ModelRequest, *, config_is_enou
 
 
 def refuse_other_family(recipe: Recipe, loading: LoadingPlan) -> None:
-    """Raise `RecipeMismatch` from the config alone; `recipe.validate_all(model)` may raise it for other reasons."""
+    """Raise `RecipeMismatch` for a config of another family, before the weights are loaded."""
     model_type = loading.config.model_type
     if any(part.families and model_type not in part.families for part in recipe.recipes):
         recipe.validate_all(_ConfigOnly(loading.config))
@@ -182,7 +182,7 @@ class _ConfigOnly(torch.nn.Module):
 
 
 def degradation_texts(degraded: Iterable[SkippedPart | Degradation]) -> Iterator[tuple[str, str]]:
-    """Yield the missing parts of a recipe, grouped by their reason, each group with the fix."""
+    """Yield a text for the missing parts of a recipe with the same reason, and the fix."""
     yield from ((f"{lost.part}: {lost.reason}", lost.fix) for lost in by_reason(degraded))
 
 

@@ -14,8 +14,6 @@ from thunder_core.passes.autodiff.autograd_node import with_layout
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.workflow.benchmark.time_shares import Timed, time_shares
 
-NOTHING: Mapping[str, float] = {}
-
 
 @dataclass(frozen=True)
 class TimeShares:
@@ -26,14 +24,12 @@ class TimeShares:
 
 
 def program_shares(program: Program, model: torch.nn.Module, inputs: dict[str, Any]) -> TimeShares:
-    """Return the shares for a program that runs a call of the model with these inputs, in the traced mode."""
+    """Run a program for a call of the model with these inputs, and return the executors' shares of the time."""
     tensors, _ = program.prepare(model, (), inputs)
     forward = Timed(program.last("computation"), lambda: tensors)
     parts = [forward, *_backward(program, tensors)]
-    recorded = (
-        program.derivative is None and torch.is_grad_enabled()
-    )  # autograd records the program, which may use gradients
-    with torch.set_grad_enabled(recorded):
+    is_recorded = program.derivative is None and torch.is_grad_enabled()  # by autograd; the program may use gradients
+    with torch.set_grad_enabled(is_recorded):
         shares = time_shares(*parts, device=next(model.parameters()).device)
     return TimeShares(*shares)
 

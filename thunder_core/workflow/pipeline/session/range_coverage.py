@@ -30,7 +30,7 @@ INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 @contextmanager
 def suppress_shortfalls() -> Iterator[None]:
-    """While the block runs, suppress warnings about programs for a part of a range, because the others are searched."""
+    """Suppress warnings about programs for only a part of a range, because the missing programs are traced next."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecializationWarning)
         warnings.simplefilter("ignore", RecompileWarning)
@@ -67,11 +67,11 @@ class RangeCoverage:
                 raise self._not_served(missed)
             probed.clear()
         count = math.prod(map(len, self._nearby().values()))
-        sampling = f"; {MAX_PROBES} random ones of {count} combinations" if count > MAX_PROBES else ""
+        sampling = f"; {MAX_PROBES} random combinations of {count}" if count > MAX_PROBES else ""
         return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{sampling}"
 
     def coverage_proof(self) -> str:
-        """Return, in words, that one program serves the ranges by its constraints, for a target, where nothing runs.
+        """Return, in words, that the constraints of the program allow all sizes of the ranges; no size is run.
 
         Raises `RangeNotServed` if the program has constant sizes, or if its constraints exclude sizes of the ranges.
         """
@@ -81,7 +81,7 @@ class RangeCoverage:
         return "no size was tried, because the program is for another GPU; its constraints allow the whole ranges"
 
     def _first_missed(self, probed: set[InputSize]) -> InputSize | None:
-        """Return the first size, of those not probed before, that no program accepts; None if there is none."""
+        """Return the first size that was not probed before and that no program accepts; None without such a size."""
         for size in self._probes():
             if size not in probed:
                 probed.add(size)
@@ -92,7 +92,7 @@ class RangeCoverage:
     def _probes(self) -> Iterator[InputSize]:
         """Yield the points of the ranges, then combinations of sizes near each number in a constraint.
 
-        If there are too many, each size is combined with the traced sizes, and random combinations are added.
+        If there are too many combinations, each size is combined with the traced sizes, and random ones are added.
         """
         yield from points_of(self.ranges, self.traced)
         sizes = self._nearby()
@@ -150,11 +150,13 @@ def numbers_in_constraints(programs: Iterable[Program]) -> set[int]:
 
 def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> str:
     """Return the reason why a program has constant sizes, or else up to `most` constraints; empty if there are none."""
-    whole = next((program.constant_because for program in programs if program.constant_because), "")
-    narrow = [
+    constant_because = next((program.constant_because for program in programs if program.constant_because), "")
+    constraints = [
         str(constraint)
         for program in programs
         for constraint in program.constraints
         if constraint.needed != GIVEN_RANGE
     ]
-    return f"it was traced for its sizes, because {whole}" if whole else "; ".join([*dict.fromkeys(narrow)][:most])
+    if constant_because:
+        return f"it was traced for its sizes, because {constant_because}"
+    return "; ".join([*dict.fromkeys(constraints)][:most])

@@ -12,9 +12,9 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared
 
 # Usual names of axes, for examples.
 AXES = {"ddp": "replicate", "fsdp": "shard", "tensor-parallel": "tp"}
-DIVIDES = "tensor-parallel"  # the recipe whose ranks can also generate
-GENERATES = f"use the recipe {DIVIDES} alone, in combination with recipes for one process"
-ADD = "add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel)"
+TENSOR_PARALLEL = "tensor-parallel"  # the recipe whose ranks can also generate
+FIX_TENSOR_PARALLEL_ALONE = f"use the recipe {TENSOR_PARALLEL} alone, in combination with recipes for one process"
+FIX_ADD_RECIPE = "add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel)"
 
 
 def names_of(prepared: Prepared) -> list[str]:
@@ -26,9 +26,10 @@ def require_axis_for_each(prepared: Prepared) -> None:
     """Raise `BadOption` if a sum of recipes for several ranks has no mesh with an axis for each recipe."""
     names, axes = names_of(prepared), len(prepared.mesh)
     if axes != len(names) and (axes or len(names) > 1):
-        counted = f"{axes} {'axis' if axes == 1 else 'axes'}"
+        number_of_axes = f"{axes} {'axis' if axes == 1 else 'axes'}"
         raise BadOption(
-            f"the mesh has {counted}, but the recipe {prepared.recipe.name} needs one for each of {', '.join(names)}",
+            f"the mesh has {number_of_axes}, but the recipe {prepared.recipe.name} needs an axis for each of "
+            f"{', '.join(names)}",
             fix="name an axis for each, in this order: "
             + " ".join(f"--mesh {AXES[name]}=2" for name in names)
             + (" (or leave out --mesh)" if len(names) == 1 else ""),
@@ -58,17 +59,19 @@ def require_fitting_mesh(prepared: Prepared, launch: Launch) -> None:
 
 
 def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch | None) -> None:
-    """Raise `BadOption` for options that several ranks cannot serve, and for several ranks with a recipe for one.
+    """Raise `BadOption` for options that exclude several ranks, and for several ranks with a recipe for one process.
 
     Raises `OutsideProcessGroup` for a recipe for several ranks in a process that was not started by `torchrun`.
     """
     if not prepared.parallel:
         if request.mesh:
-            raise BadOption("--mesh is given, but no recipe is for several ranks", fix=f"leave out --mesh, or {ADD}")
+            raise BadOption(
+                "--mesh is set, but no recipe is for several ranks", fix=f"leave out --mesh, or {FIX_ADD_RECIPE}"
+            )
         if launch is not None and launch.size > 1:
             raise BadOption(
                 f"{launch.size} processes run this command, but the recipe {prepared.recipe.name} is for one process",
-                fix=f"{ADD}, or run the command without torchrun",
+                fix=f"{FIX_ADD_RECIPE}, or run the command without torchrun",
             )
         return
     require_axis_for_each(prepared)
@@ -92,12 +95,12 @@ def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch |
 
 def require_purpose(request: Request, names: list[str]) -> None:
     """Raise `BadOption` for inference or generation, unless the only recipe is the recipe that divides models."""
-    if request.generates and names != [DIVIDES]:
-        other = next(name for name in names if name != DIVIDES)
-        raise BadOption(f"the recipe {other} and --task generate exclude each other", fix=GENERATES)
-    if not (request.train or names == [DIVIDES]):
-        other = next(name for name in names if name != DIVIDES)
+    if request.generates and names != [TENSOR_PARALLEL]:
+        other = next(name for name in names if name != TENSOR_PARALLEL)
+        raise BadOption(f"the recipe {other} and --task generate exclude each other", fix=FIX_TENSOR_PARALLEL_ALONE)
+    if not (request.train or names == [TENSOR_PARALLEL]):
+        other = next(name for name in names if name != TENSOR_PARALLEL)
         raise BadOption(
             f"the recipe {other} is for training, and --train is missing",
-            fix=f"add --train; for inference, {GENERATES}",
+            fix=f"add --train; for inference, {FIX_TENSOR_PARALLEL_ALONE}",
         )

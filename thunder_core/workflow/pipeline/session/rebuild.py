@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def load_model_of(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> LoadedModel:
-    """Return the model that an artifact was made from, on its device or another, with its facts.
+    """Load the model that an artifact was made from, by default on the device of the artifact.
 
     Raises `WrongInputs` for an artifact of `thunder_core.save` that does not record the model's origin, and
     `RemoteCodeRefused` for a model with its own code, unless that code is trusted.

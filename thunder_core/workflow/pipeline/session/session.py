@@ -98,7 +98,7 @@ class Session:
 
     @property
     def rounded_to(self) -> torch.dtype:
-        """The dtype to which the optimized model may round other values than the model: the dtype of the model."""
+        """The dtype to which the optimized model may round intermediate values: the dtype of the model."""
         return self.loaded.model.dtype
 
     @cached_property
@@ -121,7 +121,7 @@ class Session:
         return self.purpose.ready(self.model)
 
     def call_of(self, function: Callable[..., Any]) -> Callable[..., object]:
-        """Return one call of the model, or of a function that computes the same: the forward, or a training step."""
+        """Return the call of a function that computes the same as the model: the forward, or a training step."""
         return self.purpose.call(function, self.model)
 
     def release(self) -> None:
@@ -129,7 +129,7 @@ class Session:
         self.model.zero_grad(set_to_none=True)
 
     def call(self, inputs: Inputs) -> object:
-        """Call the compiled model once, which traces new kinds of inputs.
+        """Call the compiled model once, and return the output; inputs that no program accepts are traced.
 
         Raises `ModelRaises` if the call raises the same error in eager PyTorch.
         """
@@ -195,9 +195,10 @@ class Session:
         advance: Advance,
         seconds: float | None = None,
     ) -> ValidationReport:
-        """Compare with eager PyTorch on `count` inputs, without the inputs of a file that were `traced`.
+        """Compare with eager PyTorch on `count` inputs, without the first `traced` batches of a file.
 
-        One more input of each size in `further_sizes` follows the first. `seconds` limits the time as in `validate`.
+        An additional input of each size in `further_sizes` follows the first input. `seconds` limits the time as in
+        `validate`.
         """
         numbers, only_traced = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, requested=count, traced=traced
@@ -292,7 +293,7 @@ def open_saved(
     strict: bool = False,
     tolerance: tuple[str, ...] = (),
 ) -> Session:
-    """Open a session of an artifact, which uses its programs instead of a compiler, and of the artifact's model.
+    """Open a session of an artifact: of its model and of its programs, which no compiler changes.
 
     Raises the errors of `load`. If `strict` is set, calls that no program accepts raise `WrongInputs`. The bounds in
     `tolerance` replace the artifact's own.

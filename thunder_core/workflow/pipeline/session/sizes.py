@@ -105,7 +105,7 @@ def usual_cache(config: PretrainedConfig, seq: int) -> int:
 
 
 def _other_size(request: Request, name: str, usual: int) -> int | None:
-    """Return the size of this name that a request asks for, or a size in its range; None if it names none."""
+    """Return the requested size of a dimension, or a size in its range; None if the request does not name it."""
     requested = getattr(request, name)
     if requested is None and name not in request.dynamic:
         return None

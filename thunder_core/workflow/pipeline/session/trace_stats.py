@@ -27,7 +27,7 @@ SymbolCounts = Counter[tuple[str, str, str]]
 
 
 def trace_summaries(program: Program) -> tuple[TraceSummary, ...]:
-    """Return each trace at each stage, in the order in which they were made."""
+    """Return a summary of each trace at each stage, in the order of compilation."""
     behind = (stage for name in LATER_TRACES for stage in program.stages_of(name))
     return tuple(_summaries((*program.stages, *behind)))
 
@@ -52,7 +52,7 @@ def _summaries(stages: Sequence[Stage]) -> Iterator[TraceSummary]:
 
 
 def symbol_counts(trace: Trace) -> SymbolCounts:
-    """Return the bound symbols of a trace, identified by the called function, the executor and the results."""
+    """Count the bound symbols of a trace by the called function, the executor and the names of the results."""
     return Counter(
         (bsym.symbol.name, bsym.executor, " ".join(proxy.name for proxy in bsym.outputs))
         for bsym in trace.bound_symbols

@@ -11,13 +11,13 @@ from thunder_core.workflow.models.memory.memory_limits import limited_memory, ma
 from thunder_core.workflow.models.request.names import spelled_dtype
 from thunder_core.workflow.models.request.request import ModelRequest
 
-GPUS = Path("/dev/nvidiactl")
+GPU_DEVICE_FILE = Path("/dev/nvidiactl")
 ITEM_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
 NARROWEST = 2  # bytes of an element, if a recipe may choose the dtype
 
 
 def memory_shortage(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
-    """Return the least bytes that random weights need, and the free bytes, if too few bytes are free; otherwise None.
+    """Return the bytes that random weights need at least, and the free bytes, if these are too few; otherwise None.
 
     Weights on disk are memory-mapped and need not fit. The memory plan checks the cases that this function cannot
     decide.
@@ -33,7 +33,7 @@ def memory_shortage(request: ModelRequest, folder: Path) -> tuple[int, int] | No
 
 def is_for_gpu(request: ModelRequest) -> bool:
     """Whether a request may be for a GPU, whose free memory only PyTorch knows."""
-    return request.device != "cpu" and (request.device is not None or GPUS.exists())
+    return request.device != "cpu" and (request.device is not None or GPU_DEVICE_FILE.exists())
 
 
 def least_weight_bytes(config: Mapping[str, Any], dtype: str | None) -> int | None:

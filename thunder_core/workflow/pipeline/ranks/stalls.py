@@ -18,12 +18,10 @@ import torch.distributed as dist
 from thunder_core.backend.parallel.positions import sequence_number
 from thunder_core.foundation.progress_marks import last_mark
 
-STALL_TIME_LIMIT = (
-    600.0  # seconds without progress after which a rank that computes while another rank waits counts as failed
-)
-MIN_PROCESSOR_SHARE = (
-    0.2  # the share of processor time from which a rank computes; a loaded machine gives a rank less than all
-)
+# Seconds without progress after which a rank that computes while another rank waits counts as failed.
+STALL_TIME_LIMIT = 600.0
+# The share of processor time from which a rank counts as computing; on a loaded machine, a rank gets less than 1.
+MIN_PROCESSOR_SHARE = 0.2
 
 
 @dataclass(frozen=True)
@@ -57,13 +55,13 @@ def collectives() -> int:
 
 
 def state_from_text(text: str) -> RankState | None:
-    """Return the state with a text; None for an empty text."""
+    """Return the state that `RankState.text` wrote as JSON; None for an empty text."""
     return RankState(**json.loads(text)) if text else None
 
 
 @dataclass
 class Stall:
-    """A time in which a rank makes no progress: its start, and the start of the current wait."""
+    """A time in which a rank makes no progress: its start, the start of the current wait, and the last state."""
 
     began: float
     began_seconds: float
@@ -71,11 +69,11 @@ class Stall:
     read_at: float
     last: RankState
 
-    def follow(self, now: float, standing: RankState) -> None:
+    def follow(self, now: float, state: RankState) -> None:
         """Update the times with a new state of the rank, which made no progress."""
-        if standing.seconds - self.last.seconds > MIN_PROCESSOR_SHARE * (now - self.read_at):
+        if state.seconds - self.last.seconds > MIN_PROCESSOR_SHARE * (now - self.read_at):
             self.waits_since = now
-        self.read_at, self.last = now, standing
+        self.read_at, self.last = now, state
 
     def computes(self, now: float) -> bool:
         """Whether the rank has computed for a long time, and not waited."""
@@ -87,17 +85,18 @@ class Stall:
         return now - self.waits_since > STALL_TIME_LIMIT
 
 
-def next_stall(stall: Stall | None, now: float, standing: RankState) -> Stall:
+def next_stall(stall: Stall | None, now: float, state: RankState) -> Stall:
     """Return the stall of a rank with a new state: a new stall if the rank has made progress."""
-    if stall is None or stall.last.marks != standing.marks:
-        return Stall(now, standing.seconds, now, now, standing)
-    stall.follow(now, standing)
+    if stall is None or stall.last.marks != state.marks:
+        return Stall(now, state.seconds, now, now, state)
+    stall.follow(now, state)
     return stall
 
 
 def endless_loop(stalls: Mapping[int, Stall], now: float) -> tuple[int, str] | None:
-    """Return a rank that computes without progress while another rank waits, and a sentence about it; None if there is
-    none.
+    """Return a rank that computes without progress while another rank waits, and a sentence about the rank.
+
+    Return None if there is no such rank.
 
     A rank that compiles or measures makes progress. If no rank waits, there is no rank to blame.
     """

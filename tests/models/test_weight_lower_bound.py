@@ -11,8 +11,8 @@ import torch
 from transformers import AutoConfig, AutoModel
 
 from thunder_core.foundation.errors import OutOfMemory
-from thunder_core.workflow.models.memory import weights_on_paper
-from thunder_core.workflow.models.memory.weights_on_paper import COUNTS, least_weight_bytes, memory_shortage
+from thunder_core.workflow.models.memory import weight_lower_bound
+from thunder_core.workflow.models.memory.weight_lower_bound import COUNTS, least_weight_bytes, memory_shortage
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import check_request
@@ -60,7 +60,7 @@ def written(tmp_path, **changes):
 
 @pytest.mark.parametrize(("dtype", "gibibytes"), [("float32", "259 GiB"), ("bfloat16", "129 GiB"), (None, "129 GiB")])
 def test_random_weights_that_do_not_fit_are_refused_by_number(tmp_path, monkeypatch, dtype, gibibytes):
-    monkeypatch.setattr(weights_on_paper, "machines_memory", lambda: 16 << 30)
+    monkeypatch.setattr(weight_lower_bound, "machines_memory", lambda: 16 << 30)
     request = ModelRequest(str(tmp_path), dtype=dtype, device="cpu", random_weights=True)
     written(tmp_path)
     with pytest.raises(OutOfMemory, match=gibibytes):
@@ -70,7 +70,7 @@ def test_random_weights_that_do_not_fit_are_refused_by_number(tmp_path, monkeypa
 
 @pytest.mark.parametrize("request_of", [{"random_weights": False}, {"device": "cuda"}])
 def test_weights_that_are_mapped_or_on_a_gpu_are_not_refused_this_early(tmp_path, monkeypatch, request_of):
-    monkeypatch.setattr(weights_on_paper, "machines_memory", lambda: 1 << 30)
+    monkeypatch.setattr(weight_lower_bound, "machines_memory", lambda: 1 << 30)
     request = SimpleNamespace(**{"random_weights": True, "device": "cpu", "dtype": None, **request_of})
     assert memory_shortage(request, written(tmp_path)) is None
 
@@ -79,8 +79,8 @@ def test_command_refuses_without_importing_pytorch(tmp_path):
     program = (
         "import sys\n"
         "from thunder_core.errors import OutOfMemory\n"
-        "from thunder_core.models.memory import weights_on_paper\n"
-        "weights_on_paper.machines_memory = lambda: 1 << 30\n"
+        "from thunder_core.models.memory import weight_lower_bound\n"
+        "weight_lower_bound.machines_memory = lambda: 1 << 30\n"
         "from thunder_core.models.request.request import ModelRequest\n"
         "from thunder_core.pipeline.request.request import Request\n"
         "from thunder_core.workflow.pipeline.request.request_checks import check_request\n"
