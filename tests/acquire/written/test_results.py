@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay, RecompileWarning
 
 
 class Pair(NamedTuple):
@@ -281,4 +281,20 @@ PROGRESS: dict[str, Callable[[Tensor, Keeping], Any]] = {
 @pytest.mark.parametrize("message", PROGRESS)
 def test_error_reports_the_progress_of_a_generator(message: str) -> None:
     with pytest.raises(CannotReplay, match=message):
-        thunder.jit(PROGRESS[message])(torch.ones(2), Keeping())
+        thunder.jit(PROGRESS[message], data_dependent="error")(torch.ones(2), Keeping())
+
+
+@pytest.mark.parametrize("name", KEPT_IN_C)
+def test_eager_makes_calls_that_return_unreadable_state_in_c(name: str) -> None:
+    fast = thunder.jit(KEPT_IN_C[name])
+    with pytest.warns(RecompileWarning, match=name):
+        first = fast(torch.ones(2))
+    assert [type(item) for item in first] == [type(item) for item in fast(torch.ones(2))]
+
+
+def test_eager_makes_calls_that_store_a_generator_that_has_begun() -> None:
+    kept = Keeping()
+    fast = thunder.jit(lambda x, kept: setattr(kept, "kept", begun(counted(x))[1]))
+    with pytest.warns(RecompileWarning, match="which has begun"):
+        fast(torch.ones(2), kept)
+    assert next(kept.kept).tolist() == [2.0, 2.0]
