@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import enum
 import functools
 import itertools
 import operator
@@ -63,12 +64,27 @@ MADE_ANEW: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "defaultdict": lambda x: (x + 1, defaultdict(list, one=[x])),
     "Counter": lambda x: (x + 1, Counter("aab")),
     "OrderedDict": lambda x: (x + 1, OrderedDict(one=x * 2)),
+    "OrderedDict in another order": lambda x: (x + 1, rearranged(OrderedDict(one=x * 2, two=1))),
+    "a combination of flags": lambda x: (x + 1, Access.READ | Access.WRITE),
+    "no flags": lambda x: (x + 1, Access(0)),
 }
 KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "_lru_cache_wrapper": lambda x: (x + 1, functools.lru_cache(lambda: 1)),
     "generator `counted`, which has begun": lambda x: begun(counted(x)),
     "NumPy arrays that share memory": lambda x: twice_the_same_memory(),
 }
+
+
+class Access(enum.Flag):
+    """Flags, whose combinations are no attributes of the class."""
+
+    READ, WRITE = 1, 2
+
+
+def rearranged(mapping: OrderedDict[str, Any]) -> OrderedDict[str, Any]:
+    """Move the first item of a mapping to the end."""
+    mapping.move_to_end("one")
+    return mapping
 
 
 def counted(x: Tensor, *more: int, step: float = 1.0, **named: float) -> Iterator[Tensor]:

@@ -41,7 +41,7 @@ from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of
+from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of, pairs_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
 
@@ -362,7 +362,7 @@ class Expressions(TensorExpressions):
         parts = [name]
         if issubclass(type(value), dict):
             inner = ", ".join(
-                f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in dict.items(value)
+                f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in pairs_of(value)
             )
             parts += [f"items={{{inner}}}"] if inner else []
         elif issubclass(type(value), list | set | deque):
