@@ -28,6 +28,7 @@ from thunder_core.tracing.capture.fakes.trial import eager_error
 from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.tracing.capture.location import ForwardLocations
 from thunder_core.tracing.capture.masks import Masks
+from thunder_core.tracing.capture.new_leaves import make_leaf, makes_leaf
 from thunder_core.tracing.capture.number_calls import NumberCalls
 from thunder_core.tracing.capture.operators import AtenOperations
 from thunder_core.tracing.capture.queries import Queries
@@ -219,6 +220,8 @@ class Recorder(RecordedLines):
     def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors without wrappers; raise `Wrapped` if one is a wrapper."""
         args, kwargs = with_named_size(function, args, with_default_device(function, kwargs))
+        if makes_leaf(function, kwargs):
+            return make_leaf(self._run_function, function, args, kwargs)
         if function is TOLIST and has_few_items(self.tensors.fake(args[0])):
             return items(args[0], self.tensors.fake(args[0]), self._run_function, self._item)
         if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
@@ -243,9 +246,8 @@ class Recorder(RecordedLines):
         if (by_indices := self._masks.without(function, args, kwargs)) is not None:
             return self._run_function(*by_indices)
         args, kwargs = self.with_fakes(args, kwargs)
-        if function is torch.Tensor.storage_type:
-            return storage_class(args[0])
-        return self._record(function, args, kwargs)
+        is_class = function is torch.Tensor.storage_type
+        return storage_class(args[0]) if is_class else self._record(function, args, kwargs)
 
     def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""
