@@ -16,6 +16,9 @@ FACTORIES: dict[str, Callable[[Tensor], Tensor]] = {
     "zeros_like": lambda x: torch.zeros_like(x, requires_grad=True),
     "tensor": lambda x: torch.tensor([1.0, 2.0], requires_grad=True),
     "randn": lambda x: torch.randn(2, requires_grad=True),
+    "asarray": lambda x: torch.asarray(x.detach(), requires_grad=True),
+    "asarray of a tracked tensor": lambda x: torch.asarray(x * 2, requires_grad=True),
+    "asarray of numbers": lambda x: torch.asarray([1.0, 2.0], requires_grad=True),
     "new_ones": lambda x: x.new_ones(2, requires_grad=True),
 }
 USES: dict[str, Callable[[Tensor, Tensor], tuple[Tensor, ...]]] = {

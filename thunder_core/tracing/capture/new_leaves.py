@@ -11,14 +11,15 @@ import torch
 C_FUNCTIONS = (types.BuiltinFunctionType, types.MethodDescriptorType)
 
 
-def makes_leaf(function: Callable[..., Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a call makes a new tensor with `requires_grad=True`. `torch.asarray` may return its argument."""
-    return (
-        kwargs.get("requires_grad") is True
-        and isinstance(function, C_FUNCTIONS)
-        and function is not torch.asarray
-        and kwargs.get("out") is None
-    )
+def makes_leaf(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
+    """Whether a call returns a leaf because of `requires_grad=True`.
+
+    `torch.asarray` keeps a tensor that requires a gradient as it is, and marks other tensors that it returns.
+    """
+    if kwargs.get("requires_grad") is not True or not isinstance(function, C_FUNCTIONS) or "out" in kwargs:
+        return False
+    first = args[0] if args else None
+    return function is not torch.asarray or not (isinstance(first, torch.Tensor) and first.requires_grad)
 
 
 def make_leaf(

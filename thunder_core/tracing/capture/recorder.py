@@ -220,7 +220,7 @@ class Recorder(RecordedLines):
     def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors without wrappers; raise `Wrapped` if one is a wrapper."""
         args, kwargs = with_named_size(function, args, with_default_device(function, kwargs))
-        if makes_leaf(function, kwargs):
+        if makes_leaf(function, args, kwargs):
             return make_leaf(self._run_function, function, args, kwargs)
         if function is TOLIST and has_few_items(self.tensors.fake(args[0])):
             return items(args[0], self.tensors.fake(args[0]), self._run_function, self._item)
