@@ -28,7 +28,6 @@ from thunder_core.tracing.capture.fakes.trial import eager_error
 from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.tracing.capture.location import ForwardLocations
 from thunder_core.tracing.capture.masks import Masks
-from thunder_core.tracing.capture.new_leaves import make_leaf, makes_leaf
 from thunder_core.tracing.capture.number_calls import NumberCalls
 from thunder_core.tracing.capture.operators import AtenOperations
 from thunder_core.tracing.capture.queries import Queries
@@ -54,6 +53,7 @@ from thunder_core.tracing.capture.symbolic.tensors_as_numbers import (
 from thunder_core.tracing.capture.symbolic_probe import BackwardOf
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, OperatorMode
+from thunder_core.tracing.capture.torch_facts.new_leaves import make_leaf, makes_leaf
 from thunder_core.tracing.capture.torch_facts.settings import with_default_device
 from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
 from thunder_core.tracing.capture.torch_facts.symbols import (
