@@ -34,6 +34,10 @@ class Colour(enum.Enum):
     RED = 1
 
 
+class Access(enum.Flag):
+    READ, WRITE = 1, 2
+
+
 def meaning(value: object) -> object:
     """Evaluate the printed source with only its own imports and constants."""
     scope = Scope()
@@ -60,6 +64,11 @@ PLAIN = st.recursive(
 @given(PLAIN)
 def test_plain_data_evaluates_to_itself(value):
     assert meaning(value) == value
+
+
+@pytest.mark.parametrize("value", [Colour.RED, Access.READ, Access.READ | Access.WRITE, Access(0)])
+def test_members_of_enumerations_evaluate_to_themselves(value: enum.Enum) -> None:
+    assert meaning(value) is value
 
 
 def test_values_without_a_python_literal_evaluate_to_themselves():

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
+from thunder_core.frontend.acquire.written.rebuilding import attributes_of_fakes
 
 
 class Net(nn.Module):
@@ -89,3 +90,10 @@ def test_copies_match_eager(program: Callable[[Tensor], Any]) -> None:
 def test_copy_of_a_tensor_with_a_graph_raises_as_in_eager() -> None:
     with pytest.raises(RuntimeError, match="graph leaves"):
         thunder.jit(lambda x: copy.deepcopy(x * NET.weight.sum()))(torch.ones(2))
+
+
+def test_first_copy_in_a_process_records_no_operations_of_thunder() -> None:
+    attributes_of_fakes.cache_clear()
+    fast = thunder.jit(lambda x: copy.deepcopy(torch.ones(2)) + x, executors=("torch",))
+    fast(torch.ones(2))
+    assert "empty" not in str(thunder.last_traces(fast)[0])

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay, RecompileWarning
 
 DATA = bytes(range(8))
 pytestmark = pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
@@ -29,7 +29,17 @@ def test_storages_of_bytes_match_eager(name: str) -> None:
     assert torch.equal(ours, eager) if isinstance(eager, torch.Tensor) else ours == eager
 
 
-@pytest.mark.parametrize("make", [lambda x: x.storage(), lambda x: torch.FloatStorage.from_buffer(DATA, "little")])
-def test_a_storage_as_a_result_is_refused_by_its_name(make: object) -> None:
+STORAGES_RETURNED = {
+    "typed": lambda x: (x + 1).storage(),
+    "untyped": lambda x: (x + 1).untyped_storage(),
+    "of bytes": lambda x: torch.FloatStorage.from_buffer(DATA, "little"),
+}
+
+
+@pytest.mark.parametrize("name", STORAGES_RETURNED)
+def test_eager_makes_calls_that_return_a_storage(name: str) -> None:
+    fast, x = thunder.jit(STORAGES_RETURNED[name]), torch.ones(2)
+    with pytest.warns(RecompileWarning, match="UntypedStorage, which cannot be rebuilt"):
+        assert fast(x).tolist() == STORAGES_RETURNED[name](x).tolist()
     with pytest.raises(CannotReplay, match="UntypedStorage, which cannot be rebuilt"):
-        thunder.jit(make)(torch.ones(2))
+        thunder.jit(STORAGES_RETURNED[name], data_dependent="error")(x)

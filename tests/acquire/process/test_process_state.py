@@ -508,7 +508,29 @@ def lines_of_the_stack() -> str:
     return traceback.format_stack()[-2].split(" in ")[1]
 
 
-STACK_READERS = [names_of_callers, names_of_outer_frames, names_in_the_stack, lines_of_the_stack]
+def names_of_frames_behind() -> list[str]:
+    frame, names = inspect.currentframe(), []
+    while frame is not None and len(names) < 3:
+        names.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
+def name_of_deep_frame() -> str:
+    depth = 0
+    while sys._getframe(depth).f_code.co_name != "called":
+        depth += 1
+    return sys._getframe(depth).f_code.co_name
+
+
+STACK_READERS = [
+    names_of_frames_behind,
+    name_of_deep_frame,
+    names_of_callers,
+    names_of_outer_frames,
+    names_in_the_stack,
+    lines_of_the_stack,
+]
 
 
 def test_current_frame_is_a_frame_of_the_program() -> None:

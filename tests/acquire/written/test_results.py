@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import enum
 import functools
 import itertools
 import operator
@@ -25,7 +26,7 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import CannotReplay
+from thunder_core.foundation.errors import CannotReplay, RecompileWarning
 
 
 class Pair(NamedTuple):
@@ -63,12 +64,27 @@ MADE_ANEW: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "defaultdict": lambda x: (x + 1, defaultdict(list, one=[x])),
     "Counter": lambda x: (x + 1, Counter("aab")),
     "OrderedDict": lambda x: (x + 1, OrderedDict(one=x * 2)),
+    "OrderedDict in another order": lambda x: (x + 1, rearranged(OrderedDict(one=x * 2, two=1))),
+    "a combination of flags": lambda x: (x + 1, Access.READ | Access.WRITE),
+    "no flags": lambda x: (x + 1, Access(0)),
 }
 KEPT_IN_C: dict[str, Callable[[Tensor], tuple[Any, ...]]] = {
     "_lru_cache_wrapper": lambda x: (x + 1, functools.lru_cache(lambda: 1)),
     "generator `counted`, which has begun": lambda x: begun(counted(x)),
     "NumPy arrays that share memory": lambda x: twice_the_same_memory(),
 }
+
+
+class Access(enum.Flag):
+    """Flags, whose combinations are no attributes of the class."""
+
+    READ, WRITE = 1, 2
+
+
+def rearranged(mapping: OrderedDict[str, Any]) -> OrderedDict[str, Any]:
+    """Move the first item of a mapping to the end."""
+    mapping.move_to_end("one")
+    return mapping
 
 
 def counted(x: Tensor, *more: int, step: float = 1.0, **named: float) -> Iterator[Tensor]:
@@ -281,4 +297,20 @@ PROGRESS: dict[str, Callable[[Tensor, Keeping], Any]] = {
 @pytest.mark.parametrize("message", PROGRESS)
 def test_error_reports_the_progress_of_a_generator(message: str) -> None:
     with pytest.raises(CannotReplay, match=message):
-        thunder.jit(PROGRESS[message])(torch.ones(2), Keeping())
+        thunder.jit(PROGRESS[message], data_dependent="error")(torch.ones(2), Keeping())
+
+
+@pytest.mark.parametrize("name", KEPT_IN_C)
+def test_eager_makes_calls_that_return_unreadable_state_in_c(name: str) -> None:
+    fast = thunder.jit(KEPT_IN_C[name])
+    with pytest.warns(RecompileWarning, match=name):
+        first = fast(torch.ones(2))
+    assert [type(item) for item in first] == [type(item) for item in fast(torch.ones(2))]
+
+
+def test_eager_makes_calls_that_store_a_generator_that_has_begun() -> None:
+    kept = Keeping()
+    fast = thunder.jit(lambda x, kept: setattr(kept, "kept", begun(counted(x))[1]))
+    with pytest.warns(RecompileWarning, match="which has begun"):
+        fast(torch.ones(2), kept)
+    assert next(kept.kept).tolist() == [2.0, 2.0]

@@ -53,6 +53,7 @@ from thunder_core.tracing.capture.symbolic.tensors_as_numbers import (
 from thunder_core.tracing.capture.symbolic_probe import BackwardOf
 from thunder_core.tracing.capture.torch_facts.autocast import autocast_state
 from thunder_core.tracing.capture.torch_facts.modes import FunctionMode, OperatorMode
+from thunder_core.tracing.capture.torch_facts.new_leaves import make_leaf, makes_leaf
 from thunder_core.tracing.capture.torch_facts.settings import with_default_device
 from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
 from thunder_core.tracing.capture.torch_facts.symbols import (
@@ -219,6 +220,8 @@ class Recorder(RecordedLines):
     def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors without wrappers; raise `Wrapped` if one is a wrapper."""
         args, kwargs = with_named_size(function, args, with_default_device(function, kwargs))
+        if makes_leaf(function, args, kwargs):
+            return make_leaf(self._run_function, function, args, kwargs)
         if function is TOLIST and has_few_items(self.tensors.fake(args[0])):
             return items(args[0], self.tensors.fake(args[0]), self._run_function, self._item)
         if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
@@ -243,9 +246,8 @@ class Recorder(RecordedLines):
         if (by_indices := self._masks.without(function, args, kwargs)) is not None:
             return self._run_function(*by_indices)
         args, kwargs = self.with_fakes(args, kwargs)
-        if function is torch.Tensor.storage_type:
-            return storage_class(args[0])
-        return self._record(function, args, kwargs)
+        is_class = function is torch.Tensor.storage_type
+        return storage_class(args[0]) if is_class else self._record(function, args, kwargs)
 
     def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""

@@ -252,13 +252,19 @@ def literal(value: object, scope: Scope) -> str:
     writer = WRITERS.get(type(value))
     if writer is not None:
         return writer(value, scope)
-    if isinstance(value, enum.Enum) and dotted_name(type(value)) and isinstance(value.name, str):
+    if isinstance(value, enum.Enum) and dotted_name(type(value)) and is_listed_member(value):
         return f"{importable(type(value), scope)}.{value.name}"
     if isinstance(value, type):
         return importable(value, scope)
     if isinstance(value, tuple | list) and any(isinstance(leaf, Proxy) for leaf in leaves(value)):
         return _of_class(value, scope)
     return scope.constant(value)
+
+
+def is_listed_member(value: enum.Enum) -> bool:
+    """Whether a member is an attribute of its enumeration. Combinations of flags, such as `A|B`, are not."""
+    name = value.name
+    return isinstance(name, str) and type(value).__members__.get(name) is value
 
 
 def _of_class(value: tuple[Any, ...] | list[Any], scope: Scope) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Mapping
+from collections import OrderedDict, defaultdict
+from collections.abc import ItemsView, Mapping
 from typing import Any
 
 MISSING = object()
@@ -32,6 +32,14 @@ def attributes_of(value: object) -> Mapping[str, Any]:
     attributes = {name: stored_attribute(value, name) for name in slots}
     present = {name: item for name, item in attributes.items() if item is not MISSING}
     return {**present, **(namespace_of(value) or {})}
+
+
+def pairs_of(mapping: dict[Any, Any]) -> ItemsView[Any, Any]:
+    """Return the stored keys and values of a mapping, in its order, without code of its class.
+
+    An `OrderedDict` has an order of its own, which `move_to_end` changes.
+    """
+    return OrderedDict.items(mapping) if isinstance(mapping, OrderedDict) else dict.items(mapping)
 
 
 def stored_attribute(value: object, name: str) -> Any:

@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.lookasides.state.context_variables import Con
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operate_in_prologue, store_item
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
+from thunder_core.frontend.acquire.lookasides.state.world import require_frame_of_program
 from thunder_core.frontend.acquire.numbers import for_native
 from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
 from thunder_core.frontend.acquire.outside.call_traits import (
@@ -93,6 +94,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             return shown
         if (device := shown_device(owner, name)) is not None:
             return device
+        require_frame_of_program(self, owner, name, value)
         if name == "state" and self.draws.paths and is_generator(owner):
             self.refuse("the program reads the state of a NumPy generator after a draw", READ_STATE)
         number_path = self.outside.symbolic_path(owner, name, value, is_item=False)

@@ -11,12 +11,12 @@ import torch
 from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
-from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.namespaces import items_of
 from thunder_core.frontend.acquire.outside.reductions import (
     Frozen,
     Reduction,
     changed_attributes,
+    failure_to_rebuild,
     is_bound_in_c,
     reduction_of,
     root_of_array,
@@ -41,7 +41,7 @@ from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of
+from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of, pairs_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
 
@@ -238,20 +238,18 @@ class Expressions(TensorExpressions):
             root = root_of_array(value)
             is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
             if (is_of_tensor or self._array_roots.setdefault(id(root), value) is not value) and root is not None:
-                failure = CannotReplay(
+                raise failure_to_rebuild(
                     f"{where} contains NumPy arrays that share memory with each other or with a tensor, which cannot "
                     "be rebuilt for the next call",
                     fix="return only one of the arrays, or return copies",
                 )
-                failure.runs_in_eager = True
-                raise failure
             self._reductions[id(value)] = (value, reduction_of(value, where))
         return self._reductions[id(value)][1]
 
     def _emit_reduction(self, value: object, reduction: Reduction, where: str) -> str:
         """Emit the call that rebuilds an object, and the statement that restores its state; return its name."""
         if id(value) in self._reductions_in_progress:
-            raise CannotReplay(
+            raise failure_to_rebuild(
                 f"{where} is or contains a {type(value).__name__} that contains itself, which cannot be rebuilt",
                 fix="return its contents, and leave the rest uncompiled",
             )
@@ -292,7 +290,7 @@ class Expressions(TensorExpressions):
                 return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
         if not is_rebuildable(kind):
-            raise CannotReplay(
+            raise failure_to_rebuild(
                 f"{where} is or contains a {kind.__name__}, which cannot be rebuilt for the next call",
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
             )
@@ -364,7 +362,7 @@ class Expressions(TensorExpressions):
         parts = [name]
         if issubclass(type(value), dict):
             inner = ", ".join(
-                f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in dict.items(value)
+                f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in pairs_of(value)
             )
             parts += [f"items={{{inner}}}"] if inner else []
         elif issubclass(type(value), list | set | deque):

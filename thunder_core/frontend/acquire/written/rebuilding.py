@@ -9,6 +9,7 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
@@ -30,9 +31,11 @@ REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 def attributes_of_fakes() -> frozenset[str]:
     """Return the names of the attributes that PyTorch sets on every fake tensor.
 
-    The result is cached, because making a fake imports Dynamo, which takes a second.
+    The result is cached, because making a fake imports Dynamo, which takes a second. A program that is traced does not
+    record the fake.
     """
-    return frozenset(vars(new_mode().from_tensor(torch.empty(0))))
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        return frozenset(vars(new_mode().from_tensor(torch.empty(0))))
 
 
 def parts_of(value: Any) -> list[Any]:

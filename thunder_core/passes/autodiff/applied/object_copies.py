@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.tracing.ir.stored_attributes import attributes_of
+from thunder_core.tracing.ir.stored_attributes import attributes_of, pairs_of
 from thunder_core.tracing.ir.tree import PlaceholderSize, like, of_class
 from thunder_core.tracing.library.objects import fill, new
 
@@ -158,7 +158,7 @@ class Copies:
         kind = type(value)
         copy = self._keep(value, new(kind))
         if issubclass(kind, dict):
-            items: Any = {self.of(key): self.of(item) for key, item in dict.items(value)}
+            items: Any = {self.of(key): self.of(item) for key, item in pairs_of(value)}
         else:
             base: Any = next((base for base in (list, set, deque) if issubclass(kind, base)), None)
             items = [] if base is None else [self.of(item) for item in base.__iter__(value)]

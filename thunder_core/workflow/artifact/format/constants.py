@@ -20,7 +20,7 @@ from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, Thunde
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.passes.autodiff.rules import applied_class, operation_of
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
-from thunder_core.tracing.ir.literal import dotted_name
+from thunder_core.tracing.ir.literal import dotted_name, is_listed_member
 from thunder_core.tracing.library.objects import is_native
 from thunder_core.workflow.artifact.format.code import SCRIPTS
 from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
@@ -132,7 +132,7 @@ def import_path(value: Any) -> str | None:
     if value is types.NoneType:  # its `__module__` is `builtins`, which does not have it
         return "types:NoneType"
     if isinstance(value, enum.Enum) or _is_native_member(value):
-        owner = import_path(type(value))
+        owner = import_path(type(value)) if not isinstance(value, enum.Enum) or is_listed_member(value) else None
         return None if owner is None else f"{owner}.{value.name}"
     if isinstance(value, OpOverloadPacket):
         return f"torch.ops:{value._qualified_op_name.replace('::', '.')}"

@@ -23,7 +23,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
-from thunder_core.tracing.ir.stored_attributes import attributes_of
+from thunder_core.tracing.ir.stored_attributes import attributes_of, pairs_of
 from thunder_core.tracing.ir.tree import of_class
 from thunder_core.tracing.library.objects import fill, is_native, new
 from thunder_core.tracing.library.output import log, log_once
@@ -215,7 +215,7 @@ def _copy(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
     copy = copies[id(value)] = new(kind)
     state = {name: part(item) for name, item in attributes_of(value).items()}
     if isinstance(value, dict):
-        fill(copy, items={part(key): part(item) for key, item in dict.items(value)}, state=state)
+        fill(copy, items={part(key): part(item) for key, item in pairs_of(value)}, state=state)
     else:
         base = container_base(value)
         fill(copy, items=[part(item) for item in base.__iter__(value)] if base else (), state=state)

@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from types import BuiltinMethodType
+from types import BuiltinMethodType, FrameType
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
@@ -129,6 +129,7 @@ STACK_READERS = (
     *(inspect.stack, inspect.getouterframes),
     *(traceback.extract_stack, traceback.format_stack, traceback.print_stack, traceback.walk_stack),
 )
+FRAME_NAME_READERS = (sys._getframemodulename,) if hasattr(sys, "_getframemodulename") else ()
 CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
 QUERY_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
 KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
@@ -176,13 +177,33 @@ def current_frame(run: TracedRun, /) -> Any:
 @lookaside_of_each(*STACK_READERS)
 def read_stack(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken:
     """Leave to eager PyTorch a program that reads all frames that are running: tracing adds its own to them."""
+    leave_callers_to_eager(run, f"calls `{function.__module__}.{function.__name__}`, which reads")
+    return NOT_TAKEN
+
+
+@lookaside_of_each(sys._getframe, *FRAME_NAME_READERS)
+def read_frame(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken:
+    """Leave to eager PyTorch a program that reads a frame outside the program by its depth."""
+    depth, frame = next(iter((*args, *kwargs.values(), 0))), run.machine.frame
+    if frame is not None and isinstance(depth, int) and depth > sum(1 for _ in frame.callers()):
+        leave_callers_to_eager(run, f"calls `sys.{function.__name__}({depth})`, which reads")
+    return NOT_TAKEN
+
+
+def require_frame_of_program(run: TracedRun, owner: object, name: str, value: object) -> None:
+    """Leave to eager PyTorch a program that goes from its outermost frame to the frame of its caller."""
+    if name == "f_back" and type(owner) is FrameType and value is run.machine.outside:
+        leave_callers_to_eager(run, "follows `f_back`, which reads")
+
+
+def leave_callers_to_eager(run: TracedRun, action: str) -> None:
+    """Leave to eager PyTorch a program that reads the frames of its callers, unless PyTorch's own code reads them."""
     frame = run.machine.frame
     if frame is not None and not run.code_origins.is_library(frame.code):
         run.leave_to_eager(
-            f"the program calls `{function.__module__}.{function.__name__}`, which reads the frames of its callers",
-            "read them outside the compiled program, or use `sys._getframe`",
+            f"the program {action} the frames of its callers",
+            "read them outside the compiled program, or read only frames of the program with `sys._getframe`",
         )
-    return NOT_TAKEN
 
 
 @lookaside_of_each(time.sleep, os.putenv, os.unsetenv)
