@@ -120,7 +120,7 @@ def test_each_family_of_a_recipe_equals_eager(name: str, monkeypatch: pytest.Mon
 
 def test_hopper_recipe_degrades_without_a_hopper_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    lacks = recipe("hf-llama3-hopper").degraded()
+    lacks = recipe("hf-llama3-hopper").skipped_parts()
     assert [lack.part for lack in lacks] == list(type(recipe("hf-llama3-hopper")).parts)
     for lack in lacks:
         assert "no CUDA GPU" in lack.reason
@@ -130,7 +130,7 @@ def test_hopper_recipe_degrades_without_a_hopper_gpu(monkeypatch: pytest.MonkeyP
 def test_hopper_is_whole_on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    assert recipe("hf-llama3-hopper").degraded() == ()
+    assert recipe("hf-llama3-hopper").skipped_parts() == ()
 
 
 def test_recipes_are_found_by_family() -> None:

@@ -40,7 +40,7 @@ from thunder_core.foundation.errors import ArtifactError, CannotReplay, DataDepe
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
-from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.retrace import FillsCache, Retrace, RunsInEager
 from thunder_core.tracing.library import transformed_calls
 from thunder_core.tracing.library.draws import forget_left_draws, take_back_draws
