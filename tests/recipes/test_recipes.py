@@ -153,7 +153,7 @@ def test_dimensions_are_spelled_out_for_the_inputs_of_all_models() -> None:
 def test_dimensions_may_be_named_where_a_model_is_compiled(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One program serves all lengths, and dimensions that the model or the call does not have are no error.
 
-    Models of one stack are compiled by Inductor for all sizes in `tests/symbolic/test_inductor.py`.
+    Models of one stack are compiled by Inductor for all sizes in `tests/symbolic/models/test_inductor.py`.
     """
     if family != "t5":
         leave_inductor_out(monkeypatch)
