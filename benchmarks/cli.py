@@ -23,7 +23,7 @@ from pathlib import Path
 MADE = ("--recipe", "hf-bert", "--seq", "8", "--runs", "2", "--warmup", "0")
 FLOOR = 'python -c "import torch"'
 # An artifact whose programs return tuples, which need no class of transformers.
-PLAIN = {
+RETURNS_TUPLES = {
     "model_type": "bert",
     "architectures": ["BertForMaskedLM"],
     "return_dict": False,
@@ -40,9 +40,9 @@ CALL = "; ids = torch.ones(1, 8, dtype=torch.int64); torch.set_grad_enabled(Fals
 CALL += "model(input_ids=ids, attention_mask=ids)"
 # Programs that use an artifact with its weights.
 PROGRAMS = {
-    "thunder_core.load(PLAIN)": LOAD,
-    "thunder_core.load(PLAIN)(...)": LOAD + CALL,
-    "thunder_core.load(PLAIN).config": LOAD + "; model.config",
+    "thunder_core.load(TUPLES)": LOAD,
+    "thunder_core.load(TUPLES)(...)": LOAD + CALL,
+    "thunder_core.load(TUPLES).config": LOAD + "; model.config",
 }
 # In the order of the rows; ARTIFACT is an artifact that is made before the first round.
 COMMANDS: dict[str, Sequence[str]] = {
@@ -119,7 +119,7 @@ def main() -> None:
         artifact = Path(folder) / "bert.thunder"
         plain, model = Path(folder) / "plain.thunder", Path(folder) / "model"
         model.mkdir()
-        (model / "config.json").write_text(json.dumps(PLAIN))
+        (model / "config.json").write_text(json.dumps(RETURNS_TUPLES))
         make(*MADE, "--out", str(artifact))
         make(str(model), *MADE, *WEIGHED, "--out", str(plain))
         results = measure_commands(options.rounds, artifact, plain)

@@ -52,7 +52,7 @@ LAYERS = {
     "frontend": (
         ("interpreter",),
         ("acquire/outside",),
-        ("acquire/written",),
+        ("acquire/codegen",),
         ("acquire",),
     ),
     "compilation": (

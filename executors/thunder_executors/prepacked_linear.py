@@ -36,7 +36,7 @@ class PrepackedLinear(PackedLinear):
         """The claimed operations: linear layers on the CPU."""
         return "linear layers on the CPU in float32, for inference, where packing their weights once is measured to pay"
 
-    def takes(self, bsym: BoundSymbol) -> bool:
+    def can_claim(self, bsym: BoundSymbol) -> bool:
         """Whether the kernel could compute a bound symbol."""
         product = product_in(bsym)
         return product is not None and product.kind == FLOAT32

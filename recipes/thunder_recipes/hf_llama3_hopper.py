@@ -9,7 +9,7 @@ from thunder_recipes.hf_llama3 import HFLlama3
 
 
 class HFLlama3Hopper(HFLlama3):
-    """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN attention and fused Triton kernels."""
+    """Llama 3 from Hugging Face on Hopper GPUs (H100, H200): cuDNN attention, fused Triton kernels and CUDA graphs."""
 
     device = "cuda"
     dtype = "bfloat16"

@@ -11,7 +11,7 @@ from thunder_recipes.default import Default
 class MaxMemorySaving(Default):
     """The least memory in training: tensors for the backward are recomputed instead of saved.
 
-    At a budget of 0.0 only the tensors between layers are saved, and a step takes more time. Inference is unchanged.
+    With a budget of 0.0, only the tensors between layers are saved, and a step takes more time. Inference is unchanged.
     Add this recipe to another one: `--recipe hf-llama3 --recipe max-memory-saving --set budget=0.3`.
     """
 

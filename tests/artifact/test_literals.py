@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
 
-PLAIN = st.recursive(
+LITERALS = st.recursive(
     st.none()
     | st.booleans()
     | st.integers()
@@ -25,7 +25,7 @@ PLAIN = st.recursive(
 )
 
 
-@given(PLAIN)
+@given(LITERALS)
 def test_plain_data_comes_back(value):
     text = write_literal(value)
     assert text is not None

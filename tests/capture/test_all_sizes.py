@@ -12,7 +12,7 @@ from torch.fx.experimental import _config
 from torch.nn import functional
 
 import thunder_core as thunder
-from tests.symbolic.test_sizes import assert_same
+from tests.symbolic.sizes.test_sizes import assert_same
 
 SHAPES = ((3, 5), (1, 4), (2, 1), (1, 1), (4, 9))
 PROGRAMS: dict[str, Callable[[torch.Tensor], Any]] = {

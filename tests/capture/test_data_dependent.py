@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves
 import thunder_core as thunder
 from thunder_core.foundation.errors import BadOption, DataDependent, RecompileWarning, SharpEdgeError
 from thunder_core.frontend.acquire import assembly
-from thunder_core.frontend.acquire.written.ahead import move_checks_ahead
+from thunder_core.frontend.acquire.codegen.ahead import move_checks_ahead
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.trace import Trace
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from tests.symbolic.test_sizes import assert_same
+from tests.symbolic.sizes.test_sizes import assert_same
 from thunder_core.workflow.validation.layouts import check_layouts
 
 SHAPES = ((3, 5), (6, 2), (2, 7))

@@ -14,7 +14,7 @@ from torch.nn import functional
 import thunder_core as thunder
 from thunder_core.frontend.acquire.acquire import acquire
 from thunder_core.tracing.capture.fakes import trial
-from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.program_errors import ProgramRaised
 
 FAILING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "a result that does not fit": (lambda x, y: x.clone().add_(y), (torch.ones(5, 1), torch.ones(5))),

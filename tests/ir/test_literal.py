@@ -49,7 +49,7 @@ def meaning(value: object) -> object:
 
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text() | st.binary()
-PLAIN = st.recursive(
+LITERALS = st.recursive(
     SCALARS | st.complex_numbers(allow_nan=False),
     lambda inner: (
         st.lists(inner, max_size=3)
@@ -61,7 +61,7 @@ PLAIN = st.recursive(
 )
 
 
-@given(PLAIN)
+@given(LITERALS)
 def test_plain_data_evaluates_to_itself(value):
     assert meaning(value) == value
 

@@ -204,11 +204,11 @@ def test_missing_requirements_are_listed_with_their_part() -> None:
     recipe = Careful() + Plugin(
         "more", transforms=(Quantize(),), requirements=(Package("another_backend", extra="triton"),)
     )
-    assert [(part.part, part.reason) for part in recipe.degraded()] == [
+    assert [(part.part, part.reason) for part in recipe.skipped_parts()] == [
         ("more", "another_backend is not installed"),
         (Quantize().name, "no_such_backend is not installed"),
     ]
-    assert Careful().degraded() == ()
+    assert Careful().skipped_parts() == ()
 
 
 def test_a_sum_keeps_the_state_of_its_recipes() -> None:
@@ -395,7 +395,7 @@ def test_sums_of_everything_that_has_parts() -> None:
     assert (Careful() + Loose).recipes[1].name == "loose"
     assert {component.transforms for component in (Shard() + quantize).components} == {(Quantize(),), (Shard(),)}
     missing = Plugin("a", requirements=(Package("no_a"),)) + Plugin("b", requirements=(Package("no_b"),))
-    assert [part.part for part in (Recipe() + missing).degraded()] == ["a", "b"]
+    assert [part.part for part in (Recipe() + missing).skipped_parts()] == ["a", "b"]
 
 
 @pytest.mark.parametrize("other", [[], "hf-llama", None, 3, torch.sin, Shard, Quantize])

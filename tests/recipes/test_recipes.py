@@ -120,7 +120,7 @@ def test_each_family_of_a_recipe_equals_eager(name: str, monkeypatch: pytest.Mon
 
 def test_hopper_recipe_degrades_without_a_hopper_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    lacks = recipe("hf-llama3-hopper").degraded()
+    lacks = recipe("hf-llama3-hopper").skipped_parts()
     assert [lack.part for lack in lacks] == list(type(recipe("hf-llama3-hopper")).parts)
     for lack in lacks:
         assert "no CUDA GPU" in lack.reason
@@ -130,7 +130,7 @@ def test_hopper_recipe_degrades_without_a_hopper_gpu(monkeypatch: pytest.MonkeyP
 def test_hopper_is_whole_on_hopper(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: (9, 0))
-    assert recipe("hf-llama3-hopper").degraded() == ()
+    assert recipe("hf-llama3-hopper").skipped_parts() == ()
 
 
 def test_recipes_are_found_by_family() -> None:
@@ -153,7 +153,7 @@ def test_dimensions_are_spelled_out_for_the_inputs_of_all_models() -> None:
 def test_dimensions_may_be_named_where_a_model_is_compiled(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """One program serves all lengths, and dimensions that the model or the call does not have are no error.
 
-    Models of one stack are compiled by Inductor for all sizes in `tests/symbolic/test_inductor.py`.
+    Models of one stack are compiled by Inductor for all sizes in `tests/symbolic/models/test_inductor.py`.
     """
     if family != "t5":
         leave_inductor_out(monkeypatch)

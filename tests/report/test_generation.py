@@ -32,7 +32,7 @@ def test_both_pages_show_each_size(generating: Report) -> None:
 
 def test_the_speed_of_generation_is_the_headline_if_no_call_was_measured(generating: Report, full: Report) -> None:
     speed = headlines_of(generating)[1]
-    assert (speed.figure[:4], speed.mood) == ("2.00", "good")
+    assert (speed.figure[:4], speed.style) == ("2.00", "good")
     assert "522 ms eager" in speed.detail
     both = full.model_copy(update={"generation_benchmarks": generating.generation_benchmarks})
     assert headlines_of(both)[1] == headlines_of(full)[1]

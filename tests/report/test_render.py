@@ -37,12 +37,12 @@ class Tags(HTMLParser):
 
 def test_the_big_figures(full: Report) -> None:
     verdict, speed, error = headlines_of(full)
-    assert (verdict.figure, verdict.mood) == ("Validated, degraded", "warning")
+    assert (verdict.figure, verdict.style) == ("Validated, degraded", "warning")
     assert verdict.detail == "1 part of the recipe skipped on this machine; 2 outputs on 3 inputs, against float64"
-    assert (speed.figure, speed.mood) == (f"2.00{TIMES}", "good")
+    assert (speed.figure, speed.style) == (f"2.00{TIMES}", "good")
     assert "95% interval" in speed.detail
     assert "20.5 ms eager" in speed.detail
-    assert (error.figure, error.mood) == (f"1.00{TIMES}", "plain")
+    assert (error.figure, error.style) == (f"1.00{TIMES}", "plain")
     assert error.detail == "past_key_values.layers.0.keys: 1.0e-06, eager 1.0e-06, allowed 3.0e-06"
 
 
@@ -62,17 +62,17 @@ def test_inputs_are_called_untraced_only_if_they_were_not_traced(full: Report, u
 
 
 @pytest.mark.parametrize(
-    ("ratio", "noise", "figure", "mood"),
+    ("ratio", "noise", "figure", "style"),
     [
         (0.5, 0.02, f"0.500{TIMES}", "bad"),
         (1.0, 0.02, "Not distinguishable", "plain"),
         (2.0, 0.9, "Unstable", "warning"),
     ],
 )
-def test_a_speed_is_never_rounded_up(full: Report, ratio: float, noise: float, figure: str, mood: str) -> None:
+def test_a_speed_is_never_rounded_up(full: Report, ratio: float, noise: float, figure: str, style: str) -> None:
     report = full.model_copy(update={"benchmark": steady(ratio, noise=noise)})
     headline = headlines_of(report)[1]
-    assert (headline.figure[:4], headline.mood) == (figure[:4], mood)
+    assert (headline.figure[:4], headline.style) == (figure[:4], style)
     warning = "hf-llama3 makes this model slower than eager PyTorch on this machine"
     page, text = render_html(report), render_markdown(report)
     assert (warning in page, warning in text.partition("| |")[0]) == (ratio < 1, ratio < 1)

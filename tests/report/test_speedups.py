@@ -12,7 +12,7 @@ from tests.benchmark.test_verdict import steady
 from tests.report.samples import benchmark
 from thunder_core.workflow.benchmark import BenchmarkSuite
 from thunder_core.workflow.report import render_benchmark, render_benchmark_markdown, render_csv
-from thunder_core.workflow.report.render import MOODS, mood_of
+from thunder_core.workflow.report.render import VERDICT_STYLES, verdict_style
 from thunder_core.workflow.report.speedups import configuration_name, speedup_intervals
 
 
@@ -38,22 +38,22 @@ def test_speedups_lie_on_one_axis_with_the_line_of_no_gain() -> None:
     assert drawn.even < first.low <= first.value <= first.high < drawn.text_at
     assert first.value == second.value
     assert second.y > first.y
-    assert first.mood == "good"
+    assert first.style == "good"
 
 
 @pytest.mark.parametrize(
-    ("ratio", "noise", "mood"), [(1.3, 0.02, "good"), (1.0, 0.02, "plain"), (0.7, 0.02, "bad"), (1.3, 0.9, "warning")]
+    ("ratio", "noise", "style"), [(1.3, 0.02, "good"), (1.0, 0.02, "plain"), (0.7, 0.02, "bad"), (1.3, 0.9, "warning")]
 )
-def test_a_speed_is_coloured_by_its_verdict(ratio: float, noise: float, mood: str) -> None:
+def test_a_speed_is_coloured_by_its_verdict(ratio: float, noise: float, style: str) -> None:
     report = steady(ratio, noise=noise)
-    assert mood_of(report, report.candidates[1]) == mood
+    assert verdict_style(report, report.candidates[1]) == style
     page = render_benchmark(BenchmarkSuite(thunder="0.1.0", reports=(report,)))
-    assert f'<span class="mark {mood}">{report.verdict_in_words(report.candidates[1])}</span>' in page
+    assert f'<span class="mark {style}">{report.verdict_in_words(report.candidates[1])}</span>' in page
 
 
 def test_every_verdict_has_a_colour_that_is_drawn() -> None:
     page = render_benchmark(suite("1"))
-    assert all(f"svg .{mood} {{ fill:" in page for mood in MOODS.values())
+    assert all(f"svg .{style} {{ fill:" in page for style in VERDICT_STYLES.values())
 
 
 def test_measurements_as_comma_separated_values() -> None:

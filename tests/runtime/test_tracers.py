@@ -162,5 +162,5 @@ def test_the_prologue_checks_for_tracers_only_with_unknown_tensors() -> None:
     compiled = thunder.jit(lambda x: x * 2)
     compiled(X)
     text = str(thunder.last_prologue_traces(compiled)[-1])
-    assert re.search(r"if not \(passed or tracer_at_work\(\) is None\)", text)
+    assert re.search(r"if not \(passed or active_tracer\(\) is None\)", text)
     assert issubclass(NotTraceable, ThunderError)

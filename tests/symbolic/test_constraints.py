@@ -47,15 +47,15 @@ MUTATIONS: dict[str, tuple[Callable[..., Any], tuple[str, ...]]] = {
         lambda sizes: iter(()),
         ("a lower bound", "divisible", "a derivative"),
     ),
-    "thunder_core.frontend.acquire.written.constraints.IntegerRange.restrict": (
+    "thunder_core.frontend.acquire.codegen.constraints.IntegerRange.restrict": (
         lambda interval, constraint: True,
         ("an upper bound", "an excluded value", "a value that is asked for"),
     ),
-    "thunder_core.frontend.acquire.written.constraints.is_implied": (
+    "thunder_core.frontend.acquire.codegen.constraints.is_implied": (
         lambda condition, ranges: True,
         ("equal sizes of two tensors", "divisible by another size", "a smaller size", "what PyTorch decides"),
     ),
-    "thunder_core.frontend.acquire.written.prologue.Prologue._check_symbolic_strides": (
+    "thunder_core.frontend.acquire.codegen.prologue.Prologue._check_symbolic_strides": (
         nothing,
         ("the strides of a layout", "a stride"),
     ),

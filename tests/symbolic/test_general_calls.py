@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
-from tests.symbolic.test_sizes import assert_same
+from tests.symbolic.sizes.test_sizes import assert_same
 
 CALLS: dict[str, Callable[[Tensor], Any]] = {
     "item": lambda x: (x[:, x.shape[1] // 2], x[x.shape[0] - 1], x[..., x.shape[1] - 1], x[None, :, x.shape[1] // 3]),

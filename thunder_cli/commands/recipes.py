@@ -193,7 +193,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
             {"name": candidate.name, "reason": candidate.reason} for candidate in candidates(recipe.all_executors())
         ],
         "beside_default": differences(recipe, recipe_class(DEFAULT)()),
-        "degraded": [{"part": d.part, "reason": d.reason, "fix": d.fix} for d in recipe.degraded()],
+        "degraded": [{"part": d.part, "reason": d.reason, "fix": d.fix} for d in recipe.skipped_parts()],
     }
 
 

@@ -36,7 +36,7 @@ class PackedAttention(KernelExecutor[Attention]):
         """The claimed operation: attention on the CPU."""
         return "attention on the CPU in float32, for inference, where its kernel is measured to be faster"
 
-    def takes(self, bsym: BoundSymbol) -> bool:
+    def can_claim(self, bsym: BoundSymbol) -> bool:
         """Whether the kernel could compute a bound symbol."""
         return attention_in(bsym) is not None
 

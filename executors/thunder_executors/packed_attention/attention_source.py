@@ -60,35 +60,36 @@ inline Vector power_of(Vector x) {
 
 // Multiplies a panel of queries by some keys. With `first` of at least zero, key `first + r` counts only for the
 // queries from there on. Adds a mask if there is one, and keeps the largest scores.
-template <int KEYS, int PARTS>
+template <int KEYS, int VECTORS>
 void score_tile(const float* panel, int64_t width, const float* key, int64_t stride, const float* added, int64_t first,
                 float* scores, float* largest) {
-    Vector sums[KEYS][PARTS];
+    Vector sums[KEYS][VECTORS];
     UNROLLED for (int r = 0; r < KEYS; r++)
-        UNROLLED for (int part = 0; part < PARTS; part++) sums[r][part] = zero();
+        UNROLLED for (int part = 0; part < VECTORS; part++) sums[r][part] = zero();
     for (int64_t k = 0; k < width; k++) {
-        Vector queries[PARTS];
-        UNROLLED for (int part = 0; part < PARTS; part++) queries[part] = load(panel + k * PANEL + part * WIDTH);
+        Vector queries[VECTORS];
+        UNROLLED for (int part = 0; part < VECTORS; part++) queries[part] = load(panel + k * PANEL + part * WIDTH);
         UNROLLED for (int r = 0; r < KEYS; r++) {
             const Vector value = broadcast(key + r * stride + k);
-            UNROLLED for (int part = 0; part < PARTS; part++) sums[r][part] = fma(value, queries[part], sums[r][part]);
+            UNROLLED for (int part = 0; part < VECTORS; part++)
+                sums[r][part] = fma(value, queries[part], sums[r][part]);
         }
     }
     if (added)
         UNROLLED for (int r = 0; r < KEYS; r++)
-            UNROLLED for (int part = 0; part < PARTS; part++)
+            UNROLLED for (int part = 0; part < VECTORS; part++)
                 sums[r][part] = add(sums[r][part], load(added + r * PANEL + part * WIDTH));
     if (first > -KEYS) {
         alignas(64) float bounds[2 * PANEL];
         std::fill_n(bounds, PANEL, -INFINITE);
         std::fill_n(bounds + PANEL, PANEL, INFINITE);
         UNROLLED for (int r = 0; r < KEYS; r++)
-            UNROLLED for (int part = 0; part < PARTS; part++) {
+            UNROLLED for (int part = 0; part < VECTORS; part++) {
                 const int64_t hidden = std::max<int64_t>(first + r, 0);
                 sums[r][part] = minimum(sums[r][part], load(bounds + PANEL - hidden + part * WIDTH));
             }
     }
-    UNROLLED for (int part = 0; part < PARTS; part++) {
+    UNROLLED for (int part = 0; part < VECTORS; part++) {
         Vector most = load(largest + part * WIDTH);
         UNROLLED for (int r = 0; r < KEYS; r++) {
             most = maximum(most, sums[r][part]);
@@ -99,69 +100,70 @@ void score_tile(const float* panel, int64_t width, const float* key, int64_t str
 }
 
 typedef void (*ScoreTile)(const float*, int64_t, const float*, int64_t, const float*, int64_t, float*, float*);
-template <int KEYS, int PARTS>
+template <int KEYS, int VECTORS>
 ScoreTile score_tile_of(int64_t keys) {
-    if constexpr (KEYS == 1) return score_tile<1, PARTS>;
-    else return keys >= KEYS ? score_tile<KEYS, PARTS> : score_tile_of<KEYS - 1, PARTS>(keys);
+    if constexpr (KEYS == 1) return score_tile<1, VECTORS>;
+    else return keys >= KEYS ? score_tile<KEYS, VECTORS> : score_tile_of<KEYS - 1, VECTORS>(keys);
 }
 
 // Replaces scores by their weights: two to the power of the difference to the largest score of the query.
-template <int PARTS>
+template <int VECTORS>
 void weigh(float* scores, int64_t keys, const float* largest, float* totals) {
-    Vector most[PARTS], sums[PARTS];
-    UNROLLED for (int part = 0; part < PARTS; part++) {
+    Vector most[VECTORS], sums[VECTORS];
+    UNROLLED for (int part = 0; part < VECTORS; part++) {
         most[part] = multiply(load(largest + part * WIDTH), constant(-1.0f));
         sums[part] = load(totals + part * WIDTH);
     }
     for (int64_t j = 0; j < keys; j++)
-        UNROLLED for (int part = 0; part < PARTS; part++) {
+        UNROLLED for (int part = 0; part < VECTORS; part++) {
             float* at = scores + j * PANEL + part * WIDTH;
             const Vector weight = power_of(add(load(at), most[part]));
             sums[part] = add(sums[part], weight);
             store(at, weight);
         }
-    UNROLLED for (int part = 0; part < PARTS; part++) store(totals + part * WIDTH, sums[part]);
+    UNROLLED for (int part = 0; part < VECTORS; part++) store(totals + part * WIDTH, sums[part]);
 }
 
 // Multiplies the weights of some queries by values. Without `result`, keeps the sums in `sums`; else writes them,
 // multiplied by `factors`, to `count` numbers of each row. With `earlier`, first multiplies the sums by it.
-template <int ROWS, int PARTS>
+template <int ROWS, int VECTORS>
 void value_tile(const float* weights, int64_t keys, const float* value, int64_t stride, const float* earlier,
                 float* sums, int64_t length, const float* factors, float* result, int64_t result_stride,
                 int64_t count) {
-    Vector tile[ROWS][PARTS];
+    Vector tile[ROWS][VECTORS];
     UNROLLED for (int r = 0; r < ROWS; r++)
-        UNROLLED for (int part = 0; part < PARTS; part++)
+        UNROLLED for (int part = 0; part < VECTORS; part++)
             tile[r][part] =
                 earlier ? multiply(load(sums + r * length + part * WIDTH), broadcast(earlier + r)) : zero();
     for (int64_t j = 0; j < keys; j++) {
-        Vector values[PARTS];
-        UNROLLED for (int part = 0; part < PARTS; part++) values[part] = load(value + j * stride + part * WIDTH);
+        Vector values[VECTORS];
+        UNROLLED for (int part = 0; part < VECTORS; part++) values[part] = load(value + j * stride + part * WIDTH);
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector weight = broadcast(weights + j * PANEL + r);
-            UNROLLED for (int part = 0; part < PARTS; part++) tile[r][part] = fma(weight, values[part], tile[r][part]);
+            UNROLLED for (int part = 0; part < VECTORS; part++)
+                tile[r][part] = fma(weight, values[part], tile[r][part]);
         }
     }
     if (result)
         UNROLLED for (int r = 0; r < ROWS; r++)
-            UNROLLED for (int part = 0; part < PARTS; part++)
+            UNROLLED for (int part = 0; part < VECTORS; part++)
                 tile[r][part] = multiply(tile[r][part], broadcast(factors + r));
-    const bool is_edge = result && count < PARTS * WIDTH;
+    const bool is_edge = result && count < VECTORS * WIDTH;
     alignas(64) float edge[ROWS * PANEL];
     float* to = !result ? sums : is_edge ? edge : result;
     const int64_t step = !result ? length : is_edge ? PANEL : result_stride;
     UNROLLED for (int r = 0; r < ROWS; r++)
-        UNROLLED for (int part = 0; part < PARTS; part++) store(to + r * step + part * WIDTH, tile[r][part]);
+        UNROLLED for (int part = 0; part < VECTORS; part++) store(to + r * step + part * WIDTH, tile[r][part]);
     if (is_edge)
         for (int r = 0; r < ROWS; r++) std::copy_n(edge + r * PANEL, count, result + r * result_stride);
 }
 
 typedef void (*ValueTile)(const float*, int64_t, const float*, int64_t, const float*, float*, int64_t, const float*,
                           float*, int64_t, int64_t);
-template <int ROWS, int PARTS>
+template <int ROWS, int VECTORS>
 ValueTile value_tile_of(int64_t rows) {
-    if constexpr (ROWS == 1) return value_tile<1, PARTS>;
-    else return rows >= ROWS ? value_tile<ROWS, PARTS> : value_tile_of<ROWS - 1, PARTS>(rows);
+    if constexpr (ROWS == 1) return value_tile<1, VECTORS>;
+    else return rows >= ROWS ? value_tile<ROWS, VECTORS> : value_tile_of<ROWS - 1, VECTORS>(rows);
 }
 """
 
@@ -193,7 +195,7 @@ inline void read_mask(const Attention& a, int64_t batch, int64_t head, int64_t r
 }
 
 // Computes the weights of a panel of queries for `keys` keys from `start` on, and multiplies their sums of values.
-template <int PARTS>
+template <int VECTORS>
 void keys_of_panel(const Attention& a, int64_t batch, int64_t head, int64_t row, int64_t rows, int64_t start,
                    int64_t keys, bool is_last, const float* key, int64_t key_stride, const float* value,
                    int64_t value_stride, Scratch& s) {
@@ -203,22 +205,22 @@ void keys_of_panel(const Attention& a, int64_t batch, int64_t head, int64_t row,
     const int64_t tiles = ceil_div(keys, TILE_ROWS);
     for (int64_t tile = 0; tile < tiles; tile++) {
         const int64_t first = keys * tile / tiles, count = keys * (tile + 1) / tiles - first;
-        score_tile_of<TILE_ROWS, PARTS>(count)(
+        score_tile_of<TILE_ROWS, VECTORS>(count)(
             s.panel, a.width, key + (start + first) * key_stride, key_stride,
             a.mask_kind ? s.added + first * PANEL : nullptr, a.causal ? start + first - row : -PANEL,
             s.scores + first * PANEL, s.largest);
         s.fetch();
     }
-    UNROLLED for (int part = 0; part < PARTS; part++) {
+    UNROLLED for (int part = 0; part < VECTORS; part++) {
         const Vector old = load(before + part * WIDTH), most = maximum(constant(LEAST), load(s.largest + part * WIDTH));
         const Vector factor = power_of(add(old, multiply(most, constant(-1.0f))));
         store(s.largest + part * WIDTH, most);
         store(s.factors + part * WIDTH, factor);
         store(s.totals + part * WIDTH, multiply(load(s.totals + part * WIDTH), factor));
     }
-    weigh<PARTS>(s.scores, keys, s.largest, s.totals);
+    weigh<VECTORS>(s.scores, keys, s.largest, s.totals);
     alignas(64) float inverse[PANEL];
-    UNROLLED for (int part = 0; part < PARTS; part++)
+    UNROLLED for (int part = 0; part < VECTORS; part++)
         store(inverse + part * WIDTH,
               divide(constant(1.0f), maximum(constant(1e-30f), load(s.totals + part * WIDTH))));
     const int64_t length = ceil_div(a.value_width, WIDTH) * WIDTH;

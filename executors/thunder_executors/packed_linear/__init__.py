@@ -41,7 +41,7 @@ class PackedLinear(KernelExecutor[Product]):
         """The claimed operations: linear layers on the CPU."""
         return "linear layers on the CPU, for inference, where its kernel is measured to be faster"
 
-    def takes(self, bsym: BoundSymbol) -> bool:
+    def can_claim(self, bsym: BoundSymbol) -> bool:
         """Whether the kernel could compute a bound symbol."""
         return product_in(bsym) is not None
 

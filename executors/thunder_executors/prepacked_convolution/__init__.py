@@ -67,7 +67,7 @@ class PrepackedConvolution(CpuExecutor):
             return bool(torch.backends.mkldnn.is_available())  # type: ignore[no-untyped-call]
         return channels_in_panel() > 0 and CxxCompiler().missing() is None
 
-    def takes(self, bsym: BoundSymbol) -> bool:
+    def can_claim(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol is a convolution or a pooling that could be claimed."""
         only = Trace("", bsym.inputs, (bsym,), bsym.output)
         return next(chains_in(only), None) is not None or next(pools_in(only), None) is not None

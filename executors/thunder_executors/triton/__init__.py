@@ -34,7 +34,7 @@ from thunder_executors.triton.hugging_face import CLAIMS
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.norm_products import join_norm_products
 from thunder_executors.triton.operations import OPERATORS
-from thunder_executors.triton.tensors import takes
+from thunder_executors.triton.tensors import is_supported
 from thunder_executors.triton.weights import claim_products
 
 KERNELS = (
@@ -101,8 +101,8 @@ def is_over_rows(bsym: BoundSymbol) -> bool:
     """Whether an RMSNorm is over the last dimension only, with an explicit epsilon."""
     weight = argument(bsym, 2, "weight")
     return (
-        takes(argument(bsym, 0, "input"))
-        and (weight is None or takes(weight))
+        is_supported(argument(bsym, 0, "input"))
+        and (weight is None or is_supported(weight))
         and len(argument(bsym, 1, "normalized_shape")) == 1
         and isinstance(argument(bsym, 3, "eps"), float)
     )
@@ -118,7 +118,7 @@ def takes_labels(bsym: BoundSymbol) -> bool:
         argument(bsym, 7, "label_smoothing", 0.0) or None,
     )
     return (
-        takes(logits)
+        is_supported(logits)
         and len(logits.shape) == 2
         and isinstance(labels, TensorProxy)
         and len(labels.shape) == 1

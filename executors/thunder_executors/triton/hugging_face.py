@@ -19,7 +19,7 @@ from thunder_executors.triton.gated import gated
 from thunder_executors.triton.linear_cross_entropy import linear_cross_entropy
 from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
 from thunder_executors.triton.rotary import rotary
-from thunder_executors.triton.tensors import is_here, takes
+from thunder_executors.triton.tensors import is_here, is_supported
 
 Tensors = tuple[Tensor, Tensor]
 
@@ -35,7 +35,7 @@ class Claim:
 
 def takes_all(bsym: BoundSymbol) -> bool:
     """Whether Thunder's kernels support every tensor of a bound symbol."""
-    return all(takes(proxy) for proxy in bsym.inputs)
+    return all(is_supported(proxy) for proxy in bsym.inputs)
 
 
 def is_in_one_dtype(bsym: BoundSymbol) -> bool:
@@ -51,7 +51,7 @@ def is_in_float32(bsym: BoundSymbol) -> bool:
 def takes_labels(bsym: BoundSymbol) -> bool:
     """Whether the last tensor is int64 labels, and Thunder's kernels support the others."""
     *others, labels = bsym.inputs
-    return is_here(labels, torch.int64) and all(takes(proxy) for proxy in others)
+    return is_here(labels, torch.int64) and all(is_supported(proxy) for proxy in others)
 
 
 def proxies(bsym: BoundSymbol) -> list[TensorProxy]:

@@ -35,7 +35,7 @@ from thunder_executors.triton.normalized_linear import (
     normalized_linear_kernel,
 )
 from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
-from thunder_executors.triton.tensors import takes
+from thunder_executors.triton.tensors import is_supported
 
 MAX_ROWS = 4  # the weight is read once for each row, from the L2 cache for all rows but the first
 GATE_AND_UP = 2
@@ -230,7 +230,7 @@ def fits(match: NormProducts) -> bool:
     """Whether the kernel supports the tensors: few rows of constant sizes, in one dtype."""
     x = match.inputs[0]
     sizes_are_constant = all(isinstance(size, int) for size in x.shape)
-    are_floats = all(map(takes, match.proxies)) and len({proxy.dtype for proxy in match.proxies}) == 1
+    are_floats = all(map(is_supported, match.proxies)) and len({proxy.dtype for proxy in match.proxies}) == 1
     return are_floats and sizes_are_constant and 1 <= rows_in(x) <= MAX_ROWS
 
 

@@ -14,6 +14,6 @@ def is_here(tensor: object, *dtypes: torch.dtype) -> bool:
     return isinstance(tensor, TensorProxy) and (INTERPRETED or tensor.device.type == "cuda") and tensor.dtype in dtypes
 
 
-def takes(tensor: object) -> bool:
+def is_supported(tensor: object) -> bool:
     """Whether Thunder's kernels support an object: a tensor of a supported floating-point dtype."""
     return is_here(tensor, *FLOATS)

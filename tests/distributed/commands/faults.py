@@ -26,7 +26,7 @@ import torch.distributed as dist
 from tests.distributed.commands.commands import QUICK, run, small_model
 from thunder_core.backend.runtime import agreement
 from thunder_core.foundation.errors import OperationFailed, RankFailed, ThunderError
-from thunder_core.workflow.pipeline.ranks import link, standing, watch
+from thunder_core.workflow.pipeline.ranks import link, stalls, watch
 from thunder_core.workflow.pipeline.ranks.link import Link, link_ranks
 from thunder_core.workflow.pipeline.request.launch import Launch
 
@@ -135,7 +135,7 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
     with (
         quick if stops or loops else nullcontext(),
         mock.patch.object(link, "ERROR_TIME_LIMIT", 1.0),
-        mock.patch.object(standing, "STALL_TIME_LIMIT", 3.0 if loops else standing.STALL_TIME_LIMIT),
+        mock.patch.object(stalls, "STALL_TIME_LIMIT", 3.0 if loops else stalls.STALL_TIME_LIMIT),
         mock.patch.object(
             agreement, "SECONDS", 2.0
         ),  # for which a rank compares its program with that of a killed rank

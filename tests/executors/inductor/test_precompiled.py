@@ -25,14 +25,14 @@ extern "C" void kernel(const float* x, float* y) {
 """
 KERNELS = {"kernel_0": CppKernel(("const float*", "float*"), SOURCE)}
 # A kernel that needs none of PyTorch's headers, which take the compiler seconds.
-PLAIN_SOURCE = """
+SOURCE_WITHOUT_TORCH = """
 extern "C" void kernel(const float* x, float* y) {
     for (int place = 0; place < 4; place++) y[place] = x[place] * 3;
 }
 """
-PLAIN = {"kernel_0": CppKernel(("const float*", "float*"), PLAIN_SOURCE)}
+KERNELS_WITHOUT_TORCH = {"kernel_0": CppKernel(("const float*", "float*"), SOURCE_WITHOUT_TORCH)}
 HEADER = "#include <Python.h>\n#include <stdexcept>\n#define FACTOR 3\n"
-BY_HEADER = {"kernel_0": CppKernel(("const float*", "float*"), PLAIN_SOURCE.replace("3;", "FACTOR;"))}
+BY_HEADER = {"kernel_0": CppKernel(("const float*", "float*"), SOURCE_WITHOUT_TORCH.replace("3;", "FACTOR;"))}
 
 
 def result_of(library, path):
@@ -49,7 +49,7 @@ def test_precompiled_headers_are_compiled_once_used_and_change_no_result(tmp_pat
     monkeypatch.delenv(VARIABLE, raising=False)
     monkeypatch.setattr(precompiled, "HEADER", HEADER)  # the headers of all kernels take ten seconds
     with compilers() as started:
-        expected = result_of(compile_library(PLAIN, started), tmp_path / "plain.so")
+        expected = result_of(compile_library(KERNELS_WITHOUT_TORCH, started), tmp_path / "plain.so")
         monkeypatch.setenv(VARIABLE, str(tmp_path / "headers"))
         first = result_of(compile_library(BY_HEADER, started), tmp_path / "first.so")
         (place,) = (tmp_path / "headers").iterdir()
@@ -67,7 +67,7 @@ def test_kernels_compile_without_a_writable_folder_of_headers(tmp_path, monkeypa
     (tmp_path / "file").write_text("")
     monkeypatch.setenv(VARIABLE, str(tmp_path / "file" / "headers"))
     with compilers() as started:
-        assert compile_library(PLAIN, started).startswith(b"\x7fELF")
+        assert compile_library(KERNELS_WITHOUT_TORCH, started).startswith(b"\x7fELF")
 
 
 OTHER_STANDARD = """

@@ -81,13 +81,13 @@ def in_long(function: Callable[..., Any], **fixed: Any) -> Callable[..., Value]:
     return operation(reduce)
 
 
-PLAIN = (
+ELEMENTWISE = (
     "abs acos acosh add asin asinh atan atanh bitwise_and bitwise_not bitwise_or bitwise_xor ceil cos cosh eq erf erfc "
     "exp exp2 expm1 floor ge gt isfinite isinf isnan le log log10 log1p log2 logical_and logical_not logical_or lt mul "
     "ne neg reciprocal relu rsqrt sigmoid sin sinh sqrt sub tan tanh trunc"
 )
 ops = types.SimpleNamespace(
-    **{name: elementwise(getattr(torch, name)) for name in PLAIN.split()},
+    **{name: elementwise(getattr(torch, name)) for name in ELEMENTWISE.split()},
     silu=elementwise(torch.nn.functional.silu),
     truediv=elementwise(torch.true_divide),
     maximum=elementwise(lambda x, y: torch.clamp(x, min=y) if not torch.is_tensor(y) else torch.maximum(x, y)),

@@ -93,7 +93,7 @@ class Executor(Traits, ABC):
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """Return the bound symbol in the executor's form, or None if the executor cannot run it."""
 
-    def takes(self, bsym: BoundSymbol) -> bool:
+    def can_claim(self, bsym: BoundSymbol) -> bool:
         """Whether the executor could claim a bound symbol, alone or as a part of a region."""
         return self.claim(bsym) is not None
 

@@ -85,7 +85,7 @@ class WithholdingExecutor(Executor):
         wrapped = self.executor.wrap_claimed(turn.trace)
         if wrapped is turn.trace:
             return trace
-        return with_refused(turn.end(wrapped), self.name, sum(map(self.executor.takes, turn.withheld)))
+        return with_refused(turn.end(wrapped), self.name, sum(map(self.executor.can_claim, turn.withheld)))
 
     def _offered_indices(self, trace: Trace, is_offered: Callable[[BoundSymbol], bool]) -> frozenset[int]:
         bsyms = enumerate(trace.bound_symbols)
@@ -101,7 +101,7 @@ class WithholdingExecutor(Executor):
         matched = {index for positions in matches if positions & indices for index in positions}
         bsyms = trace.bound_symbols
         offered = [index for index in indices - matched if bsyms[index].is_resolved]
-        matched |= {index for index in offered if self.executor.takes(with_traced_sizes(bsyms[index]))}
+        matched |= {index for index in offered if self.executor.can_claim(with_traced_sizes(bsyms[index]))}
         return len(matched)
 
 

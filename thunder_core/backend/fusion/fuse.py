@@ -41,7 +41,7 @@ class FusionExecutor(Executor):
         """Return None: an executor of regions claims no single bound symbol."""
         return None
 
-    def takes(self, bsym: BoundSymbol) -> bool:
+    def can_claim(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol could be part of a region."""
         return bool(bsym.operations) and not bsym.keeps_position and self.fuses(bsym)
 

@@ -55,7 +55,7 @@ class WrappingExecutor(Executor):
         """Return None: this executor claims no single bound symbol."""
         return None
 
-    def takes(self, bsym: BoundSymbol) -> bool:
+    def can_claim(self, bsym: BoundSymbol) -> bool:
         """Whether a claimed bound symbol could be wrapped."""
         return bool(bsym.executor) and not bsym.keeps_position and self.wraps(bsym)
 

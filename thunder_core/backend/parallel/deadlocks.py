@@ -118,15 +118,15 @@ class Search:
         """Return the position of another rank and the collectives in which it has waited for a long time; no
         collectives without a recent answer.
         """
-        standing = ledger.standing_of(rank)
-        if self.answered.get(rank) == standing.question:
-            return standing.position, []
-        self.answered[rank] = standing.question
+        latest = ledger.waits_of(rank)
+        if self.answered.get(rank) == latest.question:
+            return latest.position, []
+        self.answered[rank] = latest.question
         self.stuck.pop(rank, None)
-        if self.standstills.setdefault(rank, Standstill()).read(standing[:2], now) < PROOF:
-            return standing.position, []
-        self.stuck[rank] = [Wait(*values) for values in json.loads(standing.waits)]
-        return standing.position, self.stuck[rank]
+        if self.standstills.setdefault(rank, Standstill()).read(latest[:2], now) < PROOF:
+            return latest.position, []
+        self.stuck[rank] = [Wait(*values) for values in json.loads(latest.waits)]
+        return latest.position, self.stuck[rank]
 
     def is_quiet(self, now: float) -> bool:
         """Whether this process has received no data for so long that no data can be in transit."""

@@ -162,7 +162,7 @@ class Ledger:
             self.lines_by_rank[rank][run_key_of(key)] = self.distinct_lines[rank][int(number or -1)]
             self.counts[rank] += 1
 
-    def standing_of(self, rank: int) -> RankWaits:
+    def waits_of(self, rank: int) -> RankWaits:
         """Return the position and the waits that another rank has published last."""
         key = f"{rank}/at"
         if not self.store.check([key]):
@@ -172,7 +172,7 @@ class Ledger:
 
     def position_of(self, rank: int) -> int:
         """Return the position that another rank has published last."""
-        return self.standing_of(rank).position
+        return self.waits_of(rank).position
 
     def difference(self, rank: int, run: RecordedRun) -> tuple[str, ...] | None:
         """Return the different lines of another rank for the key of a run, or None if that rank agrees.

@@ -18,8 +18,7 @@ from thunder_core.backend.cache.built_for import record_model
 from thunder_core.backend.runtime.argument_order import AS_PASSED, ArgumentOrder
 from thunder_core.backend.runtime.dispatch import ProgramIndex, RecentPrograms, Refusal, Route
 from thunder_core.backend.runtime.eager_calls import CallsInEager, EagerFallback, initialization, is_uninitialized
-from thunder_core.backend.runtime.new_values import NewValues
-from thunder_core.backend.runtime.observed_values import ObservedValues
+from thunder_core.backend.runtime.observed_values import NewValues, ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.backend.runtime.raising import RaisingCalls, has_effects
@@ -40,7 +39,7 @@ from thunder_core.foundation.errors import ArtifactError, CannotReplay, DataDepe
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
-from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.retrace import FillsCache, Retrace, RunsInEager
 from thunder_core.tracing.library import transformed_calls
 from thunder_core.tracing.library.draws import forget_left_draws, take_back_draws

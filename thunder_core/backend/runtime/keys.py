@@ -9,13 +9,13 @@ from typing import Any
 
 import torch
 
-from thunder_core.tracing.library.tensor_guards import PLAIN
+from thunder_core.tracing.library.tensor_guards import BASE_TENSOR_CLASSES
 
 MAX_KEYS = 16  # maximum keys of a dict, or items of a tuple, that distinguish it from others
 VALUE_CLASSES = (type(None), bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.Size)
 # The identities of classes. A lookup by class would call `__hash__` of the metaclass, which may be the user's.
 VALUE_CLASS_IDS = frozenset(map(id, VALUE_CLASSES))
-TENSOR_CLASS_IDS = frozenset(map(id, PLAIN))
+TENSOR_CLASS_IDS = frozenset(map(id, BASE_TENSOR_CLASSES))
 SIZED_CLASS_IDS = frozenset(map(id, (list, tuple, dict, set)))
 TUPLE_ITEM_CLASS_IDS = VALUE_CLASS_IDS | {
     id(float),

@@ -17,7 +17,7 @@ from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.own_errors import bug_of, is_own_error, report_own_error, summary_of
-from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.retrace import RunsInEager
 from thunder_core.tracing.library.draws import settle_draws, take_back_draws
 

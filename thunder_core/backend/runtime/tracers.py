@@ -15,7 +15,7 @@ from thunder_core.foundation.errors import NotTraceable, SourceLine
 from thunder_core.tracing.capture.torch_facts.modes import is_recording, outer_function_mode
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.objects import GuardFailed
-from thunder_core.tracing.library.tracers import Tracer, tracer_at_work
+from thunder_core.tracing.library.tracers import Tracer, active_tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -60,7 +60,7 @@ def refuse_scripting(*_: object) -> NoReturn:
 
 def require_no_tracer(arguments: Iterable[Any]) -> None:
     """Raise `NotTraceable` if a tracer or transform of PyTorch is active, or the arguments belong to a tracer."""
-    tracer = (OWN_TRACER if is_recording() else tracer_at_work()) or (
+    tracer = (OWN_TRACER if is_recording() else active_tracer()) or (
         FX_TRACER if any(map(is_proxy, leaves([*arguments]))) else None
     )
     if tracer is None and (mode := outer_function_mode()) is not None:
@@ -71,7 +71,7 @@ def require_no_tracer(arguments: Iterable[Any]) -> None:
 
 def blame_tracer(error: BaseException) -> None:
     """Raise `NotTraceable` for an error of a compiled program that ran within a tracer or transform of PyTorch."""
-    if isinstance(error, Exception) and not isinstance(error, GuardFailed) and tracer_at_work() is not None:
+    if isinstance(error, Exception) and not isinstance(error, GuardFailed) and active_tracer() is not None:
         require_no_tracer(())
 
 

@@ -11,7 +11,7 @@ from thunder_core.foundation.errors.tree import first_line
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
 from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.own_errors import is_own_error, report_own_error, summary_of
-from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.retrace import (
     DecidesForOtherCalls,
     FillsCache,

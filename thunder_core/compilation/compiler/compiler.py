@@ -36,11 +36,11 @@ from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.frontend.acquire.acquire import acquire, add_constraints
 from thunder_core.frontend.acquire.assembly import Acquired
+from thunder_core.frontend.acquire.codegen.shortfall import shortfalls
 from thunder_core.frontend.acquire.named import named_values
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic, arguments_differ
 from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import RunOptions
-from thunder_core.frontend.acquire.written.shortfall import shortfalls
 from thunder_core.frontend.interpreter.lookup import forget_lookups
 from thunder_core.passes.autodiff.program_derivative import (
     ProgramDerivative,

@@ -124,7 +124,8 @@ class PieceCall(NestedCall):
         sizes: Any = self.recorder.sizes
         symbols: dict[int, torch.SymInt] = {}
         for tensor in tensors_of((self.args, self.kwargs), self.run):
-            for size in self.recorder.proxy_of(tensor).shape:
+            shape: tuple[Any, ...] = self.recorder.proxy_of(tensor).shape
+            for size in shape:
                 if isinstance(size, torch.SymInt):
                     symbols.setdefault(int(sizes.in_call(size)), size)
         return symbols

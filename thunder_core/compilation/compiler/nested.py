@@ -43,8 +43,8 @@ from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.literal import valid_name
+from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, tensor_proxy
-from thunder_core.tracing.ir.raised import ProgramRaised
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 

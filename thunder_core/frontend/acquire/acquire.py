@@ -29,7 +29,7 @@ from thunder_core.frontend.acquire.run.process_state import process_state
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.interpreter import interpret
 from thunder_core.tracing.capture.torch_facts.texts import without_values
-from thunder_core.tracing.ir.raised import ProgramRaised
+from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.retrace import HidesNumbers, NeedsNumbers, Retrace, RunsInEager
 from thunder_core.tracing.ir.tree import contains_itself
 from thunder_core.tracing.library.collection import pause_collection

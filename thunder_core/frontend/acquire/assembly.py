@@ -9,6 +9,16 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import OperationFailed, SourceLine
+from thunder_core.frontend.acquire.codegen.ahead import move_checks_ahead, require_checks_before_collectives
+from thunder_core.frontend.acquire.codegen.constraints import (
+    with_constraint_checks,
+    with_number_outputs,
+    with_numbers_passed,
+)
+from thunder_core.frontend.acquire.codegen.dead_references import without_dead_references
+from thunder_core.frontend.acquire.codegen.epilogue import Epilogue
+from thunder_core.frontend.acquire.codegen.merged_guards import with_merged_tuples
+from thunder_core.frontend.acquire.codegen.prologue import Prologue
 from thunder_core.frontend.acquire.gradients import expose_intermediates, without_autograd
 from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.guards import Guard, OfType, SparseTensorMetadata, TensorMetadata
@@ -16,16 +26,6 @@ from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.settings import with_chosen_attention
-from thunder_core.frontend.acquire.written.ahead import move_checks_ahead, require_checks_before_collectives
-from thunder_core.frontend.acquire.written.constraints import (
-    with_constraint_checks,
-    with_number_outputs,
-    with_numbers_passed,
-)
-from thunder_core.frontend.acquire.written.dead_references import without_dead_references
-from thunder_core.frontend.acquire.written.epilogue import Epilogue
-from thunder_core.frontend.acquire.written.merged_guards import with_merged_tuples
-from thunder_core.frontend.acquire.written.prologue import Prologue
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes

@@ -10,9 +10,9 @@ import sympy
 import torch
 
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.frontend.acquire.codegen.shared_operations import WrittenOperations
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.written.shared_operations import WrittenOperations
 from thunder_core.tracing.capture.quantities import TENSOR, Quantity
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.ir.literal import Code
@@ -20,7 +20,7 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import symbols_of, text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
-from thunder_core.tracing.library.tensor_guards import PLAIN
+from thunder_core.tracing.library.tensor_guards import BASE_TENSOR_CLASSES
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,7 +80,7 @@ class Count:
 
 def is_plain(tensor: torch.Tensor) -> bool:
     """Whether a tensor is strided, and its class does not override operations."""
-    return type(tensor) in PLAIN and tensor.layout is torch.strided
+    return type(tensor) in BASE_TENSOR_CLASSES and tensor.layout is torch.strided
 
 
 @dataclass

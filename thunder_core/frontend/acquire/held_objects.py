@@ -12,11 +12,11 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.interpreter.frame import Frame
-from thunder_core.frontend.interpreter.reach import PARTS
+from thunder_core.frontend.interpreter.reach import REFERENTS
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.stored_attributes import attributes_of
 
-# Classes whose contents `PARTS` of the interpreter returns, also for derived classes.
+# Classes whose contents `REFERENTS` returns, also for derived classes.
 CONTAINER_CLASSES = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
 LEAF_CLASSES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor, SymbolicNumber)
 
@@ -58,7 +58,7 @@ def contents_of(value: object) -> Iterator[Any]:
             yield value.cell_contents
     else:
         kind = next((kind for kind in CONTAINER_CLASSES if isinstance(value, kind)), None)
-        yield from () if kind is None else PARTS[kind](value)
+        yield from () if kind is None else REFERENTS[kind](value)
     yield from attributes_of(value).values()
 
 

@@ -10,13 +10,13 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from thunder_core.frontend.acquire.codegen.variables import path_name
 from thunder_core.frontend.acquire.outside.call_traits import is_function_of_torch
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.guards import OfType
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
-from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.frontend.interpreter.calls import delegates_call
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete

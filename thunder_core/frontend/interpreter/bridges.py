@@ -11,8 +11,8 @@ from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.iterators import STEPPED_ITERATORS, may_call_or_forward, unknown_items
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.native import unwrap
-from thunder_core.frontend.interpreter.operators import PLAIN
-from thunder_core.frontend.interpreter.reach import PARTS
+from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
+from thunder_core.frontend.interpreter.reach import REFERENTS
 from thunder_core.frontend.interpreter.tracebacks import without_own_entries
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
@@ -87,7 +87,7 @@ class BridgedIterator:
         return unbridge, (self._iterator,)
 
 
-PARTS |= {Callback: unknown_items, BridgedIterator: unknown_items}
+REFERENTS |= {Callback: unknown_items, BridgedIterator: unknown_items}
 
 
 def iterable(machine: Machine, value: object) -> Any:
@@ -95,7 +95,7 @@ def iterable(machine: Machine, value: object) -> Any:
     value = unwrap(value)
     kind = type(value)
     if python_method(kind, "__iter__") is None:
-        if machine.observer is not None and kind not in PLAIN:
+        if machine.observer is not None and kind not in PRIMITIVE_TYPES:
             return _observable_iterable(machine, value)
         return value
     iterator = operators.iterate(machine, value)

@@ -14,7 +14,7 @@ from thunder_core.frontend.interpreter.machine import PlainMachine
 from thunder_core.frontend.interpreter.namespaces import cell_contents
 from thunder_core.frontend.interpreter.native import unwrap
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, Observer
-from thunder_core.frontend.interpreter.operators import PLAIN
+from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 from thunder_core.frontend.interpreter.profiler import NativeCodeProfiler
 from thunder_core.frontend.interpreter.reach import Functions, Reach
 from thunder_core.frontend.interpreter.redirection import NotKeptError, Redirection
@@ -214,7 +214,7 @@ class ObservedMachine(PlainMachine):
     def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
         """Announce an operation unless all operands are plain, and then apply the operation."""
         for operand in operands:
-            if type(operand) not in PLAIN:
+            if type(operand) not in PRIMITIVE_TYPES:
                 if function in STRING_OPERATORS and (text := self.text_of(function, operands)) is not None:
                     return text
                 if (value := self.observer.on_operation(function, operands)) is not NOT_TAKEN:
@@ -232,7 +232,7 @@ class ObservedMachine(PlainMachine):
 
     def announce_hash(self, value: object) -> None:
         """Announce that C code is about to hash or compare a value: a key, a member of a set, an item to sort."""
-        if type(value) not in PLAIN:
+        if type(value) not in PRIMITIVE_TYPES:
             self.observer.on_operation(hash, (value,))
 
     def announce_identity(self, left: object, right: object) -> None:
@@ -263,7 +263,7 @@ class ObservedMachine(PlainMachine):
             return value
         if _makes_missing_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
             return self._missing_item(container, key)
-        if type(key) in PLAIN and type(container) in _C_INDEXED_CONTAINERS:
+        if type(key) in PRIMITIVE_TYPES and type(container) in _C_INDEXED_CONTAINERS:
             value = container[key]
         else:
             value = self.natively(operator.getitem, (container, key), {})
@@ -281,7 +281,7 @@ class ObservedMachine(PlainMachine):
     def store_item(self, container: object, key: object, value: object) -> None:
         """Write an item after reporting it."""
         value = self.observer.on_store_subscript(container, key, value)
-        if type(key) in PLAIN and type(container) is dict:
+        if type(key) in PRIMITIVE_TYPES and type(container) is dict:
             container[key] = value
         else:
             self._write(container, self.natively, operator.setitem, (container, key, value), {})

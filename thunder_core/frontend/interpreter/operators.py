@@ -13,7 +13,7 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 Operator = Callable[[Any, Any], Any]
 
 # Types whose operators run no user code and need no announcement.
-PLAIN = frozenset({int, float, bool, str, NoneType, bytes, complex})
+PRIMITIVE_TYPES = frozenset({int, float, bool, str, NoneType, bytes, complex})
 
 BINARY: tuple[Operator, ...] = (
     operator.add, operator.and_, operator.floordiv, operator.lshift, operator.matmul, operator.mul, operator.mod,
@@ -141,7 +141,7 @@ def unary(machine: Machine, function: Callable[[Any], Any], operand: object) -> 
 def truth(machine: Machine, value: object) -> bool:
     """Return `bool(value)`."""
     kind = type(value)
-    if kind in PLAIN:
+    if kind in PRIMITIVE_TYPES:
         return bool(value)
     unbound = type_lookup(kind, "__bool__")
     if type(unbound) is FunctionType:

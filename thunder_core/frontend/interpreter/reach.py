@@ -34,7 +34,7 @@ from thunder_core.frontend.interpreter.iterators import (
 )
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, remember, shortcut
 from thunder_core.frontend.interpreter.native import proxied_object, unwrap
-from thunder_core.frontend.interpreter.operators import PLAIN
+from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
 Functions = dict[FunctionType, None]
@@ -49,7 +49,7 @@ _HEAP_TYPE = 1 << 9
 _IMMUTABLE_TYPE = 1 << 8
 
 # Types whose instances lead to no Python function.
-QUIET_TYPES = PLAIN | {
+QUIET_TYPES = PRIMITIVE_TYPES | {
     BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, weakref.ref, bytearray,
     memoryview, object, range,
     type(str.join), type(object.__init__), type("".__len__), type(Ellipsis), type(NotImplemented),
@@ -69,7 +69,7 @@ def _parts_of_partial(partial: object) -> Iterable[Any]:
 
 # Functions that return the parts of an argument which C code may use, by the argument's exact type. For instances of
 # other types, the special methods of the type count as well.
-PARTS: dict[type, Parts] = {
+REFERENTS: dict[type, Parts] = {
     MethodType: lambda method: (method.__func__, method.__self__),
     functools.partial: _parts_of_partial,
     functools._lru_cache_wrapper: lambda cached: (getattr(cached, "__wrapped__", None),),
@@ -91,8 +91,8 @@ _ITEMS_OF_CONTAINERS: dict[type, Parts] = {
     deque: deque.__iter__,
 }
 _ITEMS_OF_CONTAINERS |= {type(view): iter for view in VIEWS}
-PARTS |= _ITEMS_OF_CONTAINERS | dict.fromkeys((OrderedDict, Counter), _ITEMS_OF_CONTAINERS[dict])
-PARTS[defaultdict] = lambda mapping: (mapping.default_factory, *_ITEMS_OF_CONTAINERS[dict](mapping))
+REFERENTS |= _ITEMS_OF_CONTAINERS | dict.fromkeys((OrderedDict, Counter), _ITEMS_OF_CONTAINERS[dict])
+REFERENTS[defaultdict] = lambda mapping: (mapping.default_factory, *_ITEMS_OF_CONTAINERS[dict](mapping))
 
 # C functions that call no method of their arguments.
 _QUIET_FUNCTIONS: frozenset[Any] = frozenset((id, callable))
@@ -234,7 +234,7 @@ class Reach:
             if value is unknown_function or self._can_be_redirected(value):
                 reached[value] = None
             return
-        parts = PARTS.get(kind)
+        parts = REFERENTS.get(kind)
         if parts is None:
             self._add_redirectable(special_functions(kind), reached)
             if issubclass(kind, type):
@@ -324,7 +324,7 @@ def _functions_of_attribute(unbound: Any) -> Iterable[FunctionType]:
     kind = type(unbound)
     if kind is FunctionType:
         return (unbound,)
-    parts = PARTS[kind](unbound) if kind in (staticmethod, classmethod, MethodType, functools.partial) else ()
+    parts = REFERENTS[kind](unbound) if kind in (staticmethod, classmethod, MethodType, functools.partial) else ()
     if isinstance(unbound, property):
         parts = (unbound.fget, unbound.fset, unbound.fdel)
     return [part for part in parts if type(part) is FunctionType]

@@ -6,13 +6,13 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
-from thunder_core.frontend.interpreter.operators import PLAIN
+from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 
 
 def convert(machine: Machine, function: Callable[[Any], Any], value: object) -> Any:
     """Apply `str`, `repr` or `ascii`."""
     kind = type(value)
-    if kind in PLAIN:
+    if kind in PRIMITIVE_TYPES:
         return function(value)
     replacement = machine.text_of(function, (value,))
     if replacement is not None:

@@ -329,7 +329,7 @@ class Recipe(Traits, Composable):
         """Return the bound on the model's loss of quality by its transforms; None if the recipe sets no bound."""
         return None
 
-    def degraded(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:
+    def skipped_parts(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:
         """Return the parts that are skipped on a device of this machine, or on the GPU architecture `target`."""
         named = [(transform.name, need) for transform in self.all_transforms() for need in transform.requirements]
         needs = (*self.all_requirements(), *named)

@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.sizes import comparison_keys
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 # Types whose equal values are equivalent for every operation.
-PLAIN = frozenset(
+TYPES_COMPARED_BY_VALUE = frozenset(
     {NoneType, EllipsisType, bool, int, str, bytes, torch.dtype, torch.device, torch.layout, torch.memory_format}
 )
 
@@ -51,4 +51,4 @@ def constant_key(value: object) -> Hashable:
         return (torch.SymInt, value.node.expr)
     if kind is float or kind is complex:
         return (kind, repr(value))
-    return (kind, value if kind in PLAIN else id(value))
+    return (kind, value if kind in TYPES_COMPARED_BY_VALUE else id(value))

@@ -18,7 +18,7 @@ VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, rang
 LITERALS = frozenset({type(None), bool, int, float, complex, str, bytes})
 CONSTANT_TYPES = frozenset({*SINGLETONS, *VALUES})
 # The parts of values that are constants if all their parts are constants.
-PARTS: dict[type, Callable[[Any], Iterable[Any]]] = {
+CONSTANT_CONTAINERS: dict[type, Callable[[Any], Iterable[Any]]] = {
     torch.Size: tuple,
     slice: lambda value: (value.start, value.stop, value.step),
 }
@@ -43,8 +43,8 @@ BY_IDENTITY = (
 def is_constant(value: object) -> bool:
     """Whether a value is immutable and compared by equality or identity."""
     kind = type(value)  # not isinstance, which reads `__class__`: a transformers config runs Python code for it
-    if kind in PARTS:
-        return all(map(is_constant, PARTS[kind](value)))
+    if kind in CONSTANT_CONTAINERS:
+        return all(map(is_constant, CONSTANT_CONTAINERS[kind](value)))
     return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
 
 

@@ -49,14 +49,14 @@ class Draws:
         """Call a method of a drawn value."""
         return getattr(owner, name)(*args, **kwargs)
 
-    def shuffled(self, generator: Any, items: Any) -> Any:
+    def shuffle_copy(self, generator: Any, items: Any) -> Any:
         """Return a copy of a list or an array, shuffled by a generator."""
         self.keep(generator)
         copied = copy.copy(items)
         generator.shuffle(copied)
         return copied
 
-    def written(self, name: str, array: Any, *args: Any) -> Any:
+    def write_to_copy(self, name: str, array: Any, *args: Any) -> Any:
         """Call a writing method on a copy of an array, and return the copy."""
         copied = array.copy()
         getattr(copied, name)(*args)

@@ -13,7 +13,7 @@ from torch.nn import Parameter
 from thunder_core.tracing.library.changes.tensor_class import current_version
 from thunder_core.tracing.library.changes.tensor_class import versions as tensor_class_versions
 
-PLAIN = (Tensor, Parameter)  # classes without Python code that could override metadata
+BASE_TENSOR_CLASSES = (Tensor, Parameter)  # classes without Python code that could override metadata
 ATTEMPTS = 16  # failures of the fast path, for example because of aliases, after which it is no longer updated
 
 new_check: Callable[..., Any] | None = getattr(guards, "TensorGuards", None)
@@ -66,7 +66,7 @@ def remember(prologue: Any, tensors: tuple[torch.Tensor, ...], free: Free = NO_F
     ).check
 
 
-def quietly(read: Callable[[], Any]) -> Any:
+def read_without_torch_function(read: Callable[[], Any]) -> Any:
     """Return the result of a function that reads metadata of tensors, without calls of a `__torch_function__`."""
     with torch._C.DisableTorchFunction():
         return read()

@@ -54,6 +54,6 @@ TRACERS = (
 )
 
 
-def tracer_at_work() -> Tracer | None:
+def active_tracer() -> Tracer | None:
     """Return the tracer or transform of PyTorch that is active in this thread, or None."""
     return next((tracer for tracer in TRACERS if tracer.is_active()), None)

@@ -21,7 +21,7 @@ FEWEST_RUNS = 2
 SEED = 20
 
 
-def say_nothing(done: int, total: int) -> None:
+def ignore_progress(done: int, total: int) -> None:
     """Do nothing with the progress."""
 
 
@@ -35,7 +35,7 @@ def measure(
     runs: int,
     warmup: int,
     device: torch.device,
-    progress: Callable[[int, int], None] = say_nothing,
+    progress: Callable[[int, int], None] = ignore_progress,
     configuration: Mapping[str, str] | None = None,
     memory: bool = False,
     release: Callable[[], object] = do_nothing,

@@ -172,7 +172,7 @@ def unfitness(candidate: Candidate, subject: ModuleSubject) -> str:
         recipe.validate_all(subject.model)
     except ThunderError as error:
         return f"{error.code} {error.what}"
-    return "; ".join(f"{lost.part}: {lost.reason}" for lost in recipe.degraded(device=subject.device))
+    return "; ".join(f"{lost.part}: {lost.reason}" for lost in recipe.skipped_parts(device=subject.device))
 
 
 def compile_as(model: Module, candidate: Candidate) -> Module:

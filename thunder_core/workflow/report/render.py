@@ -43,7 +43,7 @@ TEMPLATES = jinja2.Environment(
     lstrip_blocks=True,
 )
 FILTERS = ("size", "count", "error", "times", "percent")
-MOODS: dict[Verdict, str] = {
+VERDICT_STYLES: dict[Verdict, str] = {
     "faster": "good",
     "slower": "bad",
     "unstable": "warning",
@@ -75,7 +75,7 @@ class Headline:
     title: str
     figure: str
     detail: str
-    mood: str
+    style: str
     """`good`, `warning`, `bad` or `plain`: determines the colour and the sign."""
 
 
@@ -94,7 +94,9 @@ def render_html(report: Report) -> str:
         "token_plots": token_plots,
         "timeline": timeline(report.ranks) if report.ranks else None,
     }
-    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **graphics, moods=MOODS)
+    return TEMPLATES.get_template("report.html.j2").render(
+        **parts_of(report), **graphics, verdict_styles=VERDICT_STYLES
+    )
 
 
 def parts_of(report: Report) -> dict[str, object]:
@@ -114,7 +116,7 @@ def parts_of(report: Report) -> dict[str, object]:
 
 def search_parts(search: SearchReport | None) -> dict[str, object]:
     """Return the values that pages derive from a search."""
-    return {"search_bounds": [] if search is None else bounds_in_words(search.bounds), "search_moods": MOODS}
+    return {"search_bounds": [] if search is None else bounds_in_words(search.bounds), "search_styles": VERDICT_STYLES}
 
 
 def bounds_in_words(bounds: SearchBounds) -> list[str]:
@@ -240,7 +242,7 @@ def _speed(report: Report) -> list[Headline]:
     medians = f"{format_time(first.median)} {first.name}, {format_time(second.median)} {second.name}"
     words = report.speed.verdict_in_words(second).removeprefix(f"{verdict}: ")
     detail = f"{words}; {number_format.times(ratio.value)}, {between}; {medians}"
-    return [Headline(f"Speed compared with {first.name}", figure, detail, MOODS[verdict])]
+    return [Headline(f"Speed compared with {first.name}", figure, detail, VERDICT_STYLES[verdict])]
 
 
 def warning_of(report: Report) -> str:
@@ -254,9 +256,9 @@ def warning_of(report: Report) -> str:
     return f"{slower}: {number_format.times(second.speedup.value)} the speed."
 
 
-def mood_of(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
-    """Return the mood of a verdict: `good` if faster, `bad` if slower, `warning` if the measurement is unstable."""
-    return MOODS[report.verdict(candidate)]
+def verdict_style(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
+    """Return the style of a verdict: `good` if faster, `bad` if slower, `warning` if the measurement is unstable."""
+    return VERDICT_STYLES[report.verdict(candidate)]
 
 
 def _error(report: Report) -> list[Headline]:

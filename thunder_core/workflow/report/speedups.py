@@ -17,7 +17,7 @@ from thunder_core.workflow.report.plots import (
     time_strips,
     token_lines,
 )
-from thunder_core.workflow.report.render import TEMPLATES, mood_of
+from thunder_core.workflow.report.render import TEMPLATES, verdict_style
 
 EVEN = 1.0
 
@@ -33,7 +33,7 @@ class IntervalRow:
     value: float
     low: float
     high: float
-    mood: str
+    style: str
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def configuration_name(report: BenchmarkReport, suite: BenchmarkSuite) -> str:
 def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
     """Return the speed-ups of every candidate except the first, in every configuration, on one axis."""
     rows = [
-        (_label(report, candidate, suite), candidate.speedup, mood_of(report, candidate))
+        (_label(report, candidate, suite), candidate.speedup, verdict_style(report, candidate))
         for report in suite.measured
         for candidate in report.candidates[1:]
     ]
@@ -100,8 +100,8 @@ def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
         even=axis(EVEN),
         text_at=text_at,
         rows=tuple(
-            _row(label, speedup, mood, text, axis, 14 + number * ROW)
-            for number, ((label, speedup, mood), text) in enumerate(zip(rows, texts, strict=True))
+            _row(label, speedup, style, text, axis, 14 + number * ROW)
+            for number, ((label, speedup, style), text) in enumerate(zip(rows, texts, strict=True))
         ),
         ticks=axis.ticks(lambda value: f"{value:g}", about=4),
     )
@@ -112,7 +112,7 @@ def _label(report: BenchmarkReport, candidate: BenchmarkCandidate, suite: Benchm
     return f"{candidate.name}: {where}" if where else candidate.name
 
 
-def _row(label: str, speedup: Interval, mood: str, text: str, axis: Axis, y: float) -> IntervalRow:
+def _row(label: str, speedup: Interval, style: str, text: str, axis: Axis, y: float) -> IntervalRow:
     return IntervalRow(
         label=number_format.shorten(label, MAX_LABEL_LETTERS),
         full_label=label,
@@ -121,5 +121,5 @@ def _row(label: str, speedup: Interval, mood: str, text: str, axis: Axis, y: flo
         value=axis(speedup.value),
         low=axis(speedup.low),
         high=axis(speedup.high),
-        mood=mood,
+        style=style,
     )

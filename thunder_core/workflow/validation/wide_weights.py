@@ -18,7 +18,7 @@ from thunder_core.backend.claiming.deferred_tensor import (
 from thunder_core.backend.quantization.layers import QuantizedLayer
 
 WHOLE = 256 << 20  # bytes: up to this size, all weights are converted at once
-PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, DeferredTensor)
+BASE_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, DeferredTensor)
 
 
 def is_converted_at_once(model: torch.nn.Module, dtype: torch.dtype) -> bool:
@@ -106,7 +106,7 @@ def convert_in_place(model: torch.nn.Module, dtype: torch.dtype) -> None:
 
 def is_packed(module: torch.nn.Module) -> bool:
     """Whether a module itself has a tensor whose class is not one of PyTorch's own or deferred."""
-    return any(type(tensor) not in PLAIN for tensor in tensors_held(module))
+    return any(type(tensor) not in BASE_TENSOR_CLASSES for tensor in tensors_held(module))
 
 
 def plain_tensors(model: torch.nn.Module) -> list[torch.Tensor]:

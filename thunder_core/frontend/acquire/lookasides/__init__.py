@@ -48,6 +48,7 @@ from thunder_core.frontend.acquire.lookasides.state import (
     finalizers,
     identity,
     imports,
+    issued_warnings,
     loguru_loggers,
     modes,
     numbers,
@@ -56,7 +57,6 @@ from thunder_core.frontend.acquire.lookasides.state import (
     sequences,
     state,
     storages,
-    warned,
     world,
 )
 from thunder_core.frontend.acquire.lookasides.table import (
@@ -99,6 +99,7 @@ __all__ = [
     "imports",
     "inlined_operators",
     "is_native_code",
+    "issued_warnings",
     "late_lookaside_of",
     "legacy_tensors",
     "linearize",
@@ -121,7 +122,6 @@ __all__ = [
     "tensors",
     "transformers_attention",
     "triton_kernels",
-    "warned",
     "while_loop",
     "world",
     "wrappers",

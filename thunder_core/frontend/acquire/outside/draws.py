@@ -220,7 +220,8 @@ class ProgramDraws:
         value = copy.copy(self._values(items))
         generator.shuffle(value)
         return self._program_value(
-            self._add_call(PrologueCall(owner, "shuffled", "shuffle", (operand,), {}, len(self.paths)), value), value
+            self._add_call(PrologueCall(owner, "shuffle_copy", "shuffle", (operand,), {}, len(self.paths)), value),
+            value,
         )
 
     def call_writing_method(self, array: object, name: str, args: tuple[Any, ...], *, by_caller: bool = False) -> Any:
@@ -234,7 +235,7 @@ class ProgramDraws:
             raise NotReplayedError
         operands = (path, *self._operand(args))
         result = array if by_caller else getattr(array, name)(*self._values(args))
-        call = PrologueCall(None, "written", name, operands, {}, len(self.paths), is_random=is_random(operands))
+        call = PrologueCall(None, "write_to_copy", name, operands, {}, len(self.paths), is_random=is_random(operands))
         self._run.outside.paths[id(array)] = self._add_call(call, array)
         return result
 

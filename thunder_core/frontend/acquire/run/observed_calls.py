@@ -26,7 +26,6 @@ from thunder_core.frontend.acquire.lookasides.operators.foreign import call_fore
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
 from thunder_core.frontend.acquire.lookasides.operators.random_branches import branch_on_random_number
 from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import record_loop_over_unbind
-from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import call_on_drawn
 from thunder_core.frontend.acquire.lookasides.state.draws import call_random_function
@@ -36,6 +35,7 @@ from thunder_core.frontend.acquire.lookasides.state.output import method_of_stre
 from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
 from thunder_core.frontend.acquire.lookasides.state.storages import method_of_storage
 from thunder_core.frontend.acquire.lookasides.state.world import call_world_function
+from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls

@@ -19,10 +19,10 @@ from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
 from thunder_core.frontend.acquire.code_origins import CodeOrigins
 from thunder_core.frontend.acquire.counts import CountSources
 from thunder_core.frontend.acquire.gradients import OutsideGradients
-from thunder_core.frontend.acquire.lookasides.replaced import Replacements
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import combine_numbers
 from thunder_core.frontend.acquire.lookasides.state.output import note_later_writes
+from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws

@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.codegen.prologue import OWN_NAMES
+from thunder_core.frontend.acquire.codegen.variables import path_name
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.guards import OfType
 from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.symbolic import is_parameter
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
-from thunder_core.frontend.acquire.written.prologue import OWN_NAMES
-from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.tracing.ir.literal import unique_name
 from thunder_core.tracing.ir.sizes import dimensions_with_gaps
 

@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter.opcodes import match
 from thunder_core.frontend.interpreter.opcodes.build import take
 from thunder_core.frontend.interpreter.opcodes.iteration import _unpack_exactly
 from thunder_core.frontend.interpreter.opcodes.names import _global
-from thunder_core.frontend.interpreter.operators import PLAIN, truth
+from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES, truth
 from thunder_core.frontend.interpreter.table import opcode
 from thunder_core.tracing.library.changes.abstract_classes import regards
 
@@ -44,7 +44,7 @@ def _branch(frame: Frame, if_true: int, if_false: int) -> int:
         return if_true
     if value is False or value is None:
         return if_false
-    if type(value) not in PLAIN:
+    if type(value) not in PRIMITIVE_TYPES:
         observer: Any = frame.machine.observer
         after = observer.on_branch(frame, value, if_true, if_false)
         if after is not NOT_TAKEN:

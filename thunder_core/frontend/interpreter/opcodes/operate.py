@@ -6,7 +6,7 @@ from typing import Any
 
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Frame
-from thunder_core.frontend.interpreter.operators import BINARY, COMPARISONS, PLAIN
+from thunder_core.frontend.interpreter.operators import BINARY, COMPARISONS, PRIMITIVE_TYPES
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
@@ -24,7 +24,7 @@ def binary_op(frame: Frame, function: Callable[[Any, Any], Any]) -> None:
     stack = frame.stack
     right = stack.pop()
     left = stack[-1]
-    if type(left) in PLAIN and type(right) in PLAIN:
+    if type(left) in PRIMITIVE_TYPES and type(right) in PRIMITIVE_TYPES:
         stack[-1] = function(left, right)
     else:
         stack[-1] = operators.binary(frame.machine, function, left, right)
@@ -41,7 +41,7 @@ def compare_op(frame: Frame, function: Callable[[Any, Any], Any]) -> None:
     stack = frame.stack
     right = stack.pop()
     left = stack[-1]
-    if type(left) in PLAIN and type(right) in PLAIN:
+    if type(left) in PRIMITIVE_TYPES and type(right) in PRIMITIVE_TYPES:
         stack[-1] = function(left, right)
     else:
         stack[-1] = operators.compare(frame.machine, function, left, right)
@@ -76,7 +76,7 @@ def is_op(frame: Frame, inverted: int) -> None:
     """[left, right] -> [left is (not) right]."""
     right = frame.stack.pop()
     left = frame.stack[-1]
-    if type(left) not in operators.PLAIN and type(right) not in operators.PLAIN:
+    if type(left) not in operators.PRIMITIVE_TYPES and type(right) not in operators.PRIMITIVE_TYPES:
         frame.machine.announce_identity(left, right)
     frame.stack[-1] = (left is right) != inverted
 

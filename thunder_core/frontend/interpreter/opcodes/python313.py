@@ -41,7 +41,7 @@ def compare_op(frame: Frame, argument: tuple[Callable[[Any, Any], Any], bool]) -
     function, to_bool = argument
     right = frame.stack.pop()
     left = frame.stack[-1]
-    if type(left) in operators.PLAIN and type(right) in operators.PLAIN:
+    if type(left) in operators.PRIMITIVE_TYPES and type(right) in operators.PRIMITIVE_TYPES:
         frame.stack[-1] = function(left, right)
         return
     value = operators.compare(frame.machine, function, left, right)

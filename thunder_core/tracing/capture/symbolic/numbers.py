@@ -122,7 +122,7 @@ RESULT_CLASSES: dict[Callable[..., Any], type] = {
 MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})  # depending on their arguments, besides divisions
 PREDICATES: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
 SYMBOLIC_CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
-PLAIN = (int, float, bool)
+CONCRETE_TYPES = (int, float, bool)
 SCALARS = (int, float, complex)  # and subclasses, such as NumPy's numbers
 
 
@@ -133,7 +133,7 @@ def _binary_method(
 
     def method(self: SymbolicNumber, other: Any) -> Any:
         operands = (other, self) if reverse else (self, other)
-        if type(other) in PLAIN or isinstance(other, SymbolicNumber):
+        if type(other) in CONCRETE_TYPES or isinstance(other, SymbolicNumber):
             return getattr(self.numbers, method_name)(function, operands)
         combined = self.numbers.combine(function, operands)
         if combined is not NotImplemented:

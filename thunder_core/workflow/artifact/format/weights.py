@@ -13,7 +13,7 @@ from thunder_core.workflow.artifact.format.manifest import WEIGHTS, Manifest, We
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
 from thunder_core.workflow.artifact.format.tensors import NAMES, read_tensors
 
-PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
+BASE_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 ALIGNED = 16  # bytes: no dtype is larger
 
 
@@ -63,7 +63,7 @@ def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
 
 def require_plain(name: str, tensor: torch.Tensor) -> None:
     """Raise `CannotReplay` for a tensor that cannot be restored from its elements and strides."""
-    special = type(tensor) not in PLAIN or tensor.layout is not torch.strided or tensor.is_quantized
+    special = type(tensor) not in BASE_TENSOR_CLASSES or tensor.layout is not torch.strided or tensor.is_quantized
     if special or tensor.is_meta or tensor.is_conj() or tensor.is_neg():
         kind = "has no data" if tensor.is_meta else f"is a {type(tensor).__name__} with more data than its elements"
         raise CannotReplay(f"the weight {name} {kind}, so it cannot be included", fix="leave out the weights")

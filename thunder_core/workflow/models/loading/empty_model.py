@@ -31,7 +31,7 @@ SENTENCE_MODEL_PATH = f"{SentenceModel.__module__}:{SentenceModel.__qualname__}"
 # The key in a config's text for attributes that `from_dict` adds, drops or changes. They must be restored, because
 # guards of programs that copy a config check all attributes.
 DIFFERENCES = "thunder_differences"
-PLAIN = (type(None), bool, int, float, str)
+JSON_SCALAR_TYPES = (type(None), bool, int, float, str)
 
 
 def is_rebuildable(model: object) -> bool:
@@ -67,7 +67,11 @@ def config_text(config: PretrainedConfig) -> str:
     content = json.loads(text)
     restored, own = vars(type(config).from_dict(json.loads(text))), vars(config)
     absent = [name for name in restored if name not in own]
-    values = {name: value for name, value in own.items() if type(value) in PLAIN and restored.get(name, own) != value}
+    values = {
+        name: value
+        for name, value in own.items()
+        if type(value) in JSON_SCALAR_TYPES and restored.get(name, own) != value
+    }
     if not absent and not values:
         return text
     return json.dumps({**content, DIFFERENCES: {"absent": absent, "values": values}}, indent=2, sort_keys=True) + "\n"

@@ -15,7 +15,7 @@ from transformers.generation.streamers import BaseStreamer
 from thunder_core.foundation.errors import CannotGenerate
 from thunder_core.workflow.benchmark import BenchmarkReport, measure
 from thunder_core.workflow.benchmark.generation import GENERATION, GeneratedTokens, GenerationBenchmark
-from thunder_core.workflow.benchmark.measurement import do_nothing, say_nothing
+from thunder_core.workflow.benchmark.measurement import do_nothing, ignore_progress
 from thunder_core.workflow.benchmark.report import FIRST_TOKEN, NEXT_TOKEN
 from thunder_core.workflow.benchmark.statistics import describe_candidate
 from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION, Call
@@ -114,7 +114,7 @@ def measure_generation(
     configuration: Mapping[str, str] | None = None,
     memory: bool = True,
     warmed: Callable[[], object] = do_nothing,
-    progress: Callable[[int, int], None] = say_nothing,
+    progress: Callable[[int, int], None] = ignore_progress,
     seconds: float | None = None,
     timer: Callable[[Call], float] | None = None,
 ) -> GenerationBenchmark:

@@ -64,7 +64,7 @@ def compile(  # noqa: A001 - the usual name
     require_modules(chosen.composition.without, model)
     chosen.validate_all(model)
     named = candidates(chosen.all_executors(), device=device)
-    for text, fix in degradation_texts((*chosen.degraded(device=device), *lost_fusion(named))):
+    for text, fix in degradation_texts((*chosen.skipped_parts(device=device), *lost_fusion(named))):
         warnings.warn(f"the recipe {chosen.name} skips {text} ({fix})", DegradedWarning, stacklevel=2)
     arguments = chosen.symbolic_arguments(() if symbolic is None and chosen.acquires_by != "jit" else symbolic)
     require_dimensions(model, chosen, symbolic or ())

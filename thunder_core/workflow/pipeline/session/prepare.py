@@ -110,7 +110,7 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
     in_order = usable_transforms(recipe, request.target, device, more=CLEANUP_TRANSFORMS)
     named = candidates(recipe.all_executors(), request.target, device)
     constant = without_ranges(named) if request.dynamic else ()
-    degraded = as_facts((*recipe.degraded(request.target, device), *lost_fusion(named), *constant))
+    degraded = as_facts((*recipe.skipped_parts(request.target, device), *lost_fusion(named), *constant))
     if not request.force_slow:
         refuse_slow_parts(recipe, request.target, device)
     if request.strict:

@@ -15,7 +15,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import RangeNotServed, RecompileWarning, SpecializationWarning
 from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
-from thunder_core.frontend.acquire.written.constraints import GIVEN_RANGE
+from thunder_core.frontend.acquire.codegen.constraints import GIVEN_RANGE
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.session.dynamic import Ranges, points_of

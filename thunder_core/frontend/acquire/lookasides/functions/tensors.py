@@ -11,11 +11,11 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import handle_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
+from thunder_core.frontend.acquire.codegen.rebuilding import attributes_of_fakes
 from thunder_core.frontend.acquire.lookasides.state.sequences import can_be_tensor, tensor_of
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.frontend.acquire.written.rebuilding import attributes_of_fakes
 from thunder_core.frontend.interpreter.calls import initialize
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.frontend.acquire.codegen.rebuilding import is_rebuildable
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.frontend.acquire.written.rebuilding import is_rebuildable
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import sympy
 
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
-from thunder_core.frontend.acquire.written.constraints import (
+from thunder_core.frontend.acquire.codegen.constraints import (
     IntegerRange,
     MergedConstraints,
     merged_constraints,

@@ -24,7 +24,7 @@ from thunder_core.tracing.library.changes.tensor_class import replaced_entries
 from thunder_core.tracing.library.objects import refuse
 from thunder_core.tracing.library.tensor_guards import remember
 from thunder_core.tracing.library.tensor_guards import tensors_match
-from thunder_core.tracing.library.tracers import tracer_at_work
+from thunder_core.tracing.library.tracers import active_tracer
 import torch
 from torch.nn.modules.linear import __dict__ as linear_globals
 from torch.nn.modules.module import __dict__ as module_globals
@@ -56,7 +56,7 @@ or state['_forward_pre_hooks'])): refuse(n, module)
     weight = parameters['weight']
     tensors = (input_2, weight)
     passed = tensors_match(prologue, tensors)
-    if not (passed or tracer_at_work() is None): refuse(n, tracer_at_work())
+    if not (passed or active_tracer() is None): refuse(n, active_tracer())
     if not (passed or replaced_entries() == ()): refuse(n, replaced_entries())
     if not (passed or type(input_2) is Tensor and input_2.dtype is torch.float32 and input_2.shape == (2, 3) \
 and input_2.stride() == (3, 1) and input_2.device == device and input_2.requires_grad is False \

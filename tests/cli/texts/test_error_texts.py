@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from tests.cli.test_help import BANNED
+from tests.cli.texts.test_help import BANNED
 from thunder_core.foundation import errors
 from thunder_core.foundation.errors import ThunderError
 

@@ -12,14 +12,14 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.foundation.errors import CannotReplay
+from thunder_core.frontend.acquire.codegen.rebuilding import (
+    attributes_of_tensor,
+)
+from thunder_core.frontend.acquire.codegen.variables import path_name
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import (
     Reduction,
 )
-from thunder_core.frontend.acquire.written.rebuilding import (
-    attributes_of_tensor,
-)
-from thunder_core.frontend.acquire.written.variables import path_name
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.capture.transform_levels import is_wrapped

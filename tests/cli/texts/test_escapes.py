@@ -23,7 +23,7 @@ from thunder_core.workflow.pipeline import Request, optimize
 OBEYED = "\x1b[2J\x1b]0;title\x07\x9b31m\u202e\x0c"
 COLOURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\]8;[^\x1b]*\x1b\\")  # the sequences that rich writes to a terminal
 ALL = ("prologue", "computation", "epilogue")
-PLAIN = ("trace", "name", "file", "lines_file", "kind", "steps", "files", "digest", "created", "torch", "thunder")
+UNESCAPED = ("trace", "name", "file", "lines_file", "kind", "steps", "files", "digest", "created", "torch", "thunder")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def hostile(tmp_path_factory) -> Path:
         (folder / name).write_text(json.dumps(poisoned(content, LINES if name in listings else REPORT)))
     content = json.loads((folder / "manifest.json").read_text())
     files = {name: facts(folder / name) for name in content["files"]}
-    told = poisoned({key: content[key] for key in TOLD if key in content}, PLAIN)
+    told = poisoned({key: content[key] for key in TOLD if key in content}, UNESCAPED)
     manifest = Manifest.model_validate_json(text_of({**content, **told, "files": files}))
     (folder / "manifest.json").write_bytes(manifest.with_own_digest().to_bytes())
     return folder

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
 from thunder_core.tracing.capture.fakes.fake import new_mode
-from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS
+from thunder_core.tracing.ir.constants import BY_IDENTITY, CONSTANT_CONTAINERS
 from thunder_core.tracing.ir.literal import dotted_name
 from thunder_core.tracing.ir.stored_attributes import attributes_of
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
@@ -54,8 +54,8 @@ def parts_of(value: Any) -> list[Any]:
         return [value.__self__]
     if issubclass(kind, BY_IDENTITY):
         return []
-    if kind in PARTS:
-        return [*PARTS[kind](value)]
+    if kind in CONSTANT_CONTAINERS:
+        return [*CONSTANT_CONTAINERS[kind](value)]
     keys = dict.keys(value) if issubclass(kind, dict) else ()
     items = values_of(value) if issubclass(kind, NESTING) else ()
     return [*keys, *items, *attributes_of(value).values()]

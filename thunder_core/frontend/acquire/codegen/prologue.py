@@ -8,11 +8,11 @@ from typing import Any, TypeGuard
 
 import torch
 
+from thunder_core.frontend.acquire.codegen.module_paths import ModulePaths, is_quiet, may_run_user_code
+from thunder_core.frontend.acquire.codegen.variables import Variables, without_torch_function
 from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
 from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
 from thunder_core.frontend.acquire.outside.paths import Path, PrologueCall, PrologueConstant, leads_from_draw
-from thunder_core.frontend.acquire.written.module_paths import ModulePaths, is_quiet, may_run_user_code
-from thunder_core.frontend.acquire.written.variables import Variables, without_torch_function
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.tensor_class import Replaced
 from thunder_core.tracing.library.overlap import Overlaps, overlaps
-from thunder_core.tracing.library.tensor_guards import PLAIN
+from thunder_core.tracing.library.tensor_guards import BASE_TENSOR_CLASSES
 
 LIBRARY = "thunder_core.tracing.library"
 REFUSE = LibraryFunction(f"{LIBRARY}.objects", "refuse")
@@ -32,7 +32,7 @@ TENSORS_MATCH = LibraryFunction(f"{LIBRARY}.tensor_guards", "tensors_match")
 REMEMBER = LibraryFunction(f"{LIBRARY}.tensor_guards", "remember")
 OVERLAP = LibraryFunction(f"{LIBRARY}.overlap", "overlap_as")
 REPLACED_ENTRIES = LibraryFunction(f"{LIBRARY}.changes.tensor_class", "replaced_entries")
-TRACER = LibraryFunction(f"{LIBRARY}.tracers", "tracer_at_work")
+TRACER = LibraryFunction(f"{LIBRARY}.tracers", "active_tracer")
 WARNS = LibraryFunction(f"{LIBRARY}.output", "raises_warning")
 DECIMALS = LibraryFunction(f"{LIBRARY}.states", "decimal_settings")
 NUMPY = LibraryFunction(f"{LIBRARY}.states", "numpy_settings")
@@ -160,7 +160,7 @@ class Prologue:
     def _call_text(self, call: PrologueCall) -> str:
         """Return a call of a method of `Draws`, with variables and constants as arguments."""
         first = [] if call.owner is None else [self._owner_of_draw(call.owner)]
-        called = [] if call.runtime_method == "shuffled" else [self._argument(call.called)]
+        called = [] if call.runtime_method == "shuffle_copy" else [self._argument(call.called)]
         arguments = [self._argument(argument) for argument in call.args]
         arguments += [keyword_argument(key, self._argument(argument)) for key, argument in call.kwargs.items()]
         return f"{DRAWS}.{call.runtime_method}({', '.join([*first, *called, *arguments])})"
@@ -336,7 +336,7 @@ def describe_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:
 
 def guards_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
     """Whether a guard is on the metadata of a tensor whose class has no Python code that could change the metadata."""
-    return type(guard) is TensorMetadata and guard.kind in PLAIN
+    return type(guard) is TensorMetadata and guard.kind in BASE_TENSOR_CLASSES
 
 
 def is_drawn(guard: Guard) -> bool:

@@ -11,6 +11,17 @@ import torch
 from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
+from thunder_core.frontend.acquire.codegen.rebuilding import (
+    is_rebuildable,
+    name_of_method,
+    parts_of,
+)
+from thunder_core.frontend.acquire.codegen.tensor_expressions import (
+    OBJECTS,
+    SET_ATTRIBUTES,
+    TensorExpressions,
+    snake_case,
+)
 from thunder_core.frontend.acquire.outside.namespaces import items_of
 from thunder_core.frontend.acquire.outside.reductions import (
     Frozen,
@@ -21,24 +32,13 @@ from thunder_core.frontend.acquire.outside.reductions import (
     reduction_of,
     root_of_array,
 )
-from thunder_core.frontend.acquire.written.rebuilding import (
-    is_rebuildable,
-    name_of_method,
-    parts_of,
-)
-from thunder_core.frontend.acquire.written.tensor_expressions import (
-    OBJECTS,
-    SET_ATTRIBUTES,
-    TensorExpressions,
-    snake_case,
-)
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.sequences import SEQUENCE_CLASSES, Progression
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_steps_to
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
-from thunder_core.tracing.ir.constants import BY_IDENTITY, PARTS, is_constant
+from thunder_core.tracing.ir.constants import BY_IDENTITY, CONSTANT_CONTAINERS, is_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of, pairs_of
@@ -138,9 +138,9 @@ class Expressions(TensorExpressions):
 
     def made_of_parts(self, value: object, where: str) -> str | None:
         """Return the expression of a slice or a `torch.Size`."""
-        if type(value) not in PARTS:
+        if type(value) not in CONSTANT_CONTAINERS:
             return None
-        parts = self.value(tuple(PARTS[type(value)](value)), where)
+        parts = self.value(tuple(CONSTANT_CONTAINERS[type(value)](value)), where)
         return self.scope.importing(f"torch.Size({parts})", "torch") if type(value) is torch.Size else f"slice{parts}"
 
     def plain_tuple(self, value: object, where: str) -> str | None:

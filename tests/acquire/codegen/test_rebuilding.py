@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.frontend.acquire.written.rebuilding import attributes_of_tensor
+from thunder_core.frontend.acquire.codegen.rebuilding import attributes_of_tensor
 from thunder_core.tracing.capture.fakes.fake import new_mode
 
 

@@ -25,7 +25,7 @@ from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline import bench
 from thunder_core.workflow.pipeline.request import bench_request
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 PARAMETERS = 21  # of the small Llama
 
 

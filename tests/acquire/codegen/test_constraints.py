@@ -7,7 +7,7 @@ import sympy
 import torch
 
 import thunder_core as thunder
-from thunder_core.frontend.acquire.written.constraints import Constraint, with_equalities, with_positive_terms
+from thunder_core.frontend.acquire.codegen.constraints import Constraint, with_equalities, with_positive_terms
 from thunder_core.tracing.ir.sizes import text_of
 
 a, b = sympy.symbols("a b", integer=True, positive=True)

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.frontend.acquire.written.rebuilding import attributes_of_fakes
+from thunder_core.frontend.acquire.codegen.rebuilding import attributes_of_fakes
 
 
 class Net(nn.Module):

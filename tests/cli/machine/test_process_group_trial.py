@@ -31,14 +31,14 @@ def test_network_interface_that_does_not_exist_is_reported(monkeypatch: pytest.M
 
 
 def test_group_whose_processes_hang_ends_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_group_trial, "MODULE", "tests.cli.hanging")
+    monkeypatch.setattr(process_group_trial, "MODULE", "tests.cli.machine.hanging")
     began = time.monotonic()
     assert problem_of_group("gloo", 2, seconds=1.0) == "no answer within 1 seconds"
     assert time.monotonic() - began < 10
 
 
 def test_process_that_ends_without_a_message_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_group_trial, "MODULE", "tests.cli.silent")
+    monkeypatch.setattr(process_group_trial, "MODULE", "tests.cli.machine.silent")
     assert problem_of_group("gloo", 2) == "ended with status 3"
 
 

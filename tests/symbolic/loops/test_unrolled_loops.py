@@ -17,7 +17,7 @@ import torch
 from torch import nn
 
 import thunder_core as thunder
-from tests.symbolic.test_loops import WIDTH, Program, outcome
+from tests.symbolic.loops.test_loops import WIDTH, Program, outcome
 
 
 def appends_what_it_updates(x: torch.Tensor, w: torch.Tensor) -> Any:

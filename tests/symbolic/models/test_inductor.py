@@ -14,7 +14,7 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
 from tests.processes import run_python
-from tests.symbolic.test_sizes import assert_same
+from tests.symbolic.sizes.test_sizes import assert_same
 from thunder_core.backend.claiming.claim import claims_by_executor
 from thunder_core.backend.fusion.conditions import find_unmet_at_hints
 from thunder_core.backend.fusion.machine_code import MachineCode

@@ -21,7 +21,7 @@ from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture(scope="module")

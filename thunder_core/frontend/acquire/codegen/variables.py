@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import torch
 
+from thunder_core.frontend.acquire.codegen.shared_operations import WrittenOperations
 from thunder_core.frontend.acquire.outside.guards import GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import stored_class
 from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES, Path, namespace, operands_of
-from thunder_core.frontend.acquire.written.shared_operations import WrittenOperations
 from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, unique_name
@@ -18,7 +18,9 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 
-QUIETLY = LibraryFunction("thunder_core.tracing.library.tensor_guards", "quietly")
+READ_WITHOUT_TORCH_FUNCTION = LibraryFunction(
+    "thunder_core.tracing.library.tensor_guards", "read_without_torch_function"
+)
 PROXIED_OBJECT = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied_object")
 
 
@@ -137,7 +139,7 @@ def without_torch_function(path: Path, expression: str, scope: Scope) -> str:
     kind = type(path.value)
     if not issubclass(kind, torch.Tensor) or not torch_function_classes((kind,)):
         return expression
-    return f"{scope.function(QUIETLY)}(lambda: {expression})"
+    return f"{scope.function(READ_WITHOUT_TORCH_FUNCTION)}(lambda: {expression})"
 
 
 def _item_text(path: Path, owner: str, scope: Scope) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 import thunder_core as thunder
 from tests.symbolic.programs import FEATURES, PROGRAMS
-from tests.symbolic.test_sizes import assert_same
+from tests.symbolic.sizes.test_sizes import assert_same
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import last_program, specializations_of
 from thunder_core.compilation.compiler.compiler import Compiler

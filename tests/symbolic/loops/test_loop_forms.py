@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 import thunder_core as thunder
-from tests.symbolic.test_loops import WIDTH, Program, outcome
+from tests.symbolic.loops.test_loops import WIDTH, Program, outcome
 
 LENGTHS = (5, 7, 2, 3, 4, 6, 8, 9)
 SCALE = 0.5

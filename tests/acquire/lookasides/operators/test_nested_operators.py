@@ -17,7 +17,7 @@ from torch.func import functional_call, grad, grad_and_value, hessian, jacfwd, j
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
-from tests.acquire.lookasides.python_operators import IN_PYTHON, PYTORCHS, Operators
+from tests.acquire.lookasides.operators.python_operators import IN_PYTHON, PYTORCHS, Operators
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
 
