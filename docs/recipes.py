@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from thunder_cli.commands.recipes import compared_with_default, differences
+from thunder_cli.commands.recipes import differences, differences_in_words
 from thunder_core.backend.claiming.executor import find_executor
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import EnvironmentLacks
@@ -145,7 +145,7 @@ def recipe_rows() -> Iterator[tuple[str, ...]]:
         recipe = recipe_class(name)()
         families = ", ".join(recipe.families) or "any"
         shown = {"beside_default": differences(recipe, recipe_class("default")()), "families": recipe.families}
-        yield f"`{name}`", families, "" if name == "default" else compared_with_default(shown), recipe.sample
+        yield f"`{name}`", families, "" if name == "default" else differences_in_words(shown), recipe.sample
 
 
 def option_rows() -> Iterator[tuple[str, ...]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Any, NoReturn
 
+import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from thunder_cli.console import results_alone, trimmed_stdout
@@ -65,6 +66,13 @@ def without_type(flag: Any) -> Any:
     if flag is not None:
         flag.metavar = FLAG
     return flag
+
+
+def refuse_ignored_json(context: typer.Context, json: bool) -> None:
+    """Raise `BadOption` for `--json` before the name of an inner command, where the option would have no effect."""
+    if json:
+        command = f"{context.command_path} {context.invoked_subcommand}"
+        raise BadOption("--json has no effect before the name of a command", fix=f"write `{command} --json`")
 
 
 def refuse_to_end(end: SystemExit) -> NoReturn:

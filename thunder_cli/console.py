@@ -21,7 +21,9 @@ from thunder_core.foundation.printable import printable, printable_json
 
 PIPE_WIDTH = 240  # wide enough for all tables, so that piped tables are not cut
 
-ENDS = re.compile(r"(?: |\x1b\[[0-9;]*m)+(?=\n)")  # spaces before the end of a line, and colours between them
+TRAILING_SPACES = re.compile(
+    r"(?: |\x1b\[[0-9;]*m)+(?=\n)"
+)  # spaces before the end of a line, and colours between them
 
 Json = Mapping[str, object]
 
@@ -34,7 +36,7 @@ class Trimmed:
 
     def write(self, text: str) -> int:
         """Write text without spaces at the ends of lines; return the number of characters of the text."""
-        self.stream.write(ENDS.sub(lambda end: end[0].replace(" ", ""), text))
+        self.stream.write(TRAILING_SPACES.sub(lambda end: end[0].replace(" ", ""), text))
         return len(text)
 
     def __getattr__(self, name: str) -> Any:

@@ -129,9 +129,11 @@ def accelerator() -> Iterator[CheckResult]:
             description = f"{torch.cuda.get_device_name(index)}, capability {major}.{minor}, {memory}"
             yield CheckResult(f"cuda:{index}", "ok", description)
         return
-    built = torch.version.cuda or torch.version.hip
-    fix = "check the driver and CUDA_VISIBLE_DEVICES" if built else "for a GPU, install a CUDA build of PyTorch"
-    yield CheckResult("gpu", "optional", "PyTorch finds no GPU" if built else "this build of PyTorch has no CUDA", fix)
+    gpu_build = torch.version.cuda or torch.version.hip
+    fix = "check the driver and CUDA_VISIBLE_DEVICES" if gpu_build else "for a GPU, install a CUDA build of PyTorch"
+    yield CheckResult(
+        "gpu", "optional", "PyTorch finds no GPU" if gpu_build else "this build of PyTorch has no CUDA", fix
+    )
 
 
 @doctor_check

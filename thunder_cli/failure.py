@@ -74,9 +74,9 @@ def known_error(error: BaseException) -> ThunderError:
 
 def interrupt_error(error: BaseException | None) -> ThunderError:
     """Return the error for Ctrl-C."""
-    stopped = Interrupted("interrupted; nothing was written", fix="run the command again when you are ready")
-    stopped.__cause__ = error
-    return stopped
+    interrupted = Interrupted("interrupted; nothing was written", fix="run the command again when you are ready")
+    interrupted.__cause__ = error
+    return interrupted
 
 
 def print_as_json(error: ThunderError) -> bool:

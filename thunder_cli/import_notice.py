@@ -10,7 +10,7 @@ from rich.console import Console
 
 from thunder_core.foundation.tested_versions import require_tested_torch
 
-WORD = "importing PyTorch"
+NOTICE = "importing PyTorch"
 
 
 @contextmanager
@@ -23,10 +23,10 @@ def importing(console: Console) -> Iterator[None]:
         if "torch" in sys.modules or console.quiet:
             yield
         elif console.is_terminal:
-            with console.status(WORD):
+            with console.status(NOTICE):
                 yield
         else:
-            console.print(WORD)
+            console.print(NOTICE)
             yield
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from thunder_cli.console import stderr
 from thunder_core.foundation.errors import UnsignedWarning
 
-TALKERS = ("transformers", "huggingface_hub", "torch", "torchao", "matplotlib")
+LOGGING_LIBRARIES = ("transformers", "huggingface_hub", "torch", "torchao", "matplotlib")
 
 
 @contextmanager
@@ -26,7 +26,7 @@ def quiet_libraries(*, debug: bool) -> Iterator[None]:
         yield
         return
     with ExitStack() as stack:
-        for name in TALKERS:
+        for name in LOGGING_LIBRARIES:
             stack.enter_context(silence(logging.getLogger(name)))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")

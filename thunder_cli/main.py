@@ -64,7 +64,7 @@ def run(arguments: Sequence[str] | None) -> int:
         atexit.register(gc.freeze)  # otherwise, Python visits each object of PyTorch again, for a second or longer
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = list(takewhile(lambda argument: argument != "--", words))
-    is_other_rank = follows()
+    is_other_rank = follows_first_rank()
     json = asks_for_json(options) and not is_other_rank
     audience = Audience(json=json, debug="--debug" in options, follows=is_other_rank)
     os.environ.update({name: value for name, value in ENVIRONMENT.items() if name not in os.environ})
@@ -104,7 +104,7 @@ def asks_for_json(options: Sequence[str]) -> bool:
     return "--json" in options or "--format=json" in options or ("--format", "json") in pairwise(options)
 
 
-def follows() -> bool:
+def follows_first_rank() -> bool:
     """Whether this process is a rank that prints no results, because the first rank prints the results of all ranks."""
     with suppress(BadOption):
         launch = launch_of_process()

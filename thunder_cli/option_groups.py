@@ -12,7 +12,7 @@ from thunder_cli.options import SETTINGS, parameter_of
 from thunder_cli.settings import Settings, settings_of
 from thunder_core.foundation.options import Option, options_of
 
-Given = Mapping[str, Any]
+OptionValues = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -20,17 +20,15 @@ class Group:
     """The options for one parameter of a command function, and the function that builds its value."""
 
     options: Sequence[Option]
-    build: Callable[[Given], object]
+    build: Callable[[OptionValues], object]
 
     def take_from(self, arguments: dict[str, Any]) -> object:
         """Return the parameter's value, and remove its options from the arguments."""
-        values = {
-            stated_option.name: arguments.pop(stated_option.name.replace("-", "_")) for stated_option in self.options
-        }
-        return self.build({name: value for name, value in values.items() if is_given(value)})
+        values = {option.name: arguments.pop(option.name.replace("-", "_")) for option in self.options}
+        return self.build({name: value for name, value in values.items() if is_specified(value)})
 
 
-def is_given(value: object) -> bool:
+def is_specified(value: object) -> bool:
     """Whether an option was specified: 0 counts as a value, and a flag that is off does not."""
     return value is not None and value is not False and value != []
 
@@ -46,9 +44,9 @@ def group_of(annotation: object) -> Group | None:
         return Group([SETTINGS[name] for name in names], settings_of)
     if not (is_dataclass(annotation) and isinstance(annotation, type)):
         return None
-    options = {stated_option.name: stated_option for stated_option in options_of(annotation).values()}
+    options = {option.name: option for option in options_of(annotation).values()}
 
-    def build(values: Given) -> object:
+    def build(values: OptionValues) -> object:
         return annotation(**{options[name].field: options[name].value_of(value) for name, value in values.items()})
 
     return Group(list(options.values()), build)
@@ -57,8 +55,8 @@ def group_of(annotation: object) -> Group | None:
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command for typer: each parameter with a group is replaced by the group's options."""
     signature = inspect.signature(command, eval_str=True)
-    group_or_none = {name: group_of(parameter.annotation) for name, parameter in signature.parameters.items()}
-    groups = {name: group for name, group in group_or_none.items() if group is not None}
+    groups_or_none = {name: group_of(parameter.annotation) for name, parameter in signature.parameters.items()}
+    groups = {name: group for name, group in groups_or_none.items() if group is not None}
 
     @functools.wraps(command)
     def run(**values: Any) -> None:
@@ -66,18 +64,16 @@ def expand_options(command: Callable[..., None]) -> Callable[..., None]:
             values[name] = group.take_from(values)
         command(**values)
 
-    spelled = [
-        spelled_parameter
-        for parameter in signature.parameters.values()
-        for spelled_parameter in _spell(parameter, groups)
+    expanded_parameters = [
+        expanded for parameter in signature.parameters.values() for expanded in _expand(parameter, groups)
     ]
-    named: Any = run
-    named.__signature__ = signature.replace(parameters=spelled)
-    named.__annotations__ = {parameter.name: parameter.annotation for parameter in spelled}
+    expanded_command: Any = run
+    expanded_command.__signature__ = signature.replace(parameters=expanded_parameters)
+    expanded_command.__annotations__ = {parameter.name: parameter.annotation for parameter in expanded_parameters}
     return run
 
 
-def _spell(parameter: inspect.Parameter, groups: Mapping[str, Group]) -> Iterator[inspect.Parameter]:
+def _expand(parameter: inspect.Parameter, groups: Mapping[str, Group]) -> Iterator[inspect.Parameter]:
     if parameter.name not in groups:
         yield parameter
         return

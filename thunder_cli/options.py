@@ -189,7 +189,8 @@ class TrustOptions:
         """Raise `BadOption` if one of these options was specified without an artifact."""
         artifact_options = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value]
         if artifact_options:
+            verb = "needs" if len(artifact_options) == 1 else "need"
             raise BadOption(
-                f"{', '.join(artifact_options)} needs an artifact, but MODEL is not one",
+                f"{', '.join(artifact_options)} {verb} an artifact, but MODEL is not an artifact",
                 fix=f"leave out {', '.join(artifact_options)}",
             )

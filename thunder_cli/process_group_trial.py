@@ -31,8 +31,8 @@ def problem_of_group(backend: str, size: int, seconds: float = TIME_LIMIT) -> st
         processes: list[subprocess.Popen[bytes]] = []
         for rank, log in enumerate(logs):
             command = [sys.executable, "-m", MODULE, str(rank), *arguments]
-            writing = stack.enter_context(log.open("wb"))
-            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=writing)  # noqa: S603 - our own module
+            log_file = stack.enter_context(log.open("wb"))
+            process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=log_file)  # noqa: S603 - our own module
             stack.callback(end, process)
             processes.append(process)
         failed = first_failure(processes, seconds)

@@ -67,7 +67,7 @@ class Lines:
 
 
 @contextmanager
-def watching(console: Console) -> Iterator[Progress]:
+def show_progress(console: Console) -> Iterator[Progress]:
     """Show the progress on this console while the block runs."""
     if not console.is_terminal or console.quiet:
         yield Lines(console)

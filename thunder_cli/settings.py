@@ -36,7 +36,7 @@ class Settings:
         """Return the value of a setting; None if it was not specified."""
         return self.values.get(name)
 
-    def naming(self, model: str | None) -> Settings:
+    def with_model(self, model: str | None) -> Settings:
         """Return a copy of these settings that names a model; without a name, return these settings."""
         return self if model is None else Settings({**self.values, "model": model})
 
@@ -75,7 +75,7 @@ class Unsuitable(Exception):
         self.value, self.accepted = value, accepted
 
 
-KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
+ACCEPTED_TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
     str: ((str,), "a valid string"),
     Path: ((str, Path), "a valid string"),
     bool: ((bool,), "a valid boolean"),
@@ -87,7 +87,7 @@ KINDS: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 def require_type(option: Option, value: object) -> None:
     """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
-    types, accepted = KINDS[option.kind]
+    types, accepted = ACCEPTED_TYPES[option.kind]
     if option.repeats and isinstance(value, list | tuple):
         if not value and option.name in NONEMPTY_SETTINGS:
             raise Unsuitable(value, "a name, or a list with at least one name")
@@ -145,16 +145,19 @@ def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = fr
     """Raise `BadOption` for settings of a model, because an artifact has its own."""
     model_options = [f"--{name}" for name in settings.values if name not in {"model", *but}]
     if model_options:
+        verb = "needs" if len(model_options) == 1 else "need"
         raise BadOption(
-            f"{', '.join(model_options)} needs a model, but {artifact} is an artifact with its own settings",
+            f"{', '.join(model_options)} {verb} a model, but {artifact} is an artifact with its own settings",
             fix=f"leave out {', '.join(model_options)}, or name the model instead of the artifact",
         )
 
 
 def settings_of(values: Mapping[str, object]) -> Settings:
     """Return the settings that were passed as options; raise `BadOption`."""
-    several = {name: value for name, value in values.items() if isinstance(value, list) and SETTINGS[name].kind is dict}
-    parsed = {name: parse_assignments(SETTINGS[name], value) for name, value in several.items()}
+    assignments = {
+        name: value for name, value in values.items() if isinstance(value, list) and SETTINGS[name].kind is dict
+    }
+    parsed = {name: parse_assignments(SETTINGS[name], value) for name, value in assignments.items()}
     return _check({**values, **parsed}, BadOption, "--")
 
 

@@ -50,7 +50,7 @@ def test_nothing_of_the_current_folder_is_imported(tmp_path: Path, monkeypatch: 
     (tmp_path / "planted.py").write_text("print('planted')")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(standalone, "is_worth_a_check", lambda artifact: True)
-    monkeypatch.setattr(standalone, "CHECK", "import planted")
+    monkeypatch.setattr(standalone, "CHECK_PROGRAM", "import planted")
     monkeypatch.setattr(sys, "path", [folder for folder in sys.path if folder])
     statuses = []
     run = subprocess.run

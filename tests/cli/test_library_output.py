@@ -8,10 +8,10 @@ import huggingface_hub
 import pytest
 from huggingface_hub import constants
 
-from thunder_cli.library_output import TALKERS, quiet_libraries
+from thunder_cli.library_output import LOGGING_LIBRARIES, quiet_libraries
 
 
-@pytest.mark.parametrize("name", TALKERS)
+@pytest.mark.parametrize("name", LOGGING_LIBRARIES)
 def test_a_library_that_is_imported_within_stays_quiet(name, caplog):
     logger, child = logging.getLogger(name), logging.getLogger(f"{name}.somewhere.within")
     before = logger.level
@@ -27,7 +27,7 @@ def test_a_library_that_is_imported_within_stays_quiet(name, caplog):
 
 
 def test_a_nested_hush_is_undone_in_order():
-    logger = logging.getLogger(TALKERS[0])
+    logger = logging.getLogger(LOGGING_LIBRARIES[0])
     before = logger.level
     with quiet_libraries(debug=False), quiet_libraries(debug=False):
         pass

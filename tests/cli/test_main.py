@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -245,3 +246,11 @@ def test_an_unknown_value_is_named_without_the_words_of_the_parser(thunder):
     assert done.status == 2
     assert "Value error" not in done.err
     assert "'first' is not one of 'prologue', 'computation'" in done.err
+
+
+@pytest.mark.parametrize("group", ["cache", "keys", "recipes"])
+def test_json_before_the_name_of_an_inner_command_is_refused(thunder, group):
+    done = thunder(group, "--json", "list")
+    assert done.status == 2
+    assert json.loads(done.out)["error"]["fix"] == f"write `thunder {group} list --json`"
+    assert json.loads(thunder(group, "--json").out)["schema"].startswith("thunder.")

@@ -118,7 +118,7 @@ class CiReport:
 
 
 @contextmanager
-def reporting(options: CiOptions, command: str) -> Iterator[CiReport]:
+def collect_checks(options: CiOptions, command: str) -> Iterator[CiReport]:
     """Collect checks while the block runs, and write them at the end, also before an error is passed on.
 
     Raises `OutputNotWritable` at once for a file that cannot be created, and `BadOption` for `--github` outside of a

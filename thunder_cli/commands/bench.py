@@ -63,7 +63,7 @@ Candidates = Annotated[
 @expand_options
 def bench(
     model: First = None,
-    other: Second = None,
+    second: Second = None,
     *,
     settings: Annotated[Settings, (*options.MODEL_SETTINGS, "strict", *options.SEARCH_SETTINGS)],
     candidates: Candidates = False,
@@ -84,20 +84,20 @@ def bench(
     tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable. With --candidates, the
     command tries the candidates of `thunder optimize --search`, and reports which candidate would win.
     """
-    from thunder_cli.ci.ci_report import reporting
+    from thunder_cli.ci.ci_report import collect_checks
 
-    with quiet_libraries(debug=debug), reporting(ci, "bench") as checks:
+    with quiet_libraries(debug=debug), collect_checks(ci, "bench") as checks:
         output = replace(output, style="json" if json else output.style, quiet=quiet)
         output.check()
         if candidates:
             trust.refuse()
-            bench_candidates(settings.naming(model), other, bench_request, output)
+            bench_candidates(settings.with_model(model), second, bench_request, output)
             return
         refuse_search(settings)
         bench_request = with_task(settings, bench_request)
-        check_bench_request(bench_request, 1 if other is None else 2)
-        if not compare_results(model, other, output):
-            bench_subject(settings.naming(model), other, bench_request, trust, output, checks)
+        check_bench_request(bench_request, 1 if second is None else 2)
+        if not compare_results(model, second, output):
+            bench_subject(settings.with_model(model), second, bench_request, trust, output, checks)
 
 
 def compare_results(first: str | None, second: str | None, output: BenchOutput) -> bool:
@@ -146,7 +146,9 @@ def refuse_search(settings: Settings) -> None:
     """Raise `BadOption` for options of a search if `--candidates` is not set."""
     search_options = [f"--{name}" for name in options.SEARCH_SETTINGS if settings.get(name) is not None]
     if search_options:
-        raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --candidates, or leave it out")
+        names = ", ".join(search_options)
+        verb = "is" if len(search_options) == 1 else "are"
+        raise BadOption(f"{names} {verb} for a search", fix=f"add --candidates, or leave out {names}")
 
 
 def with_task(settings: Settings, bench_request: BenchRequest) -> BenchRequest:
@@ -192,14 +194,14 @@ def measure_artifacts(
 ) -> BenchmarkSuite:
     """Measure the second artifact compared with the first; only the device may be changed."""
     from thunder_cli.import_notice import importing_tested_torch
-    from thunder_cli.progress import watching
+    from thunder_cli.progress import show_progress
 
     require_two_artifacts(first, second)
     devices = [device_of_artifact(folder, settings) for folder in (first, second)]
     with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_artifacts
         from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
-    with watching(console) as progress:
+    with show_progress(console) as progress:
         if bench_request.generates:
             folders = (first, second)
             return bench_artifacts_generation(
@@ -213,13 +215,13 @@ def measure_artifact(
 ) -> BenchmarkSuite:
     """Measure an artifact; only the device may be changed."""
     from thunder_cli.import_notice import importing_tested_torch
-    from thunder_cli.progress import watching
+    from thunder_cli.progress import show_progress
 
     device = device_of_artifact(folder, settings)
     with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_artifact
         from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
-    with watching(console) as progress:
+    with show_progress(console) as progress:
         if bench_request.generates:
             return bench_artifacts_generation(
                 (folder,), bench_request, device=device, consent=consent, progress=progress
@@ -244,24 +246,25 @@ def measure_model(settings: Settings, bench_request: BenchRequest, console: Cons
     """Measure a model under a recipe."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested_torch
-    from thunder_cli.progress import watching
+    from thunder_cli.progress import show_progress
 
     request = checked_request(settings, console)
     with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.bench import bench_model
         from thunder_core.workflow.pipeline.generation_bench import bench_generation
-    with watching(console) as progress:
-        measured = bench_generation if bench_request.generates else bench_model
-        return measured(request, bench_request, progress)
+    with show_progress(console) as progress:
+        benchmark = bench_generation if bench_request.generates else bench_model
+        return benchmark(request, bench_request, progress)
 
 
 def require_two_artifacts(*folders: Path) -> None:
     """Raise `BadOption` unless both folders are artifacts."""
     from thunder_core.workflow.artifact.format.read import is_artifact
 
-    strange = [str(folder) for folder in folders if not is_artifact(folder)]
-    if strange:
+    not_artifacts = [str(folder) for folder in folders if not is_artifact(folder)]
+    if not_artifacts:
+        paths = " and ".join(not_artifacts)
         raise BadOption(
-            f"only two artifacts or two results of `--out` can be compared, and {' and '.join(strange)} is neither",
+            f"only two artifacts or two results of `--out` can be compared, but {paths} is neither",
             fix="make an artifact of each with `thunder optimize`, or measure each with `thunder bench --out FILE`",
         )

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from thunder_cli.command_class import refuse_ignored_json
 from thunder_cli.console import plain, print_json, say, stdout
 from thunder_cli.options import FLAG, Debug, Json
 from thunder_core.foundation.printable import printable
@@ -46,6 +47,8 @@ def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) 
     """Manage the cache of compiled kernels."""
     if context.invoked_subcommand is None:
         list_entries(json=json)
+    else:
+        refuse_ignored_json(context, json)
 
 
 @cache.command("list")
@@ -145,9 +148,9 @@ def prune(
             "neither --max-size nor --max-age was given",
             fix="set a limit, as in `thunder cache prune --max-size 2G`; `thunder cache clear` removes all entries",
         )
-    most = None if max_size is None else bytes_of("--max-size", max_size)
-    oldest = None if max_age is None else age_of("--max-age", max_age)
-    show_freed(Store().prune(max_bytes=most, max_age=oldest, dry_run=dry_run), json=json, dry_run=dry_run)
+    max_bytes = None if max_size is None else bytes_of("--max-size", max_size)
+    max_seconds = None if max_age is None else age_of("--max-age", max_age)
+    show_freed(Store().prune(max_bytes=max_bytes, max_age=max_seconds, dry_run=dry_run), json=json, dry_run=dry_run)
 
 
 @cache.command()
@@ -267,19 +270,20 @@ def find_entry(records: list[Record], label_or_digest: str | None) -> Record:
     """Return the entry with a digest prefix or a label, the latest for a label; raise `UnknownName` or `BadOption`."""
     from thunder_core.foundation.errors import BadOption, UnknownName
 
-    sound = sorted((record for record in records if not record.damage), key=lambda record: record.created)
-    matching = [record for record in sound if label_or_digest is None or record.label == label_or_digest][-1:]
-    matching = matching or [record for record in sound if record.digest.startswith((label_or_digest or "").lower())]
+    intact = sorted((record for record in records if not record.damage), key=lambda record: record.created)
+    matching = [record for record in intact if label_or_digest is None or record.label == label_or_digest][-1:]
+    matching = matching or [record for record in intact if record.digest.startswith((label_or_digest or "").lower())]
     if len(matching) == 1:
         return matching[0]
     if matching:
-        named = ", ".join(record.digest[:12] for record in matching[:4])
+        digests = ", ".join(record.digest[:12] for record in matching[:4]) + (", ..." if len(matching) > 4 else "")
         raise BadOption(
-            f"{len(matching)} entries begin with {label_or_digest!r}", fix=f"write more digits: {named}, ..."
+            f"the digests of {len(matching)} entries begin with {label_or_digest!r}",
+            fix=f"write more digits: {digests}",
         )
-    meant = did_you_mean(label_or_digest or "", {record.label for record in sound})
+    hint = did_you_mean(label_or_digest or "", {record.label for record in intact})
     what = "the cache has no entry" if label_or_digest is None else f"the cache has no entry named {label_or_digest!r}"
-    raise UnknownName(what, fix=f"{meant}`thunder cache list` lists the entries")
+    raise UnknownName(what, fix=f"{hint}`thunder cache list` lists the entries")
 
 
 def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:

@@ -43,11 +43,11 @@ def debug(
     that serves the range, and with --task generate each program of `generate`.
     The exit status is 1 if an error was found and 0 otherwise.
     """
-    from thunder_cli.ci.ci_report import reporting
+    from thunder_cli.ci.ci_report import collect_checks
 
-    with quiet_libraries(debug=debug), reporting(ci, "debug") as checks:
+    with quiet_libraries(debug=debug), collect_checks(ci, "debug") as checks:
         check_debug_request(debug_request)
-        diagnosis = diagnose(settings.naming(subject), debug_request, trust, stderr(quiet=quiet))
+        diagnosis = diagnose(settings.with_model(subject), debug_request, trust, stderr(quiet=quiet))
         show(diagnosis, json=json)
         from thunder_cli.ci.ci_findings import note_diagnosis
 
@@ -59,7 +59,7 @@ def debug(
 def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOptions, console: Console) -> Diagnosis:
     """Check the named artifact, or else the model."""
     from thunder_cli.import_notice import importing_tested_torch
-    from thunder_cli.progress import watching
+    from thunder_cli.progress import show_progress
     from thunder_cli.settings import require_artifacts_own
     from thunder_core.workflow.artifact.format.read import is_artifact
 
@@ -69,7 +69,7 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
         with importing_tested_torch(console):
             from thunder_core.workflow.pipeline.debug import debug_artifact
-        with watching(console) as progress:
+        with show_progress(console) as progress:
             return debug_artifact(folder, request, consent=consent, progress=progress)
     trust.refuse()
     return diagnose_model(settings, request, console)
@@ -79,12 +79,12 @@ def diagnose_model(settings: Settings, debug_request: DebugRequest, console: Con
     """Check a model under a recipe."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested_torch
-    from thunder_cli.progress import watching
+    from thunder_cli.progress import show_progress
 
     request = checked_request(settings, console)
     with importing_tested_torch(console):
         from thunder_core.workflow.pipeline.debug import debug_model
-    with watching(console) as progress:
+    with show_progress(console) as progress:
         return debug_model(request, debug_request, progress)
 
 

@@ -84,9 +84,9 @@ def describe(error: Error) -> Text:
     head = Text.assemble(
         (error.code, "bold red"), " ", (error.__name__, "bold"), (f"  exit status {error.status}", "dim")
     )
-    return head.append(f"\n\n{unwrapped(meaning(error))}")
+    return head.append(f"\n\n{unwrap(meaning(error))}")
 
 
-def unwrapped(text: str) -> str:
+def unwrap(text: str) -> str:
     """Return a text with each paragraph and each list item on one line, so that a console wraps it at its own width."""
     return re.sub(r"(?<=\S)\n *(?![\s-])", " ", text)

@@ -105,8 +105,8 @@ def inspect_trace(
     require_writable(output, None)
     with quiet_libraries(debug=debug):
         look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
-        shown = open_subject(settings.naming(subject), program)
-    view = View(shown, look)
+        opened_subject = open_subject(settings.with_model(subject), program)
+    view = View(opened_subject, look)
     show(view, output, stages=list_, json=json)
     if not list_ and view.is_empty:
         view.report_earlier_match()

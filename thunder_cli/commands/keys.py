@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
+from thunder_cli.command_class import refuse_ignored_json
 from thunder_cli.console import print_json, stdout
 from thunder_cli.options import Debug, Json
 from thunder_cli.views.quantity import count_noun
@@ -21,6 +22,8 @@ def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) 
     """Create signing keys, and manage the list of trusted keys."""
     if context.invoked_subcommand is None:
         list_keys(json=json)
+    else:
+        refuse_ignored_json(context, json)
 
 
 @keys.command("list")
@@ -98,7 +101,7 @@ def forget(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove a key from the list of trusted keys."""
+    """Remove a key from the list of trusted keys. A comment removes every key that has this comment."""
     from thunder_core.foundation.errors import UnknownName
     from thunder_core.foundation.similar_names import did_you_mean
     from thunder_core.workflow.artifact.trust.keys import read_public_keys

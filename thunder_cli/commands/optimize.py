@@ -50,10 +50,10 @@ def optimize(
     bounds (--max-kl, --min-top1, --max-error, --max-memory) is saved. No artifact is saved if eager PyTorch is best.
     Ctrl-C ends the search, and the best candidate so far is used.
     """
-    from thunder_cli.ci.ci_report import reporting
+    from thunder_cli.ci.ci_report import collect_checks
 
-    with quiet_libraries(debug=debug), reporting(ci, "optimize") as checks:
-        merge_settings = settings.naming(model).over(read_settings(config) if config else Settings())
+    with quiet_libraries(debug=debug), collect_checks(ci, "optimize") as checks:
+        merge_settings = settings.with_model(model).over(read_settings(config) if config else Settings())
         request, search = merge_settings.request(), merge_settings.search_request()
         refuse_early(request, search, dry_run=dry_run)
         if search.search is not None:
@@ -107,13 +107,13 @@ def optimize_by_recipe(request: Request, checks: CiReport, *, dry_run: bool, jso
 def carry_out_plan(planned: Plan, console: Console) -> Outcome:
     """Carry out a plan, and print its progress."""
     from thunder_cli.import_notice import importing
-    from thunder_cli.progress import watching
+    from thunder_cli.progress import show_progress
 
     if planned.memory_error is not None:  # before more is imported
         raise planned.memory_error
     with importing(console):
         from thunder_core.workflow.pipeline import carry_out
-    with watching(console) as progress:
+    with show_progress(console) as progress:
         return carry_out(planned, progress)
 
 

@@ -11,6 +11,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from thunder_cli.command_class import refuse_ignored_json
 from thunder_cli.console import print_json, say, stderr, stdout
 from thunder_cli.option_groups import expand_options
 from thunder_cli.options import Debug, Json, complete_recipe
@@ -31,6 +32,8 @@ def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) 
     """List, show, explain or create recipes."""
     if context.invoked_subcommand is None:
         list_recipes(json=json)
+    else:
+        refuse_ignored_json(context, json)
 
 
 @recipes.command("list")
@@ -65,11 +68,11 @@ def show(
     with quiet_libraries(debug=debug), importing(stderr()):
         from thunder_core.workflow.pipeline.request.recipes import recipe_class
 
-        shown = as_data(recipe_class(name)())
+        recipe_data = as_data(recipe_class(name)())
     if json:
-        print_json("recipe/1", {"recipe": shown})
+        print_json("recipe/1", {"recipe": recipe_data})
     else:
-        stdout().print(Group(*describe(shown)))
+        stdout().print(Group(*describe(recipe_data)))
 
 
 @recipes.command()
@@ -94,11 +97,11 @@ def explain(
     with quiet_libraries(debug=debug), importing(stderr()):
         from thunder_core.workflow.pipeline.request.recipes import requested_recipe
 
-        explained = explanation(requested_recipe(request))
+        explanation_data = explanation(requested_recipe(request))
     if json:
-        print_json("explanation/1", {"recipe": explained})
+        print_json("explanation/1", {"recipe": explanation_data})
     else:
-        stdout().print(Group(*explained_rows(explained)))
+        stdout().print(Group(*explanation_rows(explanation_data)))
 
 
 def explanation(recipe: Recipe) -> dict[str, Any]:
@@ -119,22 +122,22 @@ def explanation(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def explained_rows(explained: dict[str, Any]) -> list[Text | Table]:
+def explanation_rows(explanation_data: dict[str, Any]) -> list[Text | Table]:
     """Return the composition of a recipe as text: a line for each step, with the reasons for its position."""
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for title in ("", "kind", "step", REASON):
         table.add_column(title, no_wrap=title != REASON)
-    for number, step in enumerate(explained["steps"], start=1):
+    for number, step in enumerate(explanation_data["steps"], start=1):
         why = "; ".join(step["reasons"]) or "ordered by name"
         table.add_row(str(number), step["kind"], Text(step["name"], "bold"), Text(why))
-    rows: list[Text | Table] = [Text(explained["name"], "bold"), Text(), table]
-    if explained["without"]:
-        rows += [Text(), Text(f"without: {', '.join(explained['without'])}")]
+    rows: list[Text | Table] = [Text(explanation_data["name"], "bold"), Text(), table]
+    if explanation_data["without"]:
+        rows += [Text(), Text(f"without: {', '.join(explanation_data['without'])}")]
     for matter in ("options", "settings"):
-        values = ", ".join(f"{name}={value}" for name, value in explained[matter].items())
+        values = ", ".join(f"{name}={value}" for name, value in explanation_data[matter].items())
         rows += [Text(), Text(f"{matter}: {values}")] if values else []
-    if explained["lookasides"]:
-        rows += [Text(), Text(f"lookasides: {', '.join(explained['lookasides'])}")]
+    if explanation_data["lookasides"]:
+        rows += [Text(), Text(f"lookasides: {', '.join(explanation_data['lookasides'])}")]
     return rows
 
 
@@ -199,7 +202,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
     """Return the differences of a recipe from `default`; empty if it only names its models."""
-    own, others = (set(map(str, compared.all_executors())) for compared in (recipe, default))
+    own, others = (set(map(str, side.all_executors())) for side in (recipe, default))
     differences = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
         "transforms": [type(transform).__name__ for transform in recipe.all_transforms()],
@@ -210,56 +213,58 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
         "dtype": [recipe.dtype] if recipe.dtype else [],
     }
     added = [f"{matter} {', '.join(names)}" for matter, names in differences.items() if names]
-    left_out = sorted(others - own)
-    return [*added, *([f"without {', '.join(left_out)}"] if left_out else [])]
+    executors_left_out = sorted(others - own)
+    return [*added, *([f"without {', '.join(executors_left_out)}"] if executors_left_out else [])]
 
 
-def compared_with_default(shown: dict[str, Any]) -> str:
+def differences_in_words(recipe_data: dict[str, Any]) -> str:
     """Return the differences of a recipe from `default`, in words."""
-    if shown["beside_default"]:
-        return "; ".join(shown["beside_default"])
-    return "the same program" + ("; models of other families are refused" if shown["families"] else "")
+    if recipe_data["beside_default"]:
+        return "; ".join(recipe_data["beside_default"])
+    return "the same program" + ("; models of other families are refused" if recipe_data["families"] else "")
 
 
-def skipped_executors(shown: dict[str, Any]) -> dict[str, list[str]]:
+def skipped_executors(recipe_data: dict[str, Any]) -> dict[str, list[str]]:
     """Return the executors that this machine lacks, by reason."""
     names: dict[str, list[str]] = {}
-    for executor in shown["executors"]:
+    for executor in recipe_data["executors"]:
         if executor["reason"]:
             names.setdefault(executor["reason"], []).append(executor["name"])
     return names
 
 
-def missing(shown: dict[str, Any]) -> dict[str, list[str]]:
+def missing_parts(recipe_data: dict[str, Any]) -> dict[str, list[str]]:
     """Return the parts of the recipe that this machine lacks, by reason and fix."""
     names: dict[str, list[str]] = {}
-    for part in shown["degraded"]:
+    for part in recipe_data["degraded"]:
         names.setdefault(f"{part['reason']} ({part['fix']})", []).append(part["part"])
     return names
 
 
-def describe(shown: dict[str, Any]) -> list[Text | Table]:
+def describe(recipe_data: dict[str, Any]) -> list[Text | Table]:
     """Return a recipe's data as text."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(no_wrap=True, style="dim")
     grid.add_column()
-    grid.add_row("models", Text(", ".join(shown["families"]) or "any"))
-    grid.add_row("sample", Text(shown["sample"]))
-    if shown["device"] or shown["dtype"]:
-        grid.add_row("runs", Text(f"on {shown['device'] or 'any device'} in {shown['dtype'] or 'its own dtype'}"))
-    grid.add_row("transforms", Text(", ".join(shown["transforms"]) or "none"))
-    for lookaside in shown["lookasides"]:
+    grid.add_row("models", Text(", ".join(recipe_data["families"]) or "any"))
+    grid.add_row("sample", Text(recipe_data["sample"]))
+    if recipe_data["device"] or recipe_data["dtype"]:
+        grid.add_row(
+            "runs", Text(f"on {recipe_data['device'] or 'any device'} in {recipe_data['dtype'] or 'its own dtype'}")
+        )
+    grid.add_row("transforms", Text(", ".join(recipe_data["transforms"]) or "none"))
+    for lookaside in recipe_data["lookasides"]:
         grid.add_row("lookaside", Text(f"{lookaside['function']}  {lookaside['description']}".rstrip()))
-    grid.add_row("executors", Text(", ".join(executor["name"] for executor in shown["executors"])))
-    if shown["name"] != DEFAULT:
-        grid.add_row("compared with default", Text(compared_with_default(shown)))
-    for option in shown["options"]:
+    grid.add_row("executors", Text(", ".join(executor["name"] for executor in recipe_data["executors"])))
+    if recipe_data["name"] != DEFAULT:
+        grid.add_row("compared with default", Text(differences_in_words(recipe_data)))
+    for option in recipe_data["options"]:
         text = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
         grid.add_row("option", Text(text.rstrip()))
     for title, rows, style in (
-        ("skipped here", skipped_executors(shown), "dim"),
-        ("missing here", missing(shown), "yellow"),
+        ("skipped here", skipped_executors(recipe_data), "dim"),
+        ("missing here", missing_parts(recipe_data), "yellow"),
     ):
         for reason, names in rows.items():
             grid.add_row(title, Text(f"{', '.join(names)}: {reason}", style))
-    return [Text(shown["name"], "bold"), Text(shown["description"]), Text(), grid]
+    return [Text(recipe_data["name"], "bold"), Text(recipe_data["description"]), Text(), grid]

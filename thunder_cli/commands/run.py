@@ -19,7 +19,7 @@ from thunder_core.workflow.pipeline.request.run_request import PROMPT_FIX, RunRe
 MAX_CHARACTERS = 1 << 24  # of a prompt on stdin
 
 if TYPE_CHECKING:
-    from thunder_core.workflow.pipeline.generation.artifact_generation import Token, WeightTraffic
+    from thunder_core.workflow.pipeline.generation.artifact_generation import Generator, Token, WeightTraffic
 
 
 @expand_options
@@ -46,29 +46,46 @@ def run(
 
         check_run_request(request)
         read_manifest(artifact.expanduser())
-        given_prompt = request.prompt_ids or request.prompt or prompt_of_stdin()
+        prompt = request.prompt_ids or request.prompt or prompt_of_stdin()
         console = stderr(quiet=quiet)
         with importing_tested_torch(console):
-            from thunder_core.workflow.models.inputs.tokens import prompt_tokens
             from thunder_core.workflow.pipeline.generation.artifact_generation import open_generator
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
         generator = open_generator(artifact.expanduser(), consent)
-        tokenizer = generator.tokenizer() if isinstance(given_prompt, str) else None
-        prompt = prompt_tokens(tokenizer, given_prompt) if isinstance(given_prompt, str) else list(given_prompt)
-        count = generator.new_tokens(prompt, request.new_tokens)
-        sampling = request.sampling
-        output = GeneratedOutput(tokenizer, is_printed=not json)
-        with output.printed_line():
-            generator.generate(prompt, count, sampling, output.add)
-        tokens = output.tokens
+        prompt_ids, output = generate_output(generator, prompt, request, is_printed=not json)
         traffic = generator.weight_traffic()
         if json:
-            data: dict[str, object] = {"artifact": str(artifact), "prompt_tokens": len(prompt), "text": output.text}
-            data["memory"] = None if traffic is None else traffic._asdict()
-            data["sampling"] = asdict(sampling) if sampling.draws else None
-            print_json("run/1", {**data, **token_data(tokens)})
+            print_json("run/1", {"artifact": str(artifact), **run_data(len(prompt_ids), output, request, traffic)})
         else:
-            console.print(summary(tokens, traffic), style="dim", soft_wrap=True)
+            console.print(summary(output.tokens, traffic), style="dim", soft_wrap=True)
+
+
+def generate_output(
+    generator: Generator, prompt: str | Sequence[int], request: RunRequest, *, is_printed: bool
+) -> tuple[list[int], GeneratedOutput]:
+    """Generate tokens after a prompt, given as text or as token ids; return the prompt's token ids and the output."""
+    from thunder_core.workflow.models.inputs.tokens import prompt_tokens
+
+    tokenizer = generator.tokenizer() if isinstance(prompt, str) else None
+    prompt_ids = prompt_tokens(tokenizer, prompt) if isinstance(prompt, str) else list(prompt)
+    count = generator.new_tokens(prompt_ids, request.new_tokens)
+    output = GeneratedOutput(tokenizer, is_printed=is_printed)
+    with output.end_line():
+        generator.generate(prompt_ids, count, request.sampling, output.add)
+    return prompt_ids, output
+
+
+def run_data(
+    prompt_length: int, output: GeneratedOutput, request: RunRequest, traffic: WeightTraffic | None
+) -> dict[str, object]:
+    """Return the generated text and tokens, the sampling and the memory traffic, for the JSON document."""
+    return {
+        "prompt_tokens": prompt_length,
+        "text": output.text,
+        "memory": None if traffic is None else traffic._asdict(),
+        "sampling": asdict(request.sampling) if request.sampling.draws else None,
+        **token_data(output.tokens),
+    }
 
 
 def prompt_of_stdin() -> str:
@@ -113,7 +130,7 @@ class GeneratedOutput:
         self._print(self._pieces.after(token) if self._pieces else separated_id)
 
     @contextmanager
-    def printed_line(self) -> Iterator[None]:
+    def end_line(self) -> Iterator[None]:
         """Print the rest of the text and a line end after the block, also if Ctrl-C ends the block."""
         try:
             yield

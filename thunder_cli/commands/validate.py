@@ -35,11 +35,11 @@ def validate(
     validation is pending, the artifact is marked as validated. Otherwise the artifact is not changed. The exit status
     is 4 if an output is out of tolerance or not finite.
     """
-    from thunder_cli.ci.ci_report import reporting
+    from thunder_cli.ci.ci_report import collect_checks
 
-    with quiet_libraries(debug=debug), reporting(ci, "validate") as checks:
+    with quiet_libraries(debug=debug), collect_checks(ci, "validate") as checks:
         from thunder_cli.import_notice import importing_tested_torch
-        from thunder_cli.progress import watching
+        from thunder_cli.progress import show_progress
         from thunder_core.workflow.artifact.format.read import read_manifest
 
         check_validate_request(request)
@@ -47,36 +47,38 @@ def validate(
         console = stderr(quiet=quiet)
         with importing_tested_torch(console):
             from thunder_core.workflow.pipeline.validate import validate_artifact
-        with watching(console) as progress:
+        with show_progress(console) as progress:
             consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
-            done = validate_artifact(artifact, **vars(request), consent=consent, progress=progress)
+            revalidation = validate_artifact(artifact, **vars(request), consent=consent, progress=progress)
         from thunder_cli.ci.ci_findings import note_validation
 
-        note_validation(checks, done.validation)
-        show(done, json=json, quiet=quiet)
+        note_validation(checks, revalidation.validation)
+        show(revalidation, json=json, quiet=quiet)
 
 
-def show(done: Revalidation, *, json: bool, quiet: bool) -> None:
+def show(revalidation: Revalidation, *, json: bool, quiet: bool) -> None:
     """Print the results, and the new state of the artifact."""
     from thunder_cli.views.outcome import WIDE, caveats_view, evaluation_view, findings_view, revalidation_view
 
     if json:
-        data = {"artifact": str(done.artifact), "state": done.state, "written": done.written}
-        data["signature_dropped"] = done.signature_dropped
-        data["caveats"] = list(done.caveats)
-        data["evaluation"] = None if done.evaluation is None else plain(done.evaluation)
-        print_json("validate/1", {**data, "validation": plain(done.validation)})
+        data = {"artifact": str(revalidation.artifact), "state": revalidation.state, "written": revalidation.written}
+        data["signature_dropped"] = revalidation.signature_dropped
+        data["caveats"] = list(revalidation.caveats)
+        data["evaluation"] = None if revalidation.evaluation is None else plain(revalidation.evaluation)
+        print_json("validate/1", {**data, "validation": plain(revalidation.validation)})
         return
     console = stdout()
     if not quiet:
-        console.print(findings_view(done.validation, wide=console.width >= WIDE))
-        for caveat in caveats_view(done.caveats):
+        console.print(findings_view(revalidation.validation, wide=console.width >= WIDE))
+        for caveat in caveats_view(revalidation.caveats):
             console.print(caveat)
         console.print()
-        if done.evaluation is not None:
-            console.print(evaluation_view(done.evaluation))
+        if revalidation.evaluation is not None:
+            console.print(evaluation_view(revalidation.evaluation))
             console.print()
-    console.print(revalidation_view(done.artifact, done.state, written=done.written), soft_wrap=True)
-    if done.signature_dropped:
+    console.print(
+        revalidation_view(revalidation.artifact, revalidation.state, written=revalidation.written), soft_wrap=True
+    )
+    if revalidation.signature_dropped:
         removed = "removed, because the artifact has changed; sign it again with `thunder sign`"
         console.print(f"signature {removed}", style="yellow", soft_wrap=True)

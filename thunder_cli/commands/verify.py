@@ -49,19 +49,19 @@ def verify(
     also 6 if none of the given keys has signed the artifact. An artifact without a signature passes, unless --key or
     --require-signature is given.
     """
-    from thunder_cli.ci.ci_report import reporting
+    from thunder_cli.ci.ci_report import collect_checks
     from thunder_core.workflow.artifact.format.artifact_folder import require_nothing_else
     from thunder_core.workflow.artifact.format.read import open_artifact
     from thunder_core.workflow.artifact.format.signature import keys_of, require_authentic, signers_of
     from thunder_core.workflow.artifact.trust.consent import Consent
 
-    with reporting(ci, "verify"):
-        named = None if key is None else tuple(path.expanduser() for path in key)
+    with collect_checks(ci, "verify"):
+        key_files = None if key is None else tuple(path.expanduser() for path in key)
         opened = open_artifact(artifact)
         require_nothing_else(opened)
         if key or require_signature:
-            require_authentic(opened, Consent(trusted_keys=named, require_signature=True))
-        signers, trusted = signers_of(opened), keys_of(named)
+            require_authentic(opened, Consent(trusted_keys=key_files, require_signature=True))
+        signers, trusted = signers_of(opened), keys_of(key_files)
         if json:
             print_json("verify/1", as_data(opened, signers, trusted))
         else:
@@ -70,15 +70,20 @@ def verify(
 
 def as_data(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> dict[str, object]:
     """Return the results as plain data."""
-    own = {known_key.raw: known_key for known_key in trusted}
-    keys = [own.get(signer.raw, signer) for signer in signers]
+    trusted_by_bytes = {known_key.raw: known_key for known_key in trusted}
+    keys = [trusted_by_bytes.get(signer.raw, signer) for signer in signers]
     signatures = [
         {"key": signer.line, "fingerprint": signer.fingerprint, "trusted": signer in trusted} for signer in keys
     ]
     files = opened.manifest.files
     size = sum(facts.size for facts in files.values())
-    sound = {"artifact": str(opened.folder), "files": len(files), "bytes": size, "seal": opened.manifest.digest}
-    return {**sound, "signatures": signatures, "trusted": any(signer in trusted for signer in signers)}
+    facts_of_artifact = {
+        "artifact": str(opened.folder),
+        "files": len(files),
+        "bytes": size,
+        "seal": opened.manifest.digest,
+    }
+    return {**facts_of_artifact, "signatures": signatures, "trusted": any(signer in trusted for signer in signers)}
 
 
 def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[PublicKey, ...]) -> Text:
@@ -92,9 +97,9 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     text = Text.assemble(("artifact", "bold"), f"   {opened.folder}\n", ("files", "bold"), f"      {total}")
     text.append("all match the manifest", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
-    own = {known_key.raw: known_key for known_key in trusted}
+    trusted_by_bytes = {known_key.raw: known_key for known_key in trusted}
     for key in signers:
         state = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
-        name = str(own[key.raw]) if key in trusted else key.claimed
+        name = str(trusted_by_bytes[key.raw]) if key in trusted else key.claimed
         text.append("\nsignature", "bold").append(f"  {name}, ").append(*state)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

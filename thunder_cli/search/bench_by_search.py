@@ -9,7 +9,7 @@ from pathlib import Path
 from thunder_cli.console import plain, print_json, say, stderr, stdout
 from thunder_cli.results.bench_output import BenchOutput
 from thunder_cli.search.planned_search import plan_and_print_search
-from thunder_cli.search.search_progress import observing
+from thunder_cli.search.search_progress import show_search_progress
 from thunder_cli.search.views import search_view
 from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption, OutputNotWritable
@@ -35,7 +35,7 @@ def bench_by_search(settings: Settings, bench_request: BenchRequest, output: Ben
     check_request(request)
     console = stderr(quiet=output.quiet)
     planned = plan_and_print_search(request, search, console)
-    with observing(console) as observer:
+    with show_search_progress(console) as observer:
         run = planned.run(observer, writes=False)
     report = run.report()
     write_files(report, output, model=file_stem(planned.base.prepared.model_name))

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from thunder_cli.console import plain, print_json, say, stderr, stdout
-from thunder_cli.progress import watching
+from thunder_cli.progress import show_progress
 from thunder_cli.search.planned_search import plan_and_print_search
-from thunder_cli.search.search_progress import observing
+from thunder_cli.search.search_progress import show_search_progress
 from thunder_cli.search.views import search_view
 from thunder_cli.views.outcome import outcome_view, paths_view
 
@@ -32,9 +32,9 @@ def optimize_by_search(
         if json:
             print_json("search-plan/1", planned.as_data())
         return None
-    with observing(console) as observer:
+    with show_search_progress(console) as observer:
         run = planned.run(observer)
-    with watching(console) as progress:
+    with show_progress(console) as progress:
         result = planned.write(run, progress)
     show_result(result, json=json, quiet=quiet)
     return None if result.outcome is None else result.outcome.report

@@ -64,7 +64,7 @@ class RunningLine:
 
 
 @contextmanager
-def observing(console: Console) -> Iterator[SearchObserver]:
+def show_search_progress(console: Console) -> Iterator[SearchObserver]:
     """Show the progress of a search on this console while the block runs."""
     if not console.is_terminal or console.quiet:
         yield SearchLines(console)

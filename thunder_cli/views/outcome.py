@@ -94,10 +94,10 @@ def generation_view(generation: GenerationReport) -> RenderableType:
     detail = f"greedy, {tokens} for each prompt, prompts that were not traced, against eager PyTorch"
     table = plain_table("prompts x tokens", "tokens as in eager", "mean KL, nats", "largest KL", "")
     for prompts in generation.prompts:
-        judged = Text("ok", GOOD) if prompts.passed else Text("out of tolerance", BAD)
+        verdict = Text("ok", GOOD) if prompts.passed else Text("out of tolerance", BAD)
         equal = f"{prompts.equal} of {prompts.tokens}"
         table.add_row(
-            prompts.size, equal, magnitude(prompts.mean_divergence), magnitude(prompts.largest_divergence), judged
+            prompts.size, equal, magnitude(prompts.mean_divergence), magnitude(prompts.largest_divergence), verdict
         )
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in generation.notes]
     return with_title("Validation", detail, Group(table, tolerance_view(generation), *notes))
@@ -107,25 +107,25 @@ def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequen
     """Return a table of each output: its errors, eager's own errors, and the verdict; then the notes."""
     detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
     language = any(output.language for output in validation.outputs)
-    spoken = ("KL, nats", "top-1") if language else ()
+    language_columns = ("KL, nats", "top-1") if language else ()
     trains = any(output.is_gradient for output in validation.outputs)
-    wide = wide and not trains  # the names of gradients need the room
-    means = ("mean", "eager's") if wide else ()
-    table = plain_table("output", "max error", "eager's own", *means, *spoken, "")
+    wide = wide and not trains  # the names of gradients need the space
+    mean_columns = ("mean", "eager's") if wide else ()
+    table = plain_table("output", "max error", "eager's own", *mean_columns, *language_columns, "")
     first = [output for output in validation.outputs if output.language or output.name in OUTPUTS_SHOWN_FIRST]
     shown = [*first, *(output for output in validation.ranked if output not in first)][:SHOWN_OUTPUTS]
     for output in shown:
-        table.add_row(*_output(output, language, wide, GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH))
+        table.add_row(*_output_row(output, language, wide, GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH))
     hidden = len(validation.outputs) - len(shown)
-    more = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
+    hidden_note = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
     return with_title(
-        "Validation", detail, Group(table, *caveats_view(caveats), *more, tolerance_view(validation), *notes)
+        "Validation", detail, Group(table, *caveats_view(caveats), *hidden_note, tolerance_view(validation), *notes)
     )
 
 
-def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iterator[RenderableType]:
-    yield Text(output.name if len(output.name) <= room else f"…{output.name[-room + 1 :]}")
+def _output_row(output: OutputReport, language: bool, wide: bool, name_width: int) -> Iterator[RenderableType]:
+    yield Text(output.name if len(output.name) <= name_width else f"…{output.name[-name_width + 1 :]}")
     yield magnitude(output.optimized.maximum)
     yield Text(magnitude(output.eager.maximum), DIM)
     if wide:
@@ -134,10 +134,10 @@ def _output(output: OutputReport, language: bool, wide: bool, room: int) -> Iter
     if language:
         yield magnitude(output.language.kl) if output.language else ""
         yield percent(output.language.top1) if output.language else ""
-    yield _judgement(output)
+    yield _output_verdict(output)
 
 
-def _judgement(output: OutputReport) -> Text:
+def _output_verdict(output: OutputReport) -> Text:
     """Return the verdict on an output, or a remark on its values."""
     if not output.passed:
         return Text("out of tolerance", BAD)
@@ -249,17 +249,17 @@ def operations_view(report: Report) -> Iterator[RenderableType]:
     if not report.executors:
         return
     trains = any(share.backward for share in report.executors)
-    behind = ("backward", "backward time") if trains else ()
-    table = plain_table("executor", "forward" if trains else "operations", "time", *behind, "most frequent")
+    backward_columns = ("backward", "backward time") if trains else ()
+    table = plain_table("executor", "forward" if trains else "operations", "time", *backward_columns, "most frequent")
     table.columns[-1].justify, table.columns[-1].no_wrap = "left", False
     total = sum(share.operations for share in report.executors)
     for share in report.executors:
         frequent = ", ".join(f"{short_name(operation.name)} {operation.count}" for operation in share.frequent)
         count = f"{share.operations} ({percent(share.operations / total)})"
-        both = (str(share.backward), _part(share.backward_share)) if trains else ()
-        table.add_row(share.executor, count, _part(share.time_share), *both, Text(frequent, DIM))
+        backward_cells = (str(share.backward), _percent_or_empty(share.backward_share)) if trains else ()
+        table.add_row(share.executor, count, _percent_or_empty(share.time_share), *backward_cells, Text(frequent, DIM))
     traced = next((row.lines for row in report.traces if row.trace == "computation"), total)
-    yield with_title("Operations", f"{traced} traced, {total} executed{_backward(report)}", table)
+    yield with_title("Operations", f"{traced} traced, {total} executed{_backward_in_words(report)}", table)
 
 
 def short_name(operation: str) -> str:
@@ -267,17 +267,17 @@ def short_name(operation: str) -> str:
     return operation.removesuffix(".default").rpartition(".")[2]
 
 
-def _part(share: float | None) -> str:
+def _percent_or_empty(share: float | None) -> str:
     return "" if share is None else percent(share)
 
 
-def _backward(report: Report) -> str:
-    """Return the number of operations in the backward, or the reason why there is no backward; empty for inference."""
-    behind = sum(share.backward for share in report.executors)
+def _backward_in_words(report: Report) -> str:
+    """Return the number of the backward's operations, or the reason why there is no backward; empty for inference."""
+    operations = sum(share.backward for share in report.executors)
     if not report.train:
         return ""
     no_backward = f"; no compiled backward, autograd differentiates the program: {report.no_backward_reason}"
-    return no_backward if report.no_backward_reason else f", {behind} in the backward"
+    return no_backward if report.no_backward_reason else f", {operations} in the backward"
 
 
 def _memory(report: Report) -> Iterator[RenderableType]:
@@ -340,7 +340,7 @@ def paths_view(report: Report, artifact: Path) -> Text:
     return text
 
 
-STATES = {
+STATES_IN_WORDS = {
     "validated": "validated again; the artifact was not changed",
     "pending": "validated on this machine; the artifact is still marked as pending",
     "off": "validated on this machine; the artifact is still marked as not validated",
@@ -349,5 +349,5 @@ STATES = {
 
 def revalidation_view(artifact: Path, state: str, *, written: bool) -> Text:
     """Return the path of an artifact, and its state after a validation."""
-    now = "validated; the report and the manifest were updated" if written else STATES[state]
+    now = "validated; the report and the manifest were updated" if written else STATES_IN_WORDS[state]
     return Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("state", HEAD), "     ", (now, GOOD))

@@ -21,11 +21,11 @@ COLUMNS_LEFT_OUT_FIRST = ("eager's own", "eager", "thunder")
 def ranges_view(report: Report, *, width: int) -> Iterator[RenderableType]:
     """Yield the measured sizes and the constraints, if there are ranges."""
     if report.dynamic:
-        yield with_title("Ranges", served_in_words(report), _points(points_of(report), width))
+        yield with_title("Ranges", served_in_words(report), _point_table(points_of(report), width))
         yield constraints_view(constraints_of(report))
 
 
-def _points(points: Sequence[RangePoint], width: int) -> Table:
+def _point_table(points: Sequence[RangePoint], width: int) -> Table:
     column_names = [name for name, (part, _) in COLUMNS.items() if any(getattr(point, part) for point in points)]
 
     def table_of(columns: Sequence[str]) -> Table:
@@ -64,7 +64,7 @@ def _error(point: RangePoint) -> Text:
     return Text(magnitude(point.validation.optimized))
 
 
-def _eagers(point: RangePoint) -> Text:
+def _eager_error(point: RangePoint) -> Text:
     assert point.validation is not None
     return Text(magnitude(point.validation.eager), DIM)
 
@@ -77,7 +77,7 @@ def _speedup(point: RangePoint) -> Text:
 # For each column: the part of a point that it needs, and its cell.
 COLUMNS: Mapping[str, tuple[str, Callable[[RangePoint], Text]]] = {
     "max error": ("validation", _error),
-    "eager's own": ("validation", _eagers),
+    "eager's own": ("validation", _eager_error),
     "": ("validation", _pass_mark),
     "eager": ("benchmark", lambda point: _median(point, 0)),
     "thunder": ("benchmark", lambda point: _median(point, 1)),
@@ -88,13 +88,13 @@ COLUMNS: Mapping[str, tuple[str, Callable[[RangePoint], Text]]] = {
 
 def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
     """Return the constraints that programs added, each with its source, and the number of those from the ranges."""
-    decided = [row for row in rows if not row.is_given]
+    added_rows = [row for row in rows if not row.is_given]
     table = plain_table("program", "size", "constraint", "needed by", text_columns=2)
     for index in (1, 2, 3):
         table.columns[index].justify, table.columns[index].no_wrap = "left", False
-    for row in decided:
+    for row in added_rows:
         table.add_row(row.programs, row.number, row.condition, Text(row.needed, DIM))
-    count_from_ranges = len(rows) - len(decided)
-    more = Text(f"and {count_noun(count_from_ranges, 'constraint')} from the specified ranges", DIM)
-    body = Group(*([table] if decided else []), *([more] if count_from_ranges else []))
+    count_from_ranges = len(rows) - len(added_rows)
+    note = Text(f"and {count_noun(count_from_ranges, 'constraint')} from the specified ranges", DIM)
+    body = Group(*([table] if added_rows else []), *([note] if count_from_ranges else []))
     return with_title("Constraints", "the checks of sizes in the programs' prologues", body)

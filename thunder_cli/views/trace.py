@@ -25,10 +25,10 @@ from thunder_core.workflow.inspect.select import StatementMatch, belonging_to, m
 from thunder_core.workflow.inspect.subject import InspectedStage, Subject
 from thunder_core.workflow.report.ranges import constraint_rows
 
-OWN = "those of the model, not in the artifact"
+MODEL_WEIGHTS = "those of the model, not in the artifact"
 THEME = "ansi_dark"
-MODULES = r"(?m)^ *# ---- .* ----$"
-TYPES = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
+MODULE_HEADING = r"(?m)^ *# ---- .* ----$"
+TENSOR_TYPE = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
 
 
 @dataclass(frozen=True)
@@ -142,8 +142,8 @@ class View:
             lines = [tensor.statement for tensor in region_statements if tensor.outer == outer]
             stage = self.earlier.stage_of(lines[0])
             calls = "a separate call" if len(lines) == 1 else "separate calls"
-            own = f"; {calls} in stage {stage.short}" if stage else ""
-            comments.append(f"# {count_noun(len(lines), 'line')} in {outer}{own}")
+            separate_call = f"; {calls} in stage {stage.short}" if stage else ""
+            comments.append(f"# {count_noun(len(lines), 'line')} in {outer}{separate_call}")
         return comments
 
     def print_diff(self, console: Console) -> None:
@@ -197,7 +197,7 @@ class View:
         if "backward" not in self.subject.traces:
             console.print(Text(f"\n{self.subject.absent('backward')}", "dim"))
         if self.subject.weights is not None:
-            weights = f"in the artifact, {size(self.subject.weights)}" if self.subject.weights else OWN
+            weights = f"in the artifact, {size(self.subject.weights)}" if self.subject.weights else MODEL_WEIGHTS
             console.print(Text(f"\nweights: {weights}\nvalidation: {self.subject.validation}"))
 
     def plain_list(self) -> str:
@@ -247,8 +247,8 @@ def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
 
 def statement_around(match: StatementMatch) -> str:
     """Return the statement around a match, and the stage in which the match was a separate call."""
-    own = f"; a separate call in stage {match.stage}" if match.stage else ""
-    return f"in {match.outer}{own}" if match.outer else ""
+    separate_call = f"; a separate call in stage {match.stage}" if match.stage else ""
+    return f"in {match.outer}{separate_call}" if match.outer else ""
 
 
 def plain_match(match: StatementMatch) -> str:
@@ -265,6 +265,6 @@ def print_coloured(console: Console, text: str, language: str) -> None:
         return
     highlighted = Syntax("", language, theme=THEME, background_color="default").highlight(text)
     highlighted.rstrip()
-    highlighted.highlight_regex(MODULES, "bold magenta")
-    highlighted.highlight_regex(TYPES, "not dim green")
+    highlighted.highlight_regex(MODULE_HEADING, "bold magenta")
+    highlighted.highlight_regex(TENSOR_TYPE, "not dim green")
     console.print(highlighted, soft_wrap=True)

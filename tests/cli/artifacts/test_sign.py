@@ -145,4 +145,4 @@ def test_signature_of_optimize_holds_until_the_artifact_changes(thunder, llama, 
 def test_options_for_artifacts_are_refused_for_models(thunder, llama):
     done = thunder("bench", llama, "--require-signature", "--trust-module", "mine")
     assert done.status == 2
-    assert "--trust-module, --require-signature needs an artifact" in done.err
+    assert "--trust-module, --require-signature need an artifact" in done.err

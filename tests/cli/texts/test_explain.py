@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from thunder_cli.commands.explain import complete_code, meaning, unwrapped
+from thunder_cli.commands.explain import complete_code, meaning, unwrap
 from thunder_core.foundation.errors import all_errors
 
 ERRORS = list(all_errors())
@@ -50,9 +50,9 @@ def test_codes_are_completed():
 
 def test_a_paragraph_is_wrapped_at_the_width_of_the_console():
     text = "The first\nparagraph.\n\nThe second\nparagraph."
-    assert unwrapped(text) == "The first paragraph.\n\nThe second paragraph."
+    assert unwrap(text) == "The first paragraph.\n\nThe second paragraph."
 
 
 def test_a_list_keeps_its_lines():
     text = "Modules:\n\n- the first\n  module;\n- the second."
-    assert unwrapped(text) == "Modules:\n\n- the first module;\n- the second."
+    assert unwrap(text) == "Modules:\n\n- the first module;\n- the second."

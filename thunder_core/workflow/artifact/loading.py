@@ -33,7 +33,7 @@ from thunder_core.workflow.artifact.format.weights import (
     read_weights,
     weights_of,
 )
-from thunder_core.workflow.artifact.retracing import Retracer, Strict, functions_before_call, recipe_methods
+from thunder_core.workflow.artifact.retracing import RefusingCompiler, Retracer, functions_before_call, recipe_methods
 from thunder_core.workflow.artifact.standalone.lazy_model import (
     ArtifactInMemory,
     LazyModel,
@@ -48,7 +48,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 # Imported when needed: building a model imports transformers, which takes seconds.
 REBUILD = "thunder_core.workflow.models.loading.load:rebuild_model"
 BUILD_EMPTY_MODEL = "thunder_core.workflow.models.loading.empty_model:build_empty_model"
-PREPARED_BY = "thunder_core.workflow.artifact.format.parts:prepare_with"
+PREPARE_WITH = "thunder_core.workflow.artifact.format.parts:prepare_with"
 
 
 def load(
@@ -93,8 +93,8 @@ def load(
     reads_weights = weights or model is None or is_empty(model)
     artifact = open_artifact(Path(folder), later=frozenset({WEIGHTS}) if reads_weights else frozenset())
     require_authentic(artifact, consent)
-    if model is None and (waiting := waiting_model(artifact, consent, strict=strict)) is not None:
-        return waiting
+    if model is None and (placeholder := placeholder_model(artifact, consent, strict=strict)) is not None:
+        return placeholder
     return load_opened(artifact, model, consent, strict=strict, weights=weights)
 
 
@@ -126,25 +126,25 @@ def load_opened(
     return bind_programs(artifact, model, trust, strict=strict)
 
 
-def waiting_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torch.nn.Module | None:
-    """Return a placeholder that builds the model when needed; None if the programs need the model here."""
+def placeholder_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torch.nn.Module | None:
+    """Return a module that builds the model when needed; None if the programs cannot run before it is built."""
     require_compatible(artifact.manifest)
     trust = trust_in(None, consent.trusted_modules)
     standalone, facts = standalone_here(artifact, trust), artifact.manifest.empty_model
     if not standalone or facts is None:
         return None
     define_operations(artifact, trust)
-    in_memory = ArtifactInMemory.of(artifact)
+    artifact_in_memory = ArtifactInMemory.of(artifact)
     are_parameters = {name: kind for separated in standalone.values() for name, kind in separated.weights.items()}
     packages = frozenset().union(*(separated.packages for separated in standalone.values()))
-    programs = unbuilt_programs(in_memory, standalone, trust, strict=strict)
+    programs = unbuilt_programs(artifact_in_memory, standalone, trust, strict=strict)
 
     def build(weights: LazyWeights) -> torch.nn.Module:
-        model = empty_model_of(in_memory, facts, trust_remote_code=consent.trust_remote_code)
-        adopt_weights(in_memory.manifest, weights.tensors, weights.values, model)
-        model = on_device_of_weights(in_memory, model)
+        model = empty_model_of(artifact_in_memory, facts, trust_remote_code=consent.trust_remote_code)
+        adopt_weights(artifact_in_memory.manifest, weights.tensors, weights.values, model)
+        model = on_device_of_weights(artifact_in_memory, model)
         compiled: torch.nn.Module = bind_programs(
-            in_memory, model, verify_model(in_memory, model, consent), strict=strict
+            artifact_in_memory, model, verify_model(artifact_in_memory, model, consent), strict=strict
         )
         return compiled
 
@@ -174,8 +174,8 @@ def prepare(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) -> 
     facts = artifact.manifest.compiler
     if not facts.prepares:
         return model
-    prepared_by: Any = plugins.import_object(PREPARED_BY)
-    result: torch.nn.Module = prepared_by(facts, model, trust_in(model, ()), has_values=has_values)
+    prepare_with: Any = plugins.import_object(PREPARE_WITH)
+    result: torch.nn.Module = prepare_with(facts, model, trust_in(model, ()), has_values=has_values)
     return result
 
 
@@ -196,7 +196,7 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
     """Return an artifact's programs as a compiled function or module."""
     programs = stored_programs(artifact, subject, trust=trust, strict=strict)
     facts = artifact.manifest.compiler
-    compiler: ProgramCompiler = _refusing(artifact, programs, trust) if strict else Retracer(facts, trust)
+    compiler: ProgramCompiler = _refusing_compiler(artifact, programs, trust) if strict else Retracer(facts, trust)
     options = facts.options
     call = Specializations(
         subject,
@@ -209,7 +209,7 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
         call.observed.note(program)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)
-    forward: ProgramCompiler = _refusing(artifact, (), trust) if strict else compiler
+    forward: ProgramCompiler = _refusing_compiler(artifact, (), trust) if strict else compiler
     rebinding = Rebinding(artifact.folder, artifact.manifest.digest, facts, trust, strict)
     methods, before_call = recipe_methods(facts, subject, trust), functions_before_call(facts, subject, trust)
     of_forward = Specializations(subject.forward, forward, options)
@@ -258,11 +258,11 @@ class Rebinding:
         return compiled_module(call, forward, self, methods, before_call=before_call)
 
 
-def _refusing(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> Strict:
+def _refusing_compiler(artifact: Artifact, programs: Iterable[Program], trust: Trust) -> RefusingCompiler:
     """Return a compiler that refuses all calls that no program of an artifact accepts."""
     manifest = artifact.manifest
     lengths = None if manifest.generation is None else manifest.generation.lengths
-    return Strict(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic, lengths)
+    return RefusingCompiler(artifact.folder, tuple(programs), manifest.compiler, trust, manifest.dynamic, lengths)
 
 
 def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote_code: bool = False) -> torch.nn.Module:
@@ -272,8 +272,8 @@ def rebuilt_model(artifact: Artifact, device: str | None = None, *, trust_remote
     the artifact is for training. Raises `RemoteCodeRefused` if the model has its own code and that code is not trusted.
     """
     if artifact.manifest.empty_model is None:
-        return with_weights(artifact, from_source(artifact, device, trust_remote_code=trust_remote_code))
-    model = with_weights(
+        return load_weights(artifact, model_from_source(artifact, device, trust_remote_code=trust_remote_code))
+    model = load_weights(
         artifact, empty_model_of(artifact, artifact.manifest.empty_model, trust_remote_code=trust_remote_code)
     )
     return on_device_of_weights(artifact, model) if device is None else torch.nn.Module.to(model, device)
@@ -287,12 +287,12 @@ def on_device_of_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn
 def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_code: bool) -> torch.nn.Module:
     """Build the model without weights, from its class and the config in the artifact."""
     trust_in(None).require(facts.path)
-    build = builder(artifact, BUILD_EMPTY_MODEL)
+    build = import_builder(artifact, BUILD_EMPTY_MODEL)
     texts = {name: artifact.text(name) if name in artifact.manifest.files else "" for name in (CONFIG, GENERATION)}
     file = artifact.folder / CONFIG
-    allowed = {"trust_remote_code": trust_remote_code, **facts.model_dump()}
+    arguments = {"trust_remote_code": trust_remote_code, **facts.model_dump()}
     try:
-        model: torch.nn.Module = build(config=texts[CONFIG], file=file, generation=texts[GENERATION], **allowed)
+        model: torch.nn.Module = build(config=texts[CONFIG], file=file, generation=texts[GENERATION], **arguments)
     except (ImportError, AttributeError, TypeError, ValueError, LookupError, RuntimeError, BadModelFolder) as error:
         raise ArtifactForeign(
             f"the class of the artifact's model, {facts.path}, has changed: {error}",
@@ -301,7 +301,7 @@ def empty_model_of(artifact: Artifact, facts: EmptyModelFacts, *, trust_remote_c
     return prepare(artifact, model, has_values=False)
 
 
-def builder(artifact: Artifact, path: str) -> Any:
+def import_builder(artifact: Artifact, path: str) -> Any:
     """Return a function that builds models; raise `PackageMissing` if the library of the model is not installed."""
     try:
         return plugins.import_object(path)
@@ -313,7 +313,7 @@ def builder(artifact: Artifact, path: str) -> Any:
         ) from error
 
 
-def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bool) -> torch.nn.Module:
+def model_from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bool) -> torch.nn.Module:
     """Load the model from its original source; raise `WrongInputs` if the artifact does not record the source."""
     if not artifact.manifest.source:
         raise WrongInputs(
@@ -321,14 +321,14 @@ def from_source(artifact: Artifact, device: str | None, *, trust_remote_code: bo
             fix="pass the model: thunder_core.load(folder, model)"
             + (", with weights=True to load the artifact's weights" if artifact.manifest.weights else ""),
         )
-    rebuild = builder(artifact, REBUILD)
+    rebuild = import_builder(artifact, REBUILD)
     options = {"device": device, "train": artifact.manifest.train, "trust_remote_code": trust_remote_code}
     model: torch.nn.Module = rebuild(artifact.manifest.source, **options).model
     return prepare(artifact, model, has_values=not artifact.manifest.weights)
 
 
-def with_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:
-    """Load the artifact's weights into a model, if there are any, and return the model."""
+def load_weights(artifact: Artifact, model: torch.nn.Module) -> torch.nn.Module:
+    """Load the weights of an artifact, if it includes any, into a model; return the model."""
     if artifact.manifest.weights:
         put_weights(artifact.manifest, read_weights(artifact), model)
     return model

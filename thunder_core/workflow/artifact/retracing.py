@@ -21,19 +21,19 @@ from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
 from thunder_core.workflow.artifact.format.manifest import CompilerFacts
 from thunder_core.workflow.artifact.trust.trust import Trust
 
-GENERATE_WITHIN = (
+GENERATION_FIX = (
     "use fewer or shorter prompts or fewer new tokens, or make the artifact again with a larger --batch, "
     "--prompt-length or --new-tokens; without strict=True, Thunder traces such a call"
 )
-LIKE_THE_TRACED = "pass inputs like the traced ones, or load the artifact without strict=True"
-AUTOGRAD_IS_ON = "torch.is_grad_enabled(): was False"
-WITHOUT_AUTOGRAD = "call the model within `torch.no_grad()`, or load the artifact without strict=True"
+TRACED_INPUTS_FIX = "pass inputs like the traced ones, or load the artifact without strict=True"
+GRAD_MODE_REASON = "torch.is_grad_enabled(): was False"
+NO_GRAD_FIX = "call the model within `torch.no_grad()`, or load the artifact without strict=True"
 COMPILER = "thunder_core.workflow.artifact.format.compilers:compiler_of"
 METHODS = "thunder_core.workflow.artifact.format.parts:methods_of"
 BEFORE_CALL = "thunder_core.workflow.artifact.format.parts:before_call_of"
 
 
-def settings_of(facts: CompilerFacts, trust: Trust) -> Any:
+def compiler_from_facts(facts: CompilerFacts, trust: Trust) -> Any:
     """Return the compiler that `facts` describes; raise the errors of `compiler_of`."""
     compiler_of: Any = plugins.import_object(COMPILER)
     return compiler_of(facts, trust)
@@ -49,7 +49,7 @@ def recipe_methods(facts: CompilerFacts, model: object, trust: Trust) -> dict[st
 
 
 def functions_before_call(facts: CompilerFacts, model: object, trust: Trust) -> list[Callable[[], None]]:
-    """Return the functions that the recipe runs before each call; raises `ArtifactForeign` and `ImportRefused`."""
+    """Return the functions that the recipe runs before each call; raise `ArtifactForeign` or `ImportRefused`."""
     if not any(transform.before_call for transform in facts.transforms):
         return []
     before_call_of: Any = plugins.import_object(BEFORE_CALL)
@@ -66,7 +66,7 @@ class StoredCompiler:
     @property
     def settings(self) -> Any:
         """The compiler that the programs were compiled with."""
-        return settings_of(self.facts, self.trust)
+        return compiler_from_facts(self.facts, self.trust)
 
     @property
     def differs_from_eager(self) -> bool:
@@ -94,7 +94,7 @@ class Retracer(StoredCompiler):
 
 
 @dataclass(frozen=True, eq=False)
-class Strict(StoredCompiler):
+class RefusingCompiler(StoredCompiler):
     """Refuses inputs that no stored program accepts, and reports the reason for each program.
 
     `dynamic` has the ranges of sizes that the programs support. `generation` has the lengths that the programs generate
@@ -121,13 +121,13 @@ class Strict(StoredCompiler):
         if self.generation is not None:
             raise WrongInputs(
                 f"{self.folder} generates for {self.generation}, and none of its programs accepts this call: {causes}",
-                fix=GENERATE_WITHIN,
+                fix=GENERATION_FIX,
             )
         serves = f", which serves {ranges_in_words(self.dynamic)}," if self.dynamic else ""
-        needs_no_grad = bool(reasons) and all(reason.startswith(AUTOGRAD_IS_ON) for reason in reasons)
+        needs_no_grad = bool(reasons) and all(reason.startswith(GRAD_MODE_REASON) for reason in reasons)
         raise WrongInputs(
             f"no program of {self.folder}{serves} accepts these inputs: {causes}",
-            fix=WITHOUT_AUTOGRAD if needs_no_grad else LIKE_THE_TRACED,
+            fix=NO_GRAD_FIX if needs_no_grad else TRACED_INPUTS_FIX,
         )
 
 

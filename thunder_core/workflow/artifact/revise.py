@@ -30,12 +30,12 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
     If the process is interrupted, the folder contains either the old artifact or the new one. Raises `OutputExists`,
     and changes nothing, if another artifact has replaced this one since it was opened.
     """
-    signed = False
+    was_signed = False
 
     def require_unchanged(folder: Path) -> None:
-        nonlocal signed
+        nonlocal was_signed
         require_same(artifact, folder)
-        signed = is_signed(folder)
+        was_signed = is_signed(folder)
 
     with atomic_folder(artifact.folder, force=True, require_free=require_unchanged) as new:
         shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=link_or_copy)
@@ -49,16 +49,16 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
             update={"validation": validation, "files": {**artifact.manifest.files, **pages}}
         ).with_own_digest()
         (new / MANIFEST).write_bytes(manifest.to_bytes())
-    return Revision(manifest, signed)
+    return Revision(manifest, was_signed)
 
 
 def require_same(artifact: Artifact, folder: Path) -> None:
     """Raise `OutputExists` if the artifact in a folder is not the artifact that was opened, or if there is none."""
     try:
-        same = read_manifest(folder).digest == artifact.manifest.digest
+        is_same = read_manifest(folder).digest == artifact.manifest.digest
     except ArtifactError:
-        same = False
-    if not same:
+        is_same = False
+    if not is_same:
         raise OutputExists(
             f"{artifact.folder} was kept: another artifact replaced it during the validation",
             fix="validate again: the result is about the earlier artifact",

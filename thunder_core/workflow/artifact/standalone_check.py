@@ -18,8 +18,8 @@ from thunder_core.backend.runtime.generate import executable
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.workflow.artifact.format.code import fingerprint_of
 from thunder_core.workflow.artifact.format.constants import ConstantFinder
-from thunder_core.workflow.artifact.format.manifest import WeightFacts, running
-from thunder_core.workflow.artifact.format.packages import PRESENT, package_of
+from thunder_core.workflow.artifact.format.manifest import WeightFacts, running_stages
+from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, package_of
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.weights import weights_of
 from thunder_core.workflow.artifact.loading import empty_model_of
@@ -65,7 +65,7 @@ def check_guards(artifact: Artifact) -> StandaloneFacts | None:
 
 def ids_in_shared_modules() -> set[int]:
     """Return the ids of mutable objects in the namespaces of modules outside the model's library, such as torch."""
-    modules = [module for name, module in list(sys.modules.items()) if package_of(name) in PRESENT]
+    modules = [module for name, module in list(sys.modules.items()) if package_of(name) in PRESENT_PACKAGES]
     spaces = [getattr(module, "__dict__", {}) for module in modules]
     values = [value for space in spaces for value in (space, *space.values())]
     return {id(value) for value in values if not issubclass(type(value), IMMUTABLE)}
@@ -105,7 +105,7 @@ def holds(
     artifact: Artifact, number: int, prologue: SeparatedPrologue, model: torch.nn.Module, shared: set[int]
 ) -> bool:
     """Whether the guards of program `number` on the model hold, and read no object whose id is in `shared`."""
-    stage = running(artifact.manifest.programs[number].stages)["prologue"]
+    stage = running_stages(artifact.manifest.programs[number].stages)["prologue"]
     finder = ConstantFinder(model, {}, artifact.content, trust_in(model))
     weights = dict(weights_of(model))
     if {name: isinstance(weights[name], torch.nn.Parameter) for name in prologue.weights} != prologue.weights:

@@ -61,7 +61,7 @@ from thunder_core.workflow.artifact.format.ranks import group_facts
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.signature import import_key_function, sign_folder
 from thunder_core.workflow.artifact.format.tensors import write_tensors
-from thunder_core.workflow.artifact.format.weights import NOTHING, StoredWeights, stored_weights
+from thunder_core.workflow.artifact.format.weights import NO_WEIGHTS, StoredWeights, stored_weights
 from thunder_core.workflow.artifact.gpu_kernels import kernels_on_gpus
 from thunder_core.workflow.artifact.origin import Origin, TracedCalls
 from thunder_core.workflow.artifact.standalone.standalone import STANDALONE, check_standalone
@@ -191,12 +191,12 @@ def gather_content(
     """
     subject: Any = specializations.subject
     groups = group_facts(specializations.compiler.settings.transforms, include_weights=include_weights)
-    weights = stored_weights(subject) if include_weights else NOTHING
+    weights = stored_weights(subject) if include_weights else NO_WEIGHTS
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
-    keeper = ConstantConverter(subject)
-    keeper.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
-    stages = [[(stage, with_constants(stage, keeper)) for stage in program] for program in printed]
+    converter = ConstantConverter(subject)
+    converter.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
+    stages = [[(stage, with_constants(stage, converter)) for stage in program] for program in printed]
     if not target:
         kernels = kernels_on_gpus(programs, executors_of(specializations), subject_name(subject))
     cubins, images = stored_cubins(kernels)
@@ -205,8 +205,8 @@ def gather_content(
         specializations=specializations,
         programs=programs,
         stages=stages,
-        constants=keeper.tensors,
-        files={**keeper.files, **images, **(empty_model_files(rebuildable) if rebuildable else {})},
+        constants=converter.tensors,
+        files={**converter.files, **images, **(empty_model_files(rebuildable) if rebuildable else {})},
         weights=weights.on(GPU) if target else weights,
         rebuildable=rebuildable,
         cubins=cubins,

@@ -10,7 +10,7 @@ from pathlib import Path
 from thunder_core.foundation.errors import NoSuchTrace
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.requirement import StatedConstraint
-from thunder_core.workflow.artifact.format.manifest import TRACES, WEIGHTS, StageFacts, in_words
+from thunder_core.workflow.artifact.format.manifest import TRACES, WEIGHTS, StageFacts, results_in_words
 from thunder_core.workflow.artifact.format.read import Artifact
 
 UNKNOWN = "the artifact is from an earlier version of Thunder, which compiled no backward"
@@ -38,7 +38,7 @@ class InspectedStage:
     def made_by(self) -> str:
         """The step, with the results that a backward was made for if it is not for all results."""
         some = not all(self.facts.has_cotangent)
-        return f"{self.facts.made_by}, for {in_words(self.facts.has_cotangent)}" if some else self.facts.made_by
+        return f"{self.facts.made_by}, for {results_in_words(self.facts.has_cotangent)}" if some else self.facts.made_by
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error, read_manifest
 from thunder_core.workflow.report import number_format
 
-NAMED = 5  # the most unknown files that a message names
+MAX_NAMED_FILES = 5  # the most unknown files that a message names
 
 
 @contextmanager
@@ -34,16 +34,16 @@ def atomic_folder(folder: Path, *, force: bool, require_free: RequireFree | None
     require_outside_artifacts(folder)
     require = require_free or (lambda directory: refuse_existing(folder, force=force, existing=directory))
     require(folder)
-    others_errors: list[OSError] = []
+    errors_elsewhere: list[OSError] = []
     try:
         with report_full_disk(f"{folder} was not written"), replaced_folder(folder, require) as new:
             try:
                 yield new
             except OSError as error:
-                others_errors.extend([] if is_about(error, new) else [error])
+                errors_elsewhere.extend([] if is_about(error, new) else [error])
                 raise
     except OSError as error:
-        if error in others_errors:
+        if error in errors_elsewhere:
             raise
         raise OutputNotWritable(
             f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder"
@@ -89,13 +89,13 @@ def require_replaceable(folder: Path, existing: Path) -> None:
     its schema, its form and its own digest. The other files of the artifact may be damaged; the manifest lists them.
     """
     if not existing.is_dir() or existing.is_symlink():
-        raise no_artifact(folder, "it is not a folder")
+        raise not_replaceable_error(folder, "it is not a folder")
     if not any(existing.iterdir()):
         return
     try:
         manifest = read_manifest(existing)
     except ArtifactError as error:
-        raise no_artifact(folder, error.what) from error
+        raise not_replaceable_error(folder, error.what) from error
     if unknown := sorted(unlisted_files(existing, manifest)):
         raise OutputExists(
             f"{folder} was kept: it contains files that the artifact does not list: {shorten_paths(unknown)}",
@@ -105,12 +105,12 @@ def require_replaceable(folder: Path, existing: Path) -> None:
 
 def unlisted_files(folder: Path, manifest: Manifest) -> Iterator[str]:
     """Yield the paths of the files and links in a folder that are not in the manifest."""
-    own = {MANIFEST, SIGNATURE, *manifest.files}
+    listed_files = {MANIFEST, SIGNATURE, *manifest.files}
     for directory, folders, files in os.walk(folder, onerror=_raise):
         links = [name for name in folders if (Path(directory) / name).is_symlink()]
         for name in (*files, *links):
             path = (Path(directory) / name).relative_to(folder).as_posix()
-            if path not in own:
+            if path not in listed_files:
                 yield path
 
 
@@ -122,16 +122,16 @@ def require_nothing_else(artifact: Artifact) -> None:
 
 def shorten_paths(paths: list[str]) -> str:
     """Return the first paths of a list, and the number of the others."""
-    more = f" and {len(paths) - NAMED} more" if len(paths) > NAMED else ""
-    return f"{', '.join(paths[:NAMED])}{more}"
+    remainder = f" and {len(paths) - MAX_NAMED_FILES} more" if len(paths) > MAX_NAMED_FILES else ""
+    return f"{', '.join(paths[:MAX_NAMED_FILES])}{remainder}"
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def no_artifact(folder: Path, why: str) -> OutputExists:
-    """Return the error for a folder that is not an artifact and cannot be replaced by one."""
+def not_replaceable_error(folder: Path, why: str) -> OutputExists:
+    """Return the error for an existing folder that is not an artifact, so that no artifact may replace it."""
     return OutputExists(
         f"{folder} is not an artifact and was kept: {why}; --force replaces only artifacts and empty folders",
         fix="name another folder with --out, or remove it yourself",

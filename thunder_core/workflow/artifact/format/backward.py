@@ -15,7 +15,7 @@ from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, connect
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.artifact.format.manifest import in_words
+from thunder_core.workflow.artifact.format.manifest import results_in_words
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +81,9 @@ class StoredDerivative:
 
     def unknown(self, has_cotangent: tuple[bool, ...]) -> NotDifferentiable:
         """Return the error for gradients that no backward was saved for."""
-        compiled_masks = "; ".join(in_words(results) for results in self.backwards) or "none"
+        compiled_masks = "; ".join(results_in_words(results) for results in self.backwards) or "none"
         return NotDifferentiable(
-            f"{self.folder} has no backward for gradients of {in_words(has_cotangent)}; it has a backward for: "
+            f"{self.folder} has no backward for gradients of {results_in_words(has_cotangent)}; it has a backward for: "
             f"{compiled_masks}",
             fix="save the artifact again after such a backward, or load it without strict=True: autograd then "
             "runs the program again and differentiates it",

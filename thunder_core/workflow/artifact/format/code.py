@@ -16,7 +16,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 
 # These packages are identified by their versions, or by the artifact's schema.
-BY_VERSION = frozenset({"torch", "thunder_core", "builtins", *sys.stdlib_module_names})
+VERSIONED_PACKAGES = frozenset({"torch", "thunder_core", "builtins", *sys.stdlib_module_names})
 # Another process cannot import a script by name, whether it was started or imported by `multiprocessing`.
 SCRIPTS = frozenset({"__main__", "__mp_main__"})
 
@@ -30,7 +30,9 @@ def code_of(subject: object, programs: Iterable[Program], stages: Iterable[Stage
         if facts.kind == "import" and stage.runs
     }
     names = {type(module).__module__ for module in submodules(subject)} | guarded | _modules_of_files(programs)
-    digests = {name: file_digest(name) for name in sorted(names) if name.partition(".")[0] not in BY_VERSION | SCRIPTS}
+    digests = {
+        name: file_digest(name) for name in sorted(names) if name.partition(".")[0] not in VERSIONED_PACKAGES | SCRIPTS
+    }
     return {name: digest for name, digest in digests.items() if digest}
 
 

@@ -9,7 +9,7 @@ from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.tracing.extension.requirement import instruction_sets
 from thunder_core.workflow.artifact.format.manifest import Manifest
 
-ANEW = "make the artifact again on this machine"
+MAKE_AGAIN_FIX = "make the artifact again on this machine"
 
 
 def require_compatible(manifest: Manifest) -> None:
@@ -70,7 +70,7 @@ def require_machine(manifest: Manifest) -> None:
     """Raise `ArtifactForeign` for compiled regions of another system, processor family or version of Python."""
     if manifest.machine and manifest.machine != machine():
         raise ArtifactForeign(
-            f"the artifact's compiled regions run on {manifest.machine}, but this is {machine()}", fix=ANEW
+            f"the artifact's compiled regions run on {manifest.machine}, but this is {machine()}", fix=MAKE_AGAIN_FIX
         )
 
 
@@ -80,5 +80,5 @@ def require_instructions(manifest: Manifest) -> None:
     if missing:
         raise ArtifactForeign(
             f"the artifact's compiled regions use instructions that this CPU lacks: {', '.join(missing)}",
-            fix=f"load the artifact on a CPU that has them, or {ANEW}",
+            fix=f"load the artifact on a CPU that has them, or {MAKE_AGAIN_FIX}",
         )

@@ -23,16 +23,18 @@ def compiler_facts(compiler: object) -> CompilerFacts:
         )
     transforms = [(type(transform).__name__, part_facts(transform)) for transform in compiler.transforms]
     lookasides = [(f"for {lookaside.name}", part_facts(lookaside)) for lookaside in compiler.lookasides]
-    own = [executor for executor in compiler.executors if isinstance(executor, Operator)]
-    operators = [(operator.name, part_facts(operator)) for operator in own]
+    own_operators = [executor for executor in compiler.executors if isinstance(executor, Operator)]
+    operators = [(operator.name, part_facts(operator)) for operator in own_operators]
     reasons = []
     for kind, parts in (("transforms", transforms), ("lookasides", lookasides), ("operators", operators)):
         if unstorable := [name for name, facts in parts if facts is None]:
             reasons.append(f"the {kind} {', '.join(unstorable)} cannot be written down")
-    if nameless := [
-        executor.name for executor in compiler.executors if executor not in own and is_replaced_executor(executor)
+    if unregistered := [
+        executor.name
+        for executor in compiler.executors
+        if executor not in own_operators and is_replaced_executor(executor)
     ]:
-        reasons.append(f"the executors {', '.join(nameless)} are not registered under these names")
+        reasons.append(f"the executors {', '.join(unregistered)} are not registered under these names")
     return CompilerFacts(
         options=compiler.options,
         executors=tuple(executor.name for executor in compiler.executors),

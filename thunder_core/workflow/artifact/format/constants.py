@@ -33,7 +33,7 @@ from thunder_core.workflow.artifact.format.object_paths import (
     find_paths,
     follow,
 )
-from thunder_core.workflow.artifact.format.tensors import NAMES
+from thunder_core.workflow.artifact.format.tensors import DTYPE_NAMES
 from thunder_core.workflow.artifact.trust.trust import Trust
 
 NAMELESS = SCRIPTS | {"builtins"}  # modules that another process cannot import from, or that need no import
@@ -53,9 +53,9 @@ class ConstantConverter:
 
     def prepare(self, values: list[object]) -> None:
         """Search once for paths to all objects that cannot be saved by their own text or name."""
-        hard = [value for value in values if self._plain(value) is None]
-        self._paths |= find_in_modules(hard) if hard else {}
-        harder = [value for value in hard if id(value) not in self._paths]
+        without_name = [value for value in values if self._plain(value) is None]
+        self._paths |= find_in_modules(without_name) if without_name else {}
+        harder = [value for value in without_name if id(value) not in self._paths]
         self._object_paths |= find_by_classes(harder, import_path)
         harder = [value for value in harder if id(value) not in self._object_paths]
         self._object_paths |= find_in_tables(harder, import_path) if harder else {}
@@ -110,7 +110,7 @@ class ConstantConverter:
 
     def _tensor(self, tensor: torch.Tensor) -> ConstantFacts | None:
         plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout is torch.strided
-        if not plain or tensor.dtype not in NAMES:
+        if not plain or tensor.dtype not in DTYPE_NAMES:
             return None
         if id(tensor) not in self._keys:
             self._keys[id(tensor)] = f"constant_{len(self._keys)}"
@@ -235,7 +235,7 @@ class ConstantFinder:
     tensors: Mapping[str, torch.Tensor]
     content: Callable[[str], bytes]
     trust: Trust
-    _laid_out: dict[str, torch.Tensor] = field(default_factory=dict)
+    _tensors_by_key: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def value(self, name: str, facts: ConstantFacts) -> object:
         """Return the object; raise `ArtifactForeign` if the model or the environment does not have it."""
@@ -267,9 +267,9 @@ class ConstantFinder:
 
     def from_tensors(self, facts: ConstantFacts) -> torch.Tensor:
         """Return the tensor from the file of tensors; all traces get the same object."""
-        if facts.text not in self._laid_out:
-            self._laid_out[facts.text] = lay_out(self.tensors[facts.text], facts)
-        return self._laid_out[facts.text]
+        if facts.text not in self._tensors_by_key:
+            self._tensors_by_key[facts.text] = lay_out(self.tensors[facts.text], facts)
+        return self._tensors_by_key[facts.text]
 
     def from_subject(self, facts: ConstantFacts) -> object:
         """Follow the path from the subject to the object; raise LookupError if the object has changed."""

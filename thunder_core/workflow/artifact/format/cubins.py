@@ -16,9 +16,9 @@ GPU = "cuda"  # the device of a cross-compiled program and its weights
 
 def stored_cubins(kernels: Iterable[DeviceCode]) -> tuple[tuple[CubinFacts, ...], Mapping[str, bytes]]:
     """Return the facts of kernels for a manifest, and the kernels' files."""
-    named = [(f"{KERNELS}/{digest_of(code.image)[:16]}.cubin", code) for code in kernels]
-    facts = tuple(CubinFacts(executor=code.executor, file=name, facts=dict(code.facts)) for name, code in named)
-    return facts, {name: code.image for name, code in named}
+    codes_by_file = [(f"{KERNELS}/{digest_of(code.image)[:16]}.cubin", code) for code in kernels]
+    facts = tuple(CubinFacts(executor=code.executor, file=name, facts=dict(code.facts)) for name, code in codes_by_file)
+    return facts, {name: code.image for name, code in codes_by_file}
 
 
 Cubins = Mapping[str, list[DeviceCode]]

@@ -90,9 +90,9 @@ class DependentResultFacts(StoredFacts):
 class StoredAutogradSignature(StoredFacts):
     """An autograd signature, and the number `body` of the stage that autograd records if there is no backward.
 
-    `strides` has the strides of each gradient. If a size is symbolic, it has the rank of each dimension in memory, from
-    the fastest, as a negative number: -1, -2. `rules` are the operations with
-    derivatives from the user, which autograd cannot record.
+    `strides` has the strides of each gradient in elements. If a size is symbolic, `strides` instead has the rank of
+    each dimension in memory as a negative number: the fastest dimension has -1, the next has -2. `rules` are the
+    operations with derivatives from the user, which autograd cannot record.
     """
 
     count: int
@@ -204,9 +204,8 @@ class PartFacts(StoredFacts):
 class CompilerFacts(StoredFacts):
     """The compiler for inputs that no program accepts.
 
-    `no_tracing_reason` is the reason if these inputs cannot be traced.
-
-    `executors` are the names in order; `operators` are the executors that consist of one function.
+    `executors` are the names in order; `operators` are the executors that consist of one function. If inputs cannot be
+    traced, `no_tracing_reason` is the reason.
     """
 
     options: CompileOptions
@@ -354,12 +353,12 @@ def executed_stages(program: ProgramFacts) -> list[StageFacts]:
     return [stage for stage in program.stages if stage.runs or (stage.trace, stage.number) == body]
 
 
-def running(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
+def running_stages(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
     """Return the stage of each trace that runs; if several backwards run, the last."""
     return {stage.trace: stage for stage in stages if stage.runs}
 
 
-def in_words(has_cotangent: tuple[bool, ...]) -> str:
+def results_in_words(has_cotangent: tuple[bool, ...]) -> str:
     """Return the results marked in `has_cotangent`, in words."""
     indices = [str(index) for index, is_given in enumerate(has_cotangent) if is_given]
     if len(indices) == len(has_cotangent):

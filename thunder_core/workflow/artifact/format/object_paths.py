@@ -23,11 +23,27 @@ from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 ObjectPath = tuple[Step, ...]
 
 MAX_OBJECTS = 200_000  # objects that a search visits before it stops
-ATOMS = (str, bytes, int, float, complex, bool, type(None), torch.Tensor, torch.dtype, torch.device, types.ModuleType)
-COMPILED = (Specializations, Program, CompiledCall)  # no path leads through these objects, which another process lacks
-OPENED = ("__func__", "fget", "fset", "__wrapped__", "__self__", "func", "args", "keywords")
+SKIPPED_TYPES = (
+    str,
+    bytes,
+    int,
+    float,
+    complex,
+    bool,
+    type(None),
+    torch.Tensor,
+    torch.dtype,
+    torch.device,
+    types.ModuleType,
+)
+COMPILED_TYPES = (
+    Specializations,
+    Program,
+    CompiledCall,
+)  # no path leads through these objects, which another process lacks
+OPENED_ATTRIBUTES = ("__func__", "fget", "fset", "__wrapped__", "__self__", "func", "args", "keywords")
 
-FOLLOW: dict[str, Callable[[Any, Any, Trust], Any]] = {
+STEP_FUNCTIONS: dict[str, Callable[[Any, Any, Trust], Any]] = {
     "type": lambda value, key, trust: type(value),
     "mro": lambda value, key, trust: type.mro(value)[key],
     "entry": lambda value, key, trust: value.__dict__[key],
@@ -48,7 +64,7 @@ def follow(subject: object, path: Iterable[Step], trust: Trust | None = None) ->
     value, trust = subject, trust or trust_in(subject)
     for step, key in path:
         try:
-            value = FOLLOW[step](value, key, trust)
+            value = STEP_FUNCTIONS[step](value, key, trust)
         except (AttributeError, KeyError, IndexError, TypeError, ValueError, ImportError) as error:
             raise LookupError(f"{step} {key!r} of {type(value).__name__}") from error
     return value
@@ -57,20 +73,20 @@ def follow(subject: object, path: Iterable[Step], trust: Trust | None = None) ->
 def item_of(value: Any, key: object) -> Any:
     """Return an item of a dict, a list or a tuple; raise KeyError instead of calling `__missing__`."""
     if isinstance(value, dict):
-        return dict.__getitem__(value, key) if dict.__contains__(value, key) else missing_item(key)
+        return dict.__getitem__(value, key) if dict.__contains__(value, key) else raise_missing_item(key)
     if type(value) not in (list, tuple):
         raise TypeError(f"a path cannot lead through a {type(value).__name__}")
     return value[key]
 
 
-def missing_item(key: object) -> Any:
-    """Raise KeyError."""
+def raise_missing_item(key: object) -> Any:
+    """Raise KeyError for a key that a dict does not contain."""
     raise KeyError(key)
 
 
 def open_callable(value: object, key: str) -> Any:
     """Return a function inside one of Python's descriptors, methods or partial functions."""
-    if type(value) not in OPENABLE or key not in OPENED:
+    if type(value) not in OPENABLE_TYPES or key not in OPENED_ATTRIBUTES:
         raise TypeError(f"a path cannot lead to {key!r} of a {type(value).__name__}")
     return getattr(value, key)
 
@@ -87,7 +103,7 @@ def find_paths(subject: object, objects: Iterable[object]) -> dict[int, ObjectPa
             missing.discard(id(value))
             paths[id(value)] = path
         for step, child in steps_from(value):
-            if id(child) not in seen and not issubclass(type(child), (*ATOMS, *COMPILED)):
+            if id(child) not in seen and not issubclass(type(child), (*SKIPPED_TYPES, *COMPILED_TYPES)):
                 seen[id(child)] = child
                 queue.append((child, (*path, step)))
     return paths
@@ -133,9 +149,15 @@ def steps_from(value: Any) -> Iterator[tuple[Step, Any]]:
         yield ("type", None), kind
     if kind is types.FunctionType:
         yield ("globals", None), value.__globals__
-        yield from ((("cell", i), cell.cell_contents) for i, cell in enumerate(value.__closure__ or ()) if _full(cell))
-    if kind in OPENABLE:
-        yield from ((("open", name), getattr(value, name)) for name in OPENED if getattr(value, name, None) is not None)
+        yield from (
+            (("cell", i), cell.cell_contents) for i, cell in enumerate(value.__closure__ or ()) if _is_filled(cell)
+        )
+    if kind in OPENABLE_TYPES:
+        yield from (
+            (("open", name), getattr(value, name))
+            for name in OPENED_ATTRIBUTES
+            if getattr(value, name, None) is not None
+        )
     yield from _entries(value, kind)
     yield from _items(value, kind)
 
@@ -157,10 +179,10 @@ def _items(value: Any, kind: type) -> Iterator[tuple[Step, Any]]:
         yield from ((("item", index), item) for index, item in enumerate(value))
 
 
-OPENABLE = (property, staticmethod, classmethod, types.MethodType, functools.partial)
+OPENABLE_TYPES = (property, staticmethod, classmethod, types.MethodType, functools.partial)
 
 
-def _full(cell: types.CellType) -> bool:
+def _is_filled(cell: types.CellType) -> bool:
     try:
         return cell.cell_contents is not cell
     except ValueError:  # not assigned yet

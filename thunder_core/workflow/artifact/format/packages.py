@@ -6,7 +6,7 @@ import ast
 import sys
 from collections.abc import Iterator
 
-PRESENT = frozenset({"torch", "thunder_core", "thunder_executors", "builtins", *sys.stdlib_module_names})
+PRESENT_PACKAGES = frozenset({"torch", "thunder_core", "thunder_executors", "builtins", *sys.stdlib_module_names})
 
 
 def package_of(path: str) -> str:

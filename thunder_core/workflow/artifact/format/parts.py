@@ -81,7 +81,7 @@ def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
         kind: Any = trust.import_object(facts.path)
         if not (isinstance(kind, type) and issubclass(kind, base)):
             raise TypeError(f"it is not a subclass of {base.__name__}")
-        fields: Any = {name: READ[option.kind](option.text, trust) for name, option in facts.options.items()}
+        fields: Any = {name: READERS[option.kind](option.text, trust) for name, option in facts.options.items()}
         part: Part = kind(**fields)
         return part
     except (ImportError, AttributeError, TypeError, ValueError, KeyError) as error:
@@ -91,7 +91,7 @@ def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:
         ) from error
 
 
-READ: dict[str, Callable[[str, Trust], object]] = {
+READERS: dict[str, Callable[[str, Trust], object]] = {
     "literal": lambda text, trust: read_literal(text),
     "import": lambda text, trust: trust.import_object(text),
 }

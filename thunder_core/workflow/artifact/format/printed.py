@@ -42,8 +42,8 @@ def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
             last = index == len(stages) - 1 or stage.has_cotangent != stages[index + 1].has_cotangent
             printed = printed_stage(stage, f"traces/{number}", index, None if first else before, runs=last)
             before = lines_of(printed.listing)
-            must = last or is_body(stage, program)
-            yield printed if must else replace(printed, needed={})
+            is_executed = last or is_body(stage, program)
+            yield printed if is_executed else replace(printed, needed={})
 
 
 def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool) -> PrintedStage:
@@ -85,10 +85,10 @@ def slug(text: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")[:60] or "step"
 
 
-def with_constants(stage: PrintedStage, keeper: ConstantConverter, *, strict: bool = True) -> StageFacts:
+def with_constants(stage: PrintedStage, converter: ConstantConverter, *, strict: bool = True) -> StageFacts:
     """Return the facts of a stage with all constants; if `strict` is set, running text needs its constants."""
-    must = stage.needed if strict else ()
-    constants = {name: keeper.facts(name, value, must=name in must) for name, value in stage.named.items()}
+    executed_names = stage.needed if strict else ()
+    constants = {name: converter.facts(name, value, must=name in executed_names) for name, value in stage.named.items()}
     return stage.facts.model_copy(update={"constants": constants})
 
 

@@ -36,7 +36,7 @@ from thunder_core.workflow.artifact.trust.public_keys import PublicKey, parse_li
 
 CONTEXT = b"thunder artifact signature 1\0"
 MAX_SIGNATURE = 1 << 16  # bytes of the file
-KEYS = "thunder_core.workflow.artifact.trust.keys"
+KEYS_MODULE = "thunder_core.workflow.artifact.trust.keys"
 
 
 class SignatureFacts(StoredFacts):
@@ -61,7 +61,7 @@ def message_of(manifest: Manifest) -> bytes:
 
 def import_key_function(name: str) -> Any:
     """Import a function of `keys`, which needs the package for cryptography."""
-    return plugins.import_object(f"{KEYS}:{name}")
+    return plugins.import_object(f"{KEYS_MODULE}:{name}")
 
 
 def is_signed(folder: Path) -> bool:
@@ -137,12 +137,12 @@ def signers_of(artifact: Artifact) -> tuple[PublicKey, ...]:
     return keys
 
 
-def keys_of(named: Iterable[str | PathLike[str]] | None) -> tuple[PublicKey, ...]:
+def keys_of(key_sources: Iterable[str | PathLike[str]] | None) -> tuple[PublicKey, ...]:
     """Return the keys that a user names as files or lines; the keys of the user's list if the argument is None."""
-    if named is None:
+    if key_sources is None:
         return trusted_list()
-    several = (named,) if isinstance(named, str | PathLike) else named
-    return tuple(key for name in several for key in keys_from(name))
+    sources = (key_sources,) if isinstance(key_sources, str | PathLike) else key_sources
+    return tuple(key for name in sources for key in keys_from(name))
 
 
 def keys_from(name: str | PathLike[str]) -> tuple[PublicKey, ...]:

@@ -23,7 +23,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     ProgramFacts,
     StageFacts,
     StoredAutogradSignature,
-    running,
+    running_stages,
 )
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
 from thunder_core.workflow.artifact.format.tensors import read_tensors
@@ -75,15 +75,15 @@ def stored_programs(
     """
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
-        if missing := [name for name in FUNCTION_NAMES.values() if name not in running(facts.stages)]:
+        if missing := [name for name in FUNCTION_NAMES.values() if name not in running_stages(facts.stages)]:
             raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(missing)}")
-        if facts.derivative is not None and not is_whole(facts, facts.derivative):
+        if facts.derivative is not None and not is_consistent(facts, facts.derivative):
             raise damage_error(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
     cubins = read_cubins(artifact)
     return [stored_program(artifact, facts, finder, cubins, strict=strict) for facts in artifact.manifest.programs]
 
 
-def is_whole(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
+def is_consistent(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
     """Whether the facts about a derivative are complete and consistent with each other."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
@@ -103,7 +103,7 @@ def stored_program(
     artifact: Artifact, facts: ProgramFacts, finder: ConstantFinder, cubins: Cubins, *, strict: bool
 ) -> StoredProgram:
     """Return one program of an artifact, with its constants restored."""
-    stages = running(facts.stages)
+    stages = running_stages(facts.stages)
     sources = {name: stored_source(artifact, stages[name], finder) for name in FUNCTION_NAMES.values()}
     return StoredProgram(
         stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
@@ -121,13 +121,13 @@ def stored_program(
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     """Return the guards of a stored program: the guards in words, then the constraints, which are stored as data."""
     numbers = dict(facts.numbers)
-    in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
-    guards = (guard.partition(": ") for guard in in_words)
-    constraints = (
-        StatedGuard(path, words, guards_number=n in numbers, guards_tuple=states_tuple(words))
-        for n, (path, _, words) in enumerate(guards)
+    guards_in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
+    path_and_words = (guard.partition(": ") for guard in guards_in_words)
+    guards = (
+        StatedGuard(path, words, guards_number=index in numbers, guards_tuple=states_tuple(words))
+        for index, (path, _, words) in enumerate(path_and_words)
     )
-    return (*constraints, *facts.constraints)
+    return (*guards, *facts.constraints)
 
 
 def states_tuple(words: str) -> bool:

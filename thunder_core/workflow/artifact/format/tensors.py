@@ -34,8 +34,8 @@ DTYPES: dict[str, torch.dtype] = {
     "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-NAMES = {dtype: name for name, dtype in DTYPES.items()}
-PREFIX = 8  # bytes
+DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+LENGTH_BYTES = 8  # bytes
 MAX_DIMENSIONS = 64  # PyTorch's limit for a tensor
 METADATA = "__metadata__"
 
@@ -57,11 +57,11 @@ def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
     entries, start = {}, 0
     for name, tensor in tensors.items():
         end = start + tensor.numel() * tensor.element_size()
-        entries[name] = {"dtype": NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
+        entries[name] = {"dtype": DTYPE_NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [start, end]}
         start = end
     text = json.dumps(entries, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % PREFIX)
-    return len(text).to_bytes(PREFIX, "little") + text
+    text += b" " * (-len(text) % LENGTH_BYTES)
+    return len(text).to_bytes(LENGTH_BYTES, "little") + text
 
 
 def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
@@ -85,9 +85,9 @@ def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
 
 def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
     digest = digest_for(facts.size)
-    prefix = file.read(PREFIX)
+    prefix = file.read(LENGTH_BYTES)
     length = int.from_bytes(prefix, "little")
-    if length > facts.size - PREFIX:
+    if length > facts.size - LENGTH_BYTES:
         raise ValueError("its header is longer than the file")
     header = file.read(length)
     digest.update(prefix + header)
@@ -98,7 +98,11 @@ def _read(file: BinaryIO, facts: FileFacts) -> dict[str, torch.Tensor] | None:
     for name, entry in sorted(entries.items(), key=lambda item: tuple(item[1]["data_offsets"])):
         start, end = entry["data_offsets"]
         dtype, shape = DTYPES[entry["dtype"]], shape_of(entry["shape"])
-        if start != offset or end - start != math.prod(shape) * dtype.itemsize or end > facts.size - PREFIX - length:
+        if (
+            start != offset
+            or end - start != math.prod(shape) * dtype.itemsize
+            or end > facts.size - LENGTH_BYTES - length
+        ):
             raise ValueError(f"{name} has a wrong offset")
         tensors[name] = torch.empty(shape, dtype=dtype)
         memory = memory_of(tensors[name])

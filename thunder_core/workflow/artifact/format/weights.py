@@ -11,10 +11,10 @@ from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, WrongI
 from thunder_core.tracing.library.extent import extent
 from thunder_core.workflow.artifact.format.manifest import WEIGHTS, Manifest, WeightFacts
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
-from thunder_core.workflow.artifact.format.tensors import NAMES, read_tensors
+from thunder_core.workflow.artifact.format.tensors import DTYPE_NAMES, read_tensors
 
 BASE_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
-ALIGNED = 16  # bytes: no dtype is larger
+ALIGNMENT = 16  # bytes: no dtype is larger
 
 
 @dataclass(frozen=True)
@@ -36,23 +36,23 @@ class StoredWeights:
         )
 
 
-NOTHING = StoredWeights({}, {})
+NO_WEIGHTS = StoredWeights({}, {})
 
 
 def stored_weights(subject: object) -> StoredWeights:
     """Return every parameter and buffer of a module; raise `CannotReplay` if a tensor has more than its elements."""
     if not isinstance(subject, torch.nn.Module):
         raise WrongInputs("a function has no weights to include", fix="leave out the weights, or save a module")
-    named = dict(weights_of(subject))
-    for name, tensor in named.items():
+    tensors_by_name = dict(weights_of(subject))
+    for name, tensor in tensors_by_name.items():
         require_plain(name, tensor)
     tensors: dict[str, torch.Tensor] = {}
     facts: dict[str, WeightFacts] = {}
-    for names in by_storage(named):
-        tensor_of_storage, views = one_storage(names, named)
+    for names in group_by_storage(tensors_by_name):
+        tensor_of_storage, views = storage_and_views(names, tensors_by_name)
         tensors[names[0]] = tensor_of_storage
         facts |= views
-    return StoredWeights(tensors, {name: facts[name] for name in named})
+    return StoredWeights(tensors, {name: facts[name] for name in tensors_by_name})
 
 
 def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
@@ -69,27 +69,37 @@ def require_plain(name: str, tensor: torch.Tensor) -> None:
         raise CannotReplay(f"the weight {name} {kind}, so it cannot be included", fix="leave out the weights")
 
 
-def by_storage(named: Mapping[str, torch.Tensor]) -> list[list[str]]:
+def group_by_storage(tensors_by_name: Mapping[str, torch.Tensor]) -> list[list[str]]:
     """Group the names of tensors that share memory."""
     groups: dict[object, list[str]] = {}
-    for name, tensor in named.items():
+    for name, tensor in tensors_by_name.items():
         address = tensor.untyped_storage().data_ptr()
         groups.setdefault((tensor.device, address) if address else id(tensor), []).append(name)
     return list(groups.values())
 
 
-def one_storage(names: list[str], named: Mapping[str, torch.Tensor]) -> tuple[torch.Tensor, dict[str, WeightFacts]]:
+def storage_and_views(
+    names: list[str], tensors_by_name: Mapping[str, torch.Tensor]
+) -> tuple[torch.Tensor, dict[str, WeightFacts]]:
     """Return the used part of a storage, and the view of that part for each name."""
-    first = named[names[0]]
-    alone = all(named[name] is first for name in names) and first.is_contiguous() and first.dtype in NAMES
-    dtype = first.dtype if first.dtype in NAMES and len({named[name].dtype for name in names}) == 1 else torch.uint8
-    low = min(span(named[name])[0] for name in names)
-    low -= 0 if alone else low % ALIGNED
-    high = max(span(named[name])[1] for name in names)
+    first = tensors_by_name[names[0]]
+    is_alone = (
+        all(tensors_by_name[name] is first for name in names) and first.is_contiguous() and first.dtype in DTYPE_NAMES
+    )
+    dtype = (
+        first.dtype
+        if first.dtype in DTYPE_NAMES and len({tensors_by_name[name].dtype for name in names}) == 1
+        else torch.uint8
+    )
+    low = min(span(tensors_by_name[name])[0] for name in names)
+    low -= 0 if is_alone else low % ALIGNMENT
+    high = max(span(tensors_by_name[name])[1] for name in names)
     flat = torch.empty(0, dtype=dtype, device=first.device).set_(
         first.untyped_storage(), low // dtype.itemsize, ((high - low) // dtype.itemsize,), (1,)
     )
-    return first.detach() if alone else flat, {name: facts_of(named[name], names[0], low) for name in names}
+    return first.detach() if is_alone else flat, {
+        name: facts_of(tensors_by_name[name], names[0], low) for name in names
+    }
 
 
 def span(tensor: torch.Tensor) -> tuple[int, int]:
@@ -143,19 +153,23 @@ def put_weights(manifest: Manifest, weights: Mapping[str, torch.Tensor], model: 
 
     Raises `ArtifactForeign` if the model has other names or shapes.
     """
-    old = dict(weights_of(model))
-    for name in sorted(old.keys() ^ weights.keys()):
+    weights_of_model = dict(weights_of(model))
+    for name in sorted(weights_of_model.keys() ^ weights.keys()):
         raise wrong_weights_error(name, model)
     tensors_by_facts: dict[WeightFacts, torch.Tensor] = {}
     for name, value in weights.items():
         facts = manifest.weights[name]
-        if old[name].shape != value.shape:
+        if weights_of_model[name].shape != value.shape:
             raise wrong_weights_error(name, model)
-        if old[name].is_meta:
-            replace(model, name, tensors_by_facts.setdefault(facts, like(old[name], value.to(facts.device), facts)))
+        if weights_of_model[name].is_meta:
+            replace(
+                model,
+                name,
+                tensors_by_facts.setdefault(facts, weight_like(weights_of_model[name], value.to(facts.device), facts)),
+            )
         else:
-            old[name].data = value.to(old[name].device)
-            old[name].requires_grad_(facts.requires_grad)
+            weights_of_model[name].data = value.to(weights_of_model[name].device)
+            weights_of_model[name].requires_grad_(facts.requires_grad)
 
 
 def adopt_weights(
@@ -168,15 +182,15 @@ def adopt_weights(
 
     Raises `ArtifactForeign` if the model has other names or shapes.
     """
-    old = dict(weights_of(model))
-    for name in sorted(old.keys() ^ manifest.weights.keys()):
+    weights_of_model = dict(weights_of(model))
+    for name in sorted(weights_of_model.keys() ^ manifest.weights.keys()):
         raise wrong_weights_error(name, model)
     tensors_by_facts = {manifest.weights[name]: tensor for name, tensor in tensors.items()}
     for name, facts in manifest.weights.items():
-        if old[name].shape != facts.shape:
+        if weights_of_model[name].shape != facts.shape:
             raise wrong_weights_error(name, model)
         if facts not in tensors_by_facts:
-            tensors_by_facts[facts] = like(old[name], values[facts].to(facts.device), facts)
+            tensors_by_facts[facts] = weight_like(weights_of_model[name], values[facts].to(facts.device), facts)
         replace(model, name, tensors_by_facts[facts])
 
 
@@ -188,9 +202,9 @@ def wrong_weights_error(name: str, model: torch.nn.Module) -> ArtifactForeign:
     )
 
 
-def like(old: torch.Tensor, value: torch.Tensor, facts: WeightFacts) -> torch.Tensor:
-    """Return a value as a parameter if the old tensor is a parameter, else as it is."""
-    return torch.nn.Parameter(value, facts.requires_grad) if isinstance(old, torch.nn.Parameter) else value
+def weight_like(model_weight: torch.Tensor, value: torch.Tensor, facts: WeightFacts) -> torch.Tensor:
+    """Return a value as a parameter if the weight of the model is a parameter, else unchanged."""
+    return torch.nn.Parameter(value, facts.requires_grad) if isinstance(model_weight, torch.nn.Parameter) else value
 
 
 def replace(model: torch.nn.Module, name: str, value: torch.Tensor) -> None:

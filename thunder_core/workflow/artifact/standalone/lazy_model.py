@@ -150,25 +150,25 @@ class LazyModel:
         """Build the model, if it is not built yet, and turn the placeholder into the compiled module, in place."""
         with self.lock:
             if type(module).__dict__.get("_unbuilt") is self:
-                built = self.build(self.weights)
-                compiled = specializations(built)
+                compiled_model = self.build(self.weights)
+                compiled = specializations(compiled_model)
                 compiled.hits += self.hits
                 compiled.last = None if self.last is None else list(compiled.programs)[self.last]
-                object.__setattr__(module, "__dict__", built.__dict__)
-                object.__setattr__(module, "__class__", type(built))
+                object.__setattr__(module, "__dict__", compiled_model.__dict__)
+                object.__setattr__(module, "__class__", type(compiled_model))
         return module
 
 
-def specializations(built: torch.nn.Module) -> Specializations:
+def specializations(compiled_model: torch.nn.Module) -> Specializations:
     """Return the programs of a compiled module."""
-    compiled: Specializations = built._thunder  # type: ignore[assignment]
+    compiled: Specializations = compiled_model._thunder  # type: ignore[assignment]
     return compiled
 
 
 def lazy_module(lazy: LazyModel, name: str) -> torch.nn.Module:
     """Return a module that runs like the compiled module, and becomes the compiled module at any other use.
 
-    The module is the same object before and after, so its users need not know the difference.
+    The module is the same object before and after, so its users keep a valid reference.
     """
 
     @left_alone_by_dynamo

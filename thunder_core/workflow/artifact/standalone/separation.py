@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 import torch
 
 from thunder_core.workflow.artifact.format.manifest import ConstantFacts
-from thunder_core.workflow.artifact.format.packages import PRESENT, imports_of, package_of
+from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, imports_of, package_of
 
 TENSORS = ("_parameters", "_buffers")
 WEIGHTS = "weights"  # the parameter that replaces the model in the part that is checked at each call
@@ -24,11 +24,13 @@ MODEL, STATE = "module", "__dict__"
 ARGUMENTS = ("args", "kwargs")
 REFUSE = "refuse"
 INDENT = "    "
-FOREVER = (torch.dtype, torch.layout, torch.memory_format)
+IMMUTABLE_TYPES = (torch.dtype, torch.layout, torch.memory_format)
 # Classes written in C: their attributes cannot be changed, so reading an attribute does not depend on the call.
 NATIVE_CLASSES = frozenset({"collections:OrderedDict"})
 # Attributes of torch that are assumed never to be replaced: reading one does not depend on the call.
-METADATA = frozenset({"device", "Size"} | {name for name, value in vars(torch).items() if isinstance(value, FOREVER)})
+METADATA = frozenset(
+    {"device", "Size"} | {name for name, value in vars(torch).items() if isinstance(value, IMMUTABLE_TYPES)}
+)
 
 Keys = tuple[str, ...]
 
@@ -59,7 +61,7 @@ class SeparatedPrologue:
 
 
 def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: Collection[str]) -> SeparatedPrologue:
-    """Separate the prologue of a model whose tensors have these names; raises `NotSeparable`."""
+    """Separate the prologue of a model whose tensors have these names; raise `NotSeparable`."""
     return Separation(text, constants, names).result()
 
 
@@ -109,7 +111,7 @@ class Separation:
     def note_constant(self, name: str, facts: ConstantFacts) -> None:
         """Sort a constant by its origin."""
         package = package_of(facts.text) if facts.kind == "import" else ""
-        if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT):
+        if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT_PACKAGES):
             self.fixed.add(name)
             self.native |= {name} if facts.text in NATIVE_CLASSES else set()
         elif facts.kind in ("import", "path"):
@@ -121,9 +123,9 @@ class Separation:
     def note_import(self, node: ast.stmt) -> None:
         """Sort the name that an import binds; a module belongs to the call, because its attributes may change."""
         for module, name in imports_of(node):
-            if package_of(module) in PRESENT:
-                own = module.startswith("thunder_core.")
-                (self.fixed if own else self.live).add(name)
+            if package_of(module) in PRESENT_PACKAGES:
+                is_own_module = module.startswith("thunder_core.")
+                (self.fixed if is_own_module else self.live).add(name)
                 self.checked.append(ast.unparse(node))
             else:
                 self.absent[name] = None
@@ -135,8 +137,8 @@ class Separation:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 self.sort_assignment(node, name, value)
-            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=condition), body=[ast.Expr(value=called)], orelse=[]):
-                self.sort_guard(node, condition, called)
+            case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=condition), body=[ast.Expr(value=effect)], orelse=[]):
+                self.sort_guard(node, condition, effect)
             case ast.Return():
                 self.run_at_each_call(node)
             case _:
@@ -151,12 +153,12 @@ class Separation:
             self.checked.append(indent(node))
             self.live.add(name)
 
-    def sort_guard(self, node: ast.stmt, condition: ast.expr, called: ast.expr) -> None:
+    def sort_guard(self, node: ast.stmt, condition: ast.expr, effect: ast.expr) -> None:
         """Add a guard to the checks of each call or to the invariants; a name that equals a constant becomes fixed."""
-        if not (isinstance(called, ast.Call) and isinstance(called.func, ast.Name)):
+        if not (isinstance(effect, ast.Call) and isinstance(effect.func, ast.Name)):
             raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
         aliases = self.constant_alias(condition)
-        if called.func.id != REFUSE or not self.is_absent(node, condition):
+        if effect.func.id != REFUSE or not self.is_absent(node, condition):
             self.run_at_each_call(node)
             self.invariants += [ast.parse(f"{name} = {constant}").body[0] for name, constant in aliases.items()]
         else:

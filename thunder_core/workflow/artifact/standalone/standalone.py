@@ -25,16 +25,16 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.foundation.storage.manifest import StoredFacts
 from thunder_core.foundation.tested_versions import installed_version
-from thunder_core.workflow.artifact.format.code import BY_VERSION
+from thunder_core.workflow.artifact.format.code import VERSIONED_PACKAGES
 from thunder_core.workflow.artifact.format.manifest import (
     CONFIG,
     CONSTANTS,
     ProgramFacts,
     StageFacts,
     executed_stages,
-    running,
+    running_stages,
 )
-from thunder_core.workflow.artifact.format.packages import PRESENT, imported_packages, package_of
+from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, imported_packages, package_of
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.standalone.replaced_outputs import replace_outputs
 from thunder_core.workflow.artifact.standalone.separation import NotSeparable, SeparatedPrologue, separate_prologue
@@ -42,11 +42,11 @@ from thunder_core.workflow.artifact.trust.trust import Trust
 from thunder_core.workflow.models.folder.folder import code_of_the_hub
 
 STANDALONE = "standalone.json"
-CHECK = "from thunder_core.workflow.artifact.standalone_check import main; main()"
+CHECK_PROGRAM = "from thunder_core.workflow.artifact.standalone_check import main; main()"
 CHECK_TIMEOUT = 300  # seconds; after a timeout, no programs run without the model
 ENVIRONMENT_PREFIXES = ("TRANSFORMERS_", "USE_")  # prefixes of the variables that transformers and its kernels read
 # Variables that name folders or control messages and tests; they do not change a model.
-IMMATERIAL = frozenset(
+IGNORED_VARIABLES = frozenset(
     {
         "TRANSFORMERS_CACHE",
         "TRANSFORMERS_IS_CI",
@@ -90,7 +90,9 @@ class StandaloneFacts(StoredFacts):
 
 def variables_here() -> dict[str, str]:
     """Return digests of the environment variables that may affect a model; digests keep the values private."""
-    names = [name for name in sorted(os.environ) if name.startswith(ENVIRONMENT_PREFIXES) and name not in IMMATERIAL]
+    names = [
+        name for name in sorted(os.environ) if name.startswith(ENVIRONMENT_PREFIXES) and name not in IGNORED_VARIABLES
+    ]
     return {name: digest_of(f"{name}={os.environ[name]}".encode()) for name in names}
 
 
@@ -115,7 +117,7 @@ def requirements_of(distribution: str) -> Sequence[str]:
 
 def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedPrologue | None:
     """Return the two parts of a program's prologue; None if another part needs the model or its library."""
-    stages = running(facts.stages)
+    stages = running_stages(facts.stages)
     try:
         prologue, epilogue = stages["prologue"], stages["epilogue"]
         text, outputs = replace_outputs(artifact.source(epilogue))
@@ -132,7 +134,7 @@ def needs_model(stage: StageFacts, text: str) -> bool:
     """Whether a stage with this text needs the model, or a package that may be missing."""
     constants = stage.constants.values()
     packages = {package_of(facts.text) for facts in constants if facts.kind == "import"} | imported_packages(text)
-    return not packages <= PRESENT or any(facts.kind == "path" for facts in constants)
+    return not packages <= PRESENT_PACKAGES or any(facts.kind == "path" for facts in constants)
 
 
 def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
@@ -165,7 +167,7 @@ def check_standalone(artifact: Artifact) -> StandaloneFacts | None:
         out = Path(folder) / STANDALONE
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, map(os.path.abspath, sys.path)))}
         # -P: do not import from the current folder, which may not be on the path of this process
-        command = [sys.executable, "-P", "-c", CHECK, str(artifact.folder), str(out)]
+        command = [sys.executable, "-P", "-c", CHECK_PROGRAM, str(artifact.folder), str(out)]
         try:
             subprocess.run(command, env=environment, capture_output=True, timeout=CHECK_TIMEOUT, check=True)  # noqa: S603
             return StandaloneFacts.model_validate_json(out.read_bytes())
@@ -226,7 +228,7 @@ def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
         if facts.kind == "import"
     )
     modules = {path.partition(":")[0] for path in (*running_constants, *artifact.manifest.code)}
-    if not all(trust.covers(module) or package_of(module) in PRESENT for module in modules):
+    if not all(trust.covers(module) or package_of(module) in PRESENT_PACKAGES for module in modules):
         return False
     try:
         config = json.loads(artifact.text(CONFIG))
@@ -242,5 +244,5 @@ def has_same_code(artifact: Artifact) -> bool:
     return all(
         (path := plugins.file_of(module)) is not None and digest_of(path.read_bytes()) == digest
         for module, digest in artifact.manifest.code.items()
-        if package_of(module) not in BY_VERSION and plugins.is_installed(module)
+        if package_of(module) not in VERSIONED_PACKAGES and plugins.is_installed(module)
     )

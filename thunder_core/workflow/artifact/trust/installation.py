@@ -50,9 +50,9 @@ def installation_folders() -> tuple[Path, ...]:
     Absolute entries of `PYTHONPATH` are deliberate. An empty or relative entry depends on the current folder and does
     not count.
     """
-    named = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(path).is_absolute()]
+    python_path = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(path).is_absolute()]
     package_folders = [str(Path(folder).parent) for folder in (torch.__path__[0], package.FOLDER)]
-    return tuple(Path(path).resolve() for path in (*installers_folders(), *package_folders, *named))
+    return tuple(Path(path).resolve() for path in (*installers_folders(), *package_folders, *python_path))
 
 
 def editable_folders() -> Iterator[Path]:

@@ -14,11 +14,11 @@ from thunder_core.foundation.errors import BadKey, OutputExists, OutputNotWritab
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.foundation.storage.plain_file import read_plain, reason_of
-from thunder_core.workflow.artifact.trust.public_keys import KIND, MAX_BYTES, PublicKey, parse_lines
+from thunder_core.workflow.artifact.trust.public_keys import KEY_TYPE, MAX_BYTES, PublicKey, parse_lines
 
-PASSPHRASE = "THUNDER_KEY_PASSPHRASE"  # noqa: S105 (the name of the variable)
-OTHERS = stat.S_IRWXG | stat.S_IRWXO
-RAW = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+PASSPHRASE_VARIABLE = "THUNDER_KEY_PASSPHRASE"  # noqa: S105 (the name of the variable)
+OTHERS_PERMISSIONS = stat.S_IRWXG | stat.S_IRWXO
+RAW_FORMAT = (serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 PEM_PUBLIC = b"-----BEGIN PUBLIC KEY-----"
 
 
@@ -30,9 +30,11 @@ def new_key_pair(path: Path, comment: str = "") -> PublicKey:
     """
     require_outside_artifacts(path)
     private = Ed25519PrivateKey.generate()
-    public = PublicKey(private.public_key().public_bytes(*RAW), comment)
-    phrase = passphrase()
-    protection = serialization.BestAvailableEncryption(phrase) if phrase else serialization.NoEncryption()
+    public = PublicKey(private.public_key().public_bytes(*RAW_FORMAT), comment)
+    passphrase_bytes = passphrase()
+    protection = (
+        serialization.BestAvailableEncryption(passphrase_bytes) if passphrase_bytes else serialization.NoEncryption()
+    )
     pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
     write_new(path, pem, 0o600)
     try:
@@ -68,16 +70,16 @@ def write_new(path: Path, content: bytes, mode: int) -> None:
 
 def passphrase() -> bytes | None:
     """Return the passphrase of private keys from the environment; None if it is not set."""
-    return os.environ.get(PASSPHRASE, "").encode() or None
+    return os.environ.get(PASSPHRASE_VARIABLE, "").encode() or None
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
     """Read a private key in PEM or OpenSSH's format; raise `BadKey`, also if other users can read the file."""
     content = content_of(path)
-    if content.startswith((PEM_PUBLIC, f"{KIND} ".encode())):
+    if content.startswith((PEM_PUBLIC, f"{KEY_TYPE} ".encode())):
         private = path.with_suffix("") if path.suffix == ".pub" else "made by `thunder keys new`"
         raise BadKey(f"{path} is a public key", fix=f"name the private key, such as {private}")
-    if path.stat().st_mode & OTHERS:
+    if path.stat().st_mode & OTHERS_PERMISSIONS:
         raise BadKey(f"other users can read {path}, so they could sign as you", fix=f"run chmod 600 {path}")
     load = (
         serialization.load_ssh_private_key if b"OPENSSH PRIVATE KEY" in content else serialization.load_pem_private_key
@@ -87,7 +89,8 @@ def read_private_key(path: Path) -> Ed25519PrivateKey:
     except (TypeError, ValueError, UnsupportedAlgorithm) as error:
         raise BadKey(
             f"{path} cannot be read as a private key: {error}",
-            fix=f"name a key file made by `thunder keys new`; set {PASSPHRASE} to its passphrase, if it has one",
+            fix=f"name a key file made by `thunder keys new`; "
+            f"set {PASSPHRASE_VARIABLE} to its passphrase, if it has one",
         ) from error
     if not isinstance(key, Ed25519PrivateKey):
         raise BadKey(f"the key in {path} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
@@ -103,7 +106,7 @@ def read_public_keys(path: Path) -> tuple[PublicKey, ...]:
         return (read_pem(path, content),)
     keys = tuple(parse_lines(content.decode(errors="replace"), path))
     if not keys:
-        raise BadKey(f"{path} has no public key", fix=f"name a file with a line `{KIND} AAAA... comment`")
+        raise BadKey(f"{path} has no public key", fix=f"name a file with a line `{KEY_TYPE} AAAA... comment`")
     return keys
 
 
@@ -115,7 +118,7 @@ def read_pem(path: Path, content: bytes) -> PublicKey:
         raise BadKey(f"{path} cannot be read as a public key: {error}", fix="name another file") from error
     if not isinstance(key, Ed25519PublicKey):
         raise BadKey(f"the key in {path} is not an Ed25519 key", fix="make a key with `thunder keys new FILE`")
-    return PublicKey(key.public_bytes(*RAW))
+    return PublicKey(key.public_bytes(*RAW_FORMAT))
 
 
 def content_of(path: Path) -> bytes:
@@ -128,7 +131,7 @@ def content_of(path: Path) -> bytes:
 
 def sign_message(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:
     """Sign a message with a private key; return the public key and the signature."""
-    return PublicKey(private.public_key().public_bytes(*RAW)), private.sign(message)
+    return PublicKey(private.public_key().public_bytes(*RAW_FORMAT)), private.sign(message)
 
 
 def verifies(public: PublicKey, signature: bytes, message: bytes) -> bool:

@@ -21,12 +21,12 @@ from thunder_core.foundation.printable import printable
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.ownership import fault_of
 
-KIND = "ssh-ed25519"
-LENGTH = 32  # bytes of an Ed25519 public key: RFC 8032, section 5.1.5
+KEY_TYPE = "ssh-ed25519"
+KEY_BYTES = 32  # bytes of an Ed25519 public key: RFC 8032, section 5.1.5
 # RFC 8709, section 4: the kind and the key, each after its length in four bytes.
-PREFIX = len(KIND).to_bytes(4, "big") + KIND.encode() + LENGTH.to_bytes(4, "big")
-VARIABLE = "THUNDER_CONFIG_DIR"
-TRUSTED = "trusted_keys"
+KEY_PREFIX = len(KEY_TYPE).to_bytes(4, "big") + KEY_TYPE.encode() + KEY_BYTES.to_bytes(4, "big")
+FOLDER_VARIABLE = "THUNDER_CONFIG_DIR"
+TRUSTED_FILE = "trusted_keys"
 MAX_BYTES = 1 << 20  # bytes of a file of keys
 MAX_COMMENT = 120  # letters
 
@@ -41,17 +41,17 @@ class PublicKey:
     @property
     def text(self) -> str:
         """The key in base64, in OpenSSH's format."""
-        return base64.b64encode(PREFIX + self.raw).decode()
+        return base64.b64encode(KEY_PREFIX + self.raw).decode()
 
     @property
     def line(self) -> str:
         """The key as a line of a `.pub` file or of the list."""
-        return f"{KIND} {self.text} {self.comment}".rstrip()
+        return f"{KEY_TYPE} {self.text} {self.comment}".rstrip()
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint for comparison by people, as `ssh-keygen -lf` prints it."""
-        return f"SHA256:{base64.b64encode(hashlib.sha256(PREFIX + self.raw).digest()).decode().rstrip('=')}"
+        return f"SHA256:{base64.b64encode(hashlib.sha256(KEY_PREFIX + self.raw).digest()).decode().rstrip('=')}"
 
     @property
     def claimed(self) -> str:
@@ -68,17 +68,17 @@ def parse_text(text: str, comment: str = "") -> PublicKey:
         content = base64.b64decode(text, validate=True)
     except binascii.Error as error:
         raise ValueError("it is not base64") from error
-    if not content.startswith(PREFIX) or len(content) != len(PREFIX) + LENGTH:
-        raise ValueError(f"it is not a {KIND} key")
-    return PublicKey(content[len(PREFIX) :], " ".join(printable(comment).split())[:MAX_COMMENT])
+    if not content.startswith(KEY_PREFIX) or len(content) != len(KEY_PREFIX) + KEY_BYTES:
+        raise ValueError(f"it is not a {KEY_TYPE} key")
+    return PublicKey(content[len(KEY_PREFIX) :], " ".join(printable(comment).split())[:MAX_COMMENT])
 
 
 def parse_line(line: str) -> PublicKey:
     """Parse a key as a line in OpenSSH's format; raise ValueError."""
     kind, _, rest = line.strip().partition(" ")
     text, _, comment = rest.strip().partition(" ")
-    if kind != KIND:
-        raise ValueError(f"a line of {KIND} was expected")
+    if kind != KEY_TYPE:
+        raise ValueError(f"a line of {KEY_TYPE} was expected")
     return parse_text(text, comment.strip())
 
 
@@ -92,14 +92,14 @@ def parse_lines(text: str, file: object) -> Iterator[PublicKey]:
         except ValueError as error:
             raise BadKey(
                 f"line {number} of {file} is not a public key: {error}",
-                fix=f"write one key on each line as `{KIND} AAAA... comment`, or remove the line",
+                fix=f"write one key on each line as `{KEY_TYPE} AAAA... comment`, or remove the line",
             ) from error
 
 
 def trusted_file() -> Path:
     """Return the path of the user's list: `trusted_keys` in `THUNDER_CONFIG_DIR` or in the settings folder."""
-    named = os.environ.get(VARIABLE)
-    return (absolute(named) if named else platformdirs.user_config_path("thunder")) / TRUSTED
+    folder = os.environ.get(FOLDER_VARIABLE)
+    return (absolute(folder) if folder else platformdirs.user_config_path("thunder")) / TRUSTED_FILE
 
 
 def trusted_list() -> tuple[PublicKey, ...]:
@@ -130,7 +130,7 @@ def write_trusted(keys: Iterable[PublicKey]) -> Path:
     """Write the user's list of trusted keys, writable only by the user; return its path."""
     file = trusted_file()
     lines = "".join(f"{key.line}\n" for key in dict.fromkeys(keys))
-    new = file.with_name(f".{TRUSTED}.{os.getpid()}")
+    new = file.with_name(f".{TRUSTED_FILE}.{os.getpid()}")
     try:
         file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         head = "# Trusted keys: artifacts signed with them are trusted; `thunder keys` edits this list.\n"
@@ -140,6 +140,6 @@ def write_trusted(keys: Iterable[PublicKey]) -> Path:
     except OSError as error:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        fix = f"name another folder by {VARIABLE}"
+        fix = f"name another folder by {FOLDER_VARIABLE}"
         raise BadKey(f"{file} cannot be written: {error.strerror}", fix=fix) from error
     return file

@@ -20,7 +20,7 @@ from thunder_core.foundation.errors import BadOption, ImportRefused
 from thunder_core.workflow.artifact.trust.importable import LIBRARIES, is_script_or_test, may_define_constants
 from thunder_core.workflow.artifact.trust.installation import stray_location
 
-BROUGHT = "transformers_modules."
+REMOTE_CODE_PREFIX = "transformers_modules."
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def root_of(module: str) -> str:
 
     transformers puts the code of all models into one package.
     """
-    return module.rpartition(".")[0] if module.startswith(BROUGHT) else module.partition(".")[0]
+    return module.rpartition(".")[0] if module.startswith(REMOTE_CODE_PREFIX) else module.partition(".")[0]
 
 
 def named_modules(trusted_modules: Iterable[str]) -> frozenset[str]:
