@@ -135,3 +135,41 @@ def test_new_arrays_in_calls_of_several_structures_are_soon_read_in_eager() -> N
         torch.testing.assert_close(compiled(tensors), of_list(tensors))
     assert thunder.cache_misses(compiled) <= 9  # four arrays, and a program for each number of tensors
     assert any("the last 4 programs" in reason for reason in thunder.recompile_reasons(compiled))
+
+
+class Matched(torch.nn.Module):
+    """A model that updates a buffer, and then selects at most two rows for each of its targets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(3, 3)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: Tensor, targets: list[Tensor]) -> Tensor:
+        self.count.add_(1)
+        y = self.linear(x)
+        selected = self.select(y.detach().sum(1), targets)
+        total: Tensor = sum(y[rows].sum() for rows in selected) + torch.rand(())
+        return total
+
+    def select(self, scores: Tensor, targets: list[Tensor]) -> list[Tensor]:
+        order = np.argsort(scores.numpy(), kind="stable")
+        return [torch.from_numpy(order[: min(2, len(target))].copy()) for target in targets]
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_calls_whose_eager_function_returns_unexpected_sizes_equal_eager() -> None:
+    """A program takes a size of two for the size of a target. For a larger target, its writes are undone."""
+    model, compiled_model = Matched(), Matched()
+    compiled_model.load_state_dict(model.state_dict())
+    compiled = thunder.jit(compiled_model, executors=("torch",))
+    for step, sizes in enumerate([(3, 1), (1, 3), (3, 3), (1, 1), (2, 2), (3, 4), (4, 3), (2, 4)]):
+        x = torch.randn(5, 3, generator=torch.Generator().manual_seed(step))
+        targets = [torch.zeros(size) for size in sizes]
+        states = []
+        for call, module in ((compiled, compiled_model), (model, model)):
+            torch.manual_seed(step)
+            call(x, targets).backward()
+            states.append((torch.get_rng_state(), module.count.clone(), module.linear.weight.grad))
+        torch.testing.assert_close(*states)
+    assert any("was of shape" in reason for reason in thunder.recompile_reasons(compiled))

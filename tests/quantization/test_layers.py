@@ -104,6 +104,7 @@ def test_adapters_alone_are_trained() -> None:
     assert trained == {f"{layer}.lora_{half}" for layer in (0, 2) for half in "ab"}
 
 
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")  # a processor without bfloat16
 def test_bf16_trains_the_float_weights_of_a_model_in_training_mode() -> None:
     """Layers with a weight of (columns, rows) and a tied embedding table, compared with rounded weights in eager."""
     model = load_model(ModelRequest(sample=SAMPLES["gpt2"])).model

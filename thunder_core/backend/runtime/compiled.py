@@ -26,6 +26,7 @@ from thunder_core.backend.runtime.refusals import (
     other_branch_error,
     other_input_error,
     paths_of_refused_numbers,
+    programs_of_line,
     refusal_reason,
     refused_own_inputs,
     refused_sizes_of_one,
@@ -327,9 +328,8 @@ class Specializations:
         if too_many is not None:
             self.fallback.leave_to_eager(too_many)
             self.new_values.by_line.clear()
-            for program, error in refusals:
-                if isinstance(error, UnexpectedValue) and program.line_of(error) == too_many.where:
-                    self._drop(program)
+            for program in programs_of_line(too_many.where, self.programs, refusals):
+                self._drop(program)
         return self.fallback.is_on
 
     def _compile_and_prepare(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Program, Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.dispatch import Refusal
-from thunder_core.backend.runtime.observed_values import Number, same
+from thunder_core.backend.runtime.observed_values import Number, expected_values, same
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.tracing.ir.constants import is_literal
@@ -89,6 +89,20 @@ def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
                 where=line,
             )
     return None
+
+
+def programs_of_line(
+    line: SourceLine | None, programs: Iterable[Program], refusals: Iterable[Refusal]
+) -> tuple[Program, ...]:
+    """Return the programs that expect tensor values at a line, and those that refused a call because of this line.
+
+    If the line is left to eager PyTorch, these programs would refuse later calls, too, and count as further values.
+    """
+    expecting = [program for program in programs if line in expected_values(program)]
+    refusing = [
+        program for program, error in refusals if isinstance(error, UnexpectedValue) and program.line_of(error) == line
+    ]
+    return tuple(dict.fromkeys((*expecting, *refusing)))
 
 
 def refusal_reason(program: Program, error: Exception) -> str:

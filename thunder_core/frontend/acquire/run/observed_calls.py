@@ -209,8 +209,10 @@ class ObservedCalls(ObservedReads):
         return self.machine.call_uninterpreted(function, args, kwargs)
 
     def _is_not_subject(self, function: object) -> bool:
-        """Whether a function is neither the traced function or module itself, nor a method of it."""
-        return function is not self.subject and getattr(function, "__self__", None) is not self.subject
+        """Whether a function is neither the traced function or module itself, nor the `forward` of the module."""
+        if function is self.subject or getattr(function, "__self__", None) is not self.subject:
+            return function is not self.subject
+        return getattr(function, "__name__", "") not in ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
 
     def on_enter(self, frame: Frame) -> None:
         """Note the code of a function that starts, if the codes of a loop or branch are collected (`entered_codes`)."""
