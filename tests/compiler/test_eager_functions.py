@@ -134,7 +134,7 @@ def test_new_arrays_in_calls_of_several_structures_are_soon_read_in_eager() -> N
         tensors = [torch.randn(2, 3, generator=generator) for _ in range(step % 5 + 1)]
         torch.testing.assert_close(compiled(tensors), of_list(tensors))
     assert thunder.cache_misses(compiled) <= 9  # four arrays, and a program for each number of tensors
-    assert any("the last 4 programs" in reason for reason in thunder.recompile_reasons(compiled))
+    assert any("4 different values" in reason for reason in thunder.recompile_reasons(compiled))
 
 
 class Matched(torch.nn.Module):
@@ -173,3 +173,31 @@ def test_calls_whose_eager_function_returns_unexpected_sizes_equal_eager() -> No
             states.append((torch.get_rng_state(), module.count.clone(), module.linear.weight.grad))
         torch.testing.assert_close(*states)
     assert any("was of shape" in reason for reason in thunder.recompile_reasons(compiled))
+
+
+class Settings:
+    """An object that a program creates and changes."""
+
+    factor = 1.0
+
+
+def scaled_order(scores: Tensor, settings: Settings) -> Tensor:
+    order = np.argsort(scores.numpy(), kind="stable")
+    return torch.from_numpy(order * settings.factor)
+
+
+def changed_later(x: Tensor) -> Tensor:
+    settings = Settings()
+    settings.factor = 2.0
+    order = scaled_order(x * 1, settings)
+    settings.factor = 5.0
+    return order
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_eager_function_gets_an_object_as_it_was_at_the_call() -> None:
+    compiled = thunder.jit(changed_later, executors=("torch",))
+    for step in range(6):
+        x = torch.randn(4, generator=torch.Generator().manual_seed(step))
+        torch.testing.assert_close(compiled(x), changed_later(x))
+    assert any("called in eager PyTorch" in reason for reason in thunder.recompile_reasons(compiled))

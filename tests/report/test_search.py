@@ -69,7 +69,7 @@ def test_numbers_of_near_marks_are_not_written_over_each_other(search):
     plot = pareto_plot(search.model_copy(update={"candidates": near}))
     assert plot is not None
     for one, other in combinations(plot.marks, 2):
-        assert abs(one.x - other.x) >= MIN_LABEL_DISTANCE or abs(one.number_at - other.number_at) >= LABEL_HEIGHT - 1
+        assert abs(one.x - other.x) >= MIN_LABEL_DISTANCE or abs(one.number_y - other.number_y) >= LABEL_HEIGHT - 1
 
 
 def test_an_interval_that_is_very_wide_leaves_room_for_the_others(search):
@@ -77,6 +77,21 @@ def test_an_interval_that_is_very_wide_leaves_room_for_the_others(search):
     plot = pareto_plot(search.model_copy(update={"candidates": (*ROWS, wild)}))
     assert plot is not None
     assert plot.marks[2].x - plot.marks[0].x > 20
+
+
+def test_marks_of_fast_candidates_have_their_own_positions(search):
+    rows = tuple(candidate(n, f"c{n}", speed, 0.0, 400) for n, speed in enumerate((1.0, 1.1, 1.0, 9.0, 12.0), 1))
+    plot = pareto_plot(search.model_copy(update={"candidates": rows}))
+    assert plot is not None
+    assert plot.marks[4].x - plot.marks[3].x > 20
+
+
+def test_candidates_without_a_loss_have_no_mark(search):
+    untested = tuple(row.model_copy(update={"kl": None, "error": None}) for row in ROWS[1:3])
+    assert pareto_plot(search.model_copy(update={"candidates": (*untested, ROWS[0])})) is None
+    plot = pareto_plot(search.model_copy(update={"candidates": (*ROWS[:2], untested[1])}))
+    assert plot is not None
+    assert [mark.number for mark in plot.marks] == [1, 2]
 
 
 def test_without_logits_the_error_is_shown_and_with_one_candidate_nothing(search):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
+from math import inf, isnan
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -14,7 +18,7 @@ SHOWN_INPUTS = 8
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
-    """Return all results, the first wrong line first."""
+    """Return all results: the verdict, the wrong lines in order, the lines that compute NaN, and the reproductions."""
     parts = [
         verdict(diagnosis),
         *(fault_view(number, fault) for number, fault in enumerate(diagnosis.faults)),
@@ -27,7 +31,10 @@ def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
 def verdict(diagnosis: Diagnosis) -> Text:
     """Return the number of wrong lines, a summary of the comparison, and the parts that were not compared."""
     wrong = len(diagnosis.faults)
-    result = (count_noun(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
+    if not wrong and not diagnosis.internal_check.compared:
+        result = ("no line was compared", BAD)
+    else:
+        result = (count_noun(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
     name = f"{diagnosis.subject} with {diagnosis.recipe}"
     text = Text.assemble((name, HEAD), "  ", result, "\n", (diagnosis.internal_check.summary, DIM))
     for omission in diagnosis.internal_check.not_compared:
@@ -36,14 +43,17 @@ def verdict(diagnosis: Diagnosis) -> Text:
 
 
 def fault_view(number: int, fault: Fault) -> Text:
-    """Return a wrong line: its text, module, source line, inputs and difference, and the option that leaves it out."""
+    """Return a wrong line: the reason, its text, trace, module, source line, inputs and difference.
+
+    For an executor's fault, the last row is the option that disables the executor.
+    """
     text = Text.assemble((f"{number + 1}. {fault.reason}", BAD))
     rows = {
         "line": fault.line,
         "trace": fault.trace,
         "module": fault.module,
         "source": fault.source,
-        "reads": f"\n{'':<10}".join(map(tensor_in_words, fault.inputs[:SHOWN_INPUTS])),
+        "inputs": f"\n{'':<10}".join(shown_inputs(list(map(describe_tensor, fault.inputs)))),
         "differs": fault.difference,
         "try": f"--without {fault.by}{f':{fault.module}' if fault.module else ''}" if fault.kind == "executor" else "",
     }
@@ -53,27 +63,32 @@ def fault_view(number: int, fault: Fault) -> Text:
     return text
 
 
-def tensor_in_words(tensor: TensorFacts) -> str:
+def shown_inputs(texts: Sequence[str]) -> list[str]:
+    """Return the texts of the first inputs, and the number of the others."""
+    left_out = len(texts) - SHOWN_INPUTS
+    return [*texts[:SHOWN_INPUTS], *([f"and {left_out} more"] if left_out > 0 else [])]
+
+
+def describe_tensor(tensor: TensorFacts) -> str:
     """Return a tensor that a line reads: `t4 float32[1, 8, 64], strides (512, 64, 1)`."""
     return f"{tensor.name} {tensor.dtype}{list(tensor.shape)}, strides {tensor.stride}"
 
 
 def non_finite_view(line: NonFiniteLine) -> Text:
-    """Return a line that computes NaN or an infinity from finite values."""
-    text = Text.assemble((f"{line.kind} first appears, run by {line.run_by}", BAD), f"\n  line    {line.line}")
+    """Return the first line with NaN or an infinity, whose inputs have none of this kind."""
+    text = Text.assemble((f"first {line.kind} in a line run by {line.run_by}", BAD), f"\n  line    {line.line}")
     for name, value in (("count", str(line.count)), ("module", line.module), ("source", line.source)):
         if value:
             text.append(f"\n  {name:<8}{value}")
-    ranked = sorted(line.largest.items(), key=lambda pair: -pair[1])
-    for name, largest in ranked[:SHOWN_INPUTS]:
-        text.append(f"\n  reads   {name} (largest magnitude {magnitude(largest)})")
+    ranked = sorted(line.largest.items(), key=lambda pair: -inf if isnan(pair[1]) else -pair[1])
+    for shown in shown_inputs([f"{name} (largest magnitude {magnitude(largest)})" for name, largest in ranked]):
+        text.append(f"\n  inputs  {shown}")
     return text
 
 
 def reproduction_view(facts: ReproductionFacts) -> Text:
-    """Return the script that reproduces a fault, and its number of operations."""
-    alone = "" if facts.reproduces else "; correct when compiled alone, so the error depends on the rest of the region"
-    return Text.assemble(
-        (f"reproduction of {facts.fault + 1}", HEAD),
-        f"  python {facts.folder / 'reproduce.py'}  ({count_noun(facts.operations, 'operation')}{alone})",
-    )
+    """Return the command of the script for a fault, its number of operations, and whether it reproduces the fault."""
+    alone = "" if facts.reproduces else "; alone, they are correct, so the error depends on the rest of the region"
+    command = f"python {shlex.quote(str(facts.folder / 'reproduce.py'))}"
+    operations = count_noun(facts.operations, "operation")
+    return Text.assemble((f"reproduction of {facts.fault + 1}", HEAD), f"  {command}  ({operations}{alone})")

@@ -162,3 +162,39 @@ def test_deletion_that_raises_is_guarded_by_what_the_object_has_itself(make: Cal
             ours.a = eagers.a = 7
         assert torch.equal(compiled(torch.ones(2)), deleted_if_possible(eagers, torch.ones(2)))
         assert hasattr(ours, "a") == hasattr(eagers, "a")
+
+
+VARIABLE = 1
+
+
+def deletes_variable_twice(x: torch.Tensor) -> torch.Tensor:
+    global VARIABLE
+    VARIABLE = 5
+    del VARIABLE
+    try:
+        del VARIABLE
+    except NameError:
+        x = x + 1
+    VARIABLE = 1  # noqa: F841
+    return x
+
+
+def test_second_deletion_of_a_variable_raises_as_in_eager() -> None:
+    compiled = thunder.jit(deletes_variable_twice)
+    for _ in range(2):
+        assert compiled(torch.zeros(())) == 1
+        assert VARIABLE == 1
+    assert thunder.cache_misses(compiled) == 1
+
+
+def test_method_call_without_its_arguments_raises_as_in_eager() -> None:
+    def program(x: torch.Tensor, items: list[int]) -> torch.Tensor:
+        try:
+            items.__setitem__()  # type: ignore[call-arg]
+        except TypeError:
+            x = x + 1
+        return x
+
+    compiled = thunder.jit(program)
+    assert compiled(torch.zeros(()), [1]) == 1
+    assert thunder.cache_misses(compiled) == 1

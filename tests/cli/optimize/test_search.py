@@ -69,7 +69,7 @@ def test_candidates_are_measured_written_and_plotted_and_kept_for_the_next_searc
     assert sorted(path.name for path in here.iterdir()) == ["found.html", "found.json"]
     assert json.loads((here / "found.json").read_text())["winner"] in FEW
     page = (here / "found.html").read_text()
-    assert "Speed and loss of all candidates" in page
+    assert "Speed and loss of the measured candidates" in page
     assert "<script" not in page
     for words in ("Candidates", QUANTIZED, "speed  [95%]", "Not applicable"):
         assert words in done.out, done.out

@@ -385,7 +385,8 @@ class Specializations:
             return
         self.add(program)
         self.observed.note(program)
-        self.new_values.note(program, self.hits)
+        if self.options.data_dependent != "retrace":
+            self.new_values.note(program, self.hits)
         self.raising.another_compiled()
         self.index.add(program, route.features)
         self.selector.note_compiled(program, args, kwargs)

@@ -1,7 +1,7 @@
 """The numbers and sizes that the programs of a subject were traced with, and the tensor values that they read.
 
-Numbers and sizes that differ from call to call become symbolic in later programs. A line that reads other tensor values
-in many consecutive programs is left to eager PyTorch.
+Numbers and sizes that differ from call to call become symbolic in later programs. The function around a line that reads
+other tensor values in many consecutive programs is called in eager PyTorch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, expect_valu
 Number = int | float
 # After this many consecutive programs with constant sizes, symbolic sizes are no longer tried, unless requested.
 MAX_FALLBACKS = 3
-# Limits of the number of consecutive traced calls with different values of a line: for digests of all data of a tensor,
-# which rarely repeat, and for other values.
+# The numbers of different values of a line, without a cache hit in between, at which the function around the line is
+# left to eager PyTorch: for digests of all data of a tensor, which rarely repeat, and for other values.
 MAX_NEW_DATA = 4
 MAX_NEW_VALUES = 12
 CHECK_OF_VALUE = f"{expect_value.__module__}.{expect_value.__name__}"
@@ -91,8 +91,8 @@ def unambiguous(values: Mapping[str, set[Number]]) -> dict[str, Number]:
 class NewValues:
     """The tensor values that the programs of the latest calls read, by line.
 
-    `too_many_values` of refusals counts the programs that refuse one call because of tensor values. A program for other
-    shapes refuses the call earlier, so that a function whose shapes change, too, would be traced at each call.
+    `refusals.too_many_values` counts the programs that refuse one call because of tensor values. It misses programs for
+    other shapes, which refuse the call earlier, so that a function whose shapes change would be traced at each call.
     Only the programs since the latest hit count: a call that finds its program shows that values repeat.
     """
 
@@ -100,7 +100,7 @@ class NewValues:
     hits: int = 0
 
     def note(self, program: Program, hits: int) -> None:
-        """Record the tensor values of a new program, which was compiled after this number of `hits`."""
+        """Record the tensor values of a new program; `hits` is the number of cache hits so far."""
         self._forget_before_hit(hits)
         for line, values in expected_values(program).items():
             self.by_line.setdefault(line, {})[values] = None
@@ -111,7 +111,7 @@ class NewValues:
         for line, values in self.by_line.items():
             if len(values) >= limit_of(values):
                 return DataDependent(
-                    f"the last {len(values)} programs were traced each for other values of a tensor at this line",
+                    f"programs were traced for {len(values)} different values at this line, and none was used again",
                     fix="branch on a comparison rather than on the value, use torch.where, keep the line out of the "
                     'compiled program, or trace for each value with data_dependent="retrace"',
                     where=line,
@@ -133,13 +133,13 @@ def expected_values(program: Program) -> dict[SourceLine, Values]:
 
 
 def checked_values(program: Program) -> Iterator[tuple[SourceLine, str]]:
-    """Yield the line and the expected value of each check of a tensor value, in the order of the program."""
+    """Yield the line and the expected value of each check of a constant value at a known line, in program order."""
     for bsym in program.last("computation").bound_symbols:
         if bsym.symbol.name == CHECK_OF_VALUE and bsym.source is not None and is_constant(bsym.args[1]):
             yield bsym.source, repr(bsym.args[1])
 
 
 def limit_of(values: dict[Values, None]) -> int:
-    """Return the maximum number of consecutive programs with these different values."""
+    """Return the number of different values at which the function around their line is left to eager PyTorch."""
     is_data = all(value.strip("'").startswith(DATA_DIGEST_PREFIX) for texts in values for value in texts)
     return MAX_NEW_DATA if is_data else MAX_NEW_VALUES

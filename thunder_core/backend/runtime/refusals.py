@@ -94,7 +94,7 @@ def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
 def programs_of_line(
     line: SourceLine | None, programs: Iterable[Program], refusals: Iterable[Refusal]
 ) -> tuple[Program, ...]:
-    """Return the programs that expect tensor values at a line, and those that refused a call because of this line.
+    """Return the programs that expect tensor values at a line or refused a call because of this line.
 
     If the line is left to eager PyTorch, these programs would refuse later calls, too, and count as further values.
     """

@@ -1,7 +1,11 @@
-"""Call functions that need values of tensors in eager PyTorch, between the compiled lines of a program."""
+"""Call the functions of a program that read tensor values in eager PyTorch; the rest of the program is compiled.
+
+Such a function is an eager piece of the program.
+"""
 
 from __future__ import annotations
 
+import copy
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -51,7 +55,8 @@ class EagerSettings:
 class EagerPiece:
     """A function that is called in eager PyTorch.
 
-    `constants` maps positions to arguments that the program created from constants.
+    `constants` maps positions to copies of the positional arguments that are objects of constants, which the program
+    created. Each call gets new copies, as the program creates new objects at each call.
     """
 
     subject: Callable[..., Any]
@@ -60,21 +65,22 @@ class EagerPiece:
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function with the arguments of the call, and with the constants at their positions."""
-        passed = iter(args)
-        indices = range(len(args) + len(self.constants))
-        arguments = (self.constants[index] if index in self.constants else next(passed) for index in indices)
+        passed, constants = iter(args), copy.deepcopy(self.constants)
+        indices = range(len(args) + len(constants))
+        arguments = (constants[index] if index in constants else next(passed) for index in indices)
         return self.subject(*arguments, **kwargs)
 
 
 class PieceCall(NestedCall):
-    """A call of an eager piece while a program is traced; the values of this call determine its result."""
+    """A call of an eager piece while a program is traced. The piece is traced with the tensor values of this call."""
 
     def record(self) -> Any:
         """Run the function, record its bound symbol, and return its result.
 
         The values that the function reads are not guarded, because the program calls the function each time. Raises
-        `CannotReplay` if the function writes to its arguments or to other state, or returns a tensor that requires a
-        gradient.
+        `CannotReplay` if the function writes to its arguments or to other state, returns a tensor that requires a
+        gradient or a value of an unsupported type, reads a tensor of the program that is not an argument, or is called
+        after effects that cannot be undone.
         """
         piece: Any = self.compiled
         indices = [index for index in range(len(self.args)) if index not in piece.constants]
@@ -100,7 +106,7 @@ class PieceCall(NestedCall):
         return tree_unflatten([value for _, value in parts], spec)
 
     def _probe(self) -> tuple[Run, Acquired]:
-        """Trace the function on the tensors of this call; with symbolic sizes, these have the sizes of this call."""
+        """Trace the function; with symbolic sizes, on tensors with the sizes and the values of this call."""
         if self.recorder.sizes is None:
             return super()._probe()
         self._give_values()
@@ -108,9 +114,10 @@ class PieceCall(NestedCall):
         return self._trace(evaluates=True)
 
     def _with_symbolic_sizes(self, proxy: TensorProxy) -> TensorProxy:
-        """Return the proxy of a result; sizes that equal a symbolic size of an argument are assumed to be this symbol.
+        """Replace each size of a contiguous result that equals a symbolic size of an argument by this symbol.
 
-        For example, the indices that sort a tensor have its size. A bound symbol checks the sizes at each call.
+        For example, the indices that sort a tensor have its size. A bound symbol checks the sizes at each call. Other
+        results are returned unchanged.
         """
         if self.recorder.sizes is None or proxy.stride != make_contiguous_strides_for(proxy.shape):
             return proxy
@@ -120,7 +127,7 @@ class PieceCall(NestedCall):
         return replace(proxy, shape=shape, stride=tuple(strides))
 
     def _symbols_of_arguments(self) -> dict[int, torch.SymInt]:
-        """Return the symbolic sizes of the arguments by their values in this call; the first size of each value."""
+        """Map each size to the first symbolic size of an argument that has this value in this call."""
         sizes: Any = self.recorder.sizes
         symbols: dict[int, torch.SymInt] = {}
         for tensor in tensors_of((self.args, self.kwargs), self.run):
@@ -140,7 +147,7 @@ class PieceCall(NestedCall):
 
 @dataclass(frozen=True)
 class EagerFunctions:
-    """The function that calls the functions around `lines` in eager PyTorch, for a program with these `settings`."""
+    """The recorder of calls of functions that contain `lines`, as eager calls of a program with these `settings`."""
 
     settings: CompilerSettings
     lines: frozenset[SourceLine]
@@ -175,7 +182,8 @@ def eager_call(
             where=run.location().source,
         )
     constants = {index: value for index, value in enumerate(arguments) if is_made_of_constants(value, run)}
-    piece: Any = EagerPiece(plain, EagerSettings(settings.options), constants)
+    # The program may change these objects later.
+    piece: Any = EagerPiece(plain, EagerSettings(settings.options), copy.deepcopy(constants))
     return PieceCall(run, settings, piece, arguments, kwargs)
 
 
@@ -187,8 +195,10 @@ def is_made_of_constants(value: object, run: TracedRun) -> bool:
 
 
 def has_only_constants(value: object, seen: set[int]) -> bool:
-    """Whether each attribute of an object is a constant, or a container or module of constants."""
+    """Whether each attribute of an object is a constant, or a container or module of constants; it has no slots."""
     attributes = getattr(value, "__dict__", None)
+    if any("__slots__" in vars(kind) and vars(kind)["__slots__"] for kind in type(value).__mro__):
+        return False
     return type(attributes) is dict and all(is_constant_tree(attribute, seen) for attribute in attributes.values())
 
 

@@ -144,7 +144,8 @@ class Trial:
             return loss
         divergence = max(prompt.mean_divergence for prompt in generation.prompts)
         agreement = generation.equal / max(generation.tokens, 1)
-        return replace(loss, kl=max(loss.kl or 0.0, divergence), top1=min(loss.top1 or 1.0, agreement))
+        top1 = agreement if loss.top1 is None else min(loss.top1, agreement)
+        return replace(loss, kl=max(loss.kl or 0.0, divergence), top1=top1)
 
     @property
     def _numbers(self) -> list[int]:

@@ -16,9 +16,9 @@ from thunder_core.workflow.report.plots import WIDTH
 from thunder_core.workflow.report.search import ROUNDING, SearchCandidate, SearchReport
 
 LEFT, TOP, BOTTOM = 66.0, 30.0, 250.0  # edges of the plot; y coordinates increase downwards, as in SVG
-ROUNDING_DISTANCE = 34.0  # the distance from the logarithmic axis to the line of losses that are only rounding
+ROUNDING_DISTANCE = 34.0  # the distance from the logarithmic axis to the line for losses within rounding error
 MIN_RADIUS, MAX_RADIUS = 5.0, 15.0  # the smallest and the largest radius of a mark
-MIN_LABEL_DISTANCE = 17.0  # the numbers of two candidates overlap if their horizontal distance is smaller
+MIN_LABEL_DISTANCE = 17.0  # the numbers of two candidates at the same height overlap below this horizontal distance
 LABEL_HEIGHT = 14.0  # the height of a candidate's number
 
 
@@ -26,8 +26,8 @@ LABEL_HEIGHT = 14.0  # the height of a candidate's number
 class Mark:
     """A measured candidate: a circle at `x` and `y`, the interval of its speed as a line, and its number.
 
-    `text` is the tooltip, `low` and `high` are the x coordinates of the interval, and `number_at` is the y coordinate
-    of the number.
+    `text` is the tooltip, `low` and `high` are the x coordinates of the interval, and `number_y` is the y coordinate of
+    the number.
     """
 
     number: int
@@ -37,7 +37,7 @@ class Mark:
     low: float
     high: float
     radius: float
-    number_at: float
+    number_y: float
     kind: str
     """`winner`, `eager`, `outside` for a candidate that violates a bound, or `other`."""
 
@@ -51,14 +51,14 @@ class ParetoPlot:
     bottom: float
     left: float
     rounding_y: float
-    """The y coordinate of the line for losses that are only rounding."""
+    """The y coordinate of the line for losses within rounding error."""
     label: str
     """The label of the loss axis."""
     marks: tuple[Mark, ...]
     front: str
-    """The path of the Pareto front; empty for fewer than two marks."""
+    """The SVG path data of the Pareto front, without the initial `M`; empty for fewer than two marks."""
     bound: float | None
-    """The y coordinate of the bound of the loss."""
+    """The y coordinate of the bound of the loss; None without a bound."""
     eager_speed_x: float
     """The x coordinate of the speed of eager PyTorch."""
     speed_ticks: tuple[Tick, ...]
@@ -66,19 +66,23 @@ class ParetoPlot:
 
 
 def pareto_plot(search: SearchReport) -> ParetoPlot | None:
-    """Return the plot of a search, or None if fewer than two candidates were measured."""
-    rows = [row for row in search.measured if row.speed is not None]
+    """Return the plot of a search, or None if fewer than two candidates were measured.
+
+    Candidates whose outputs were not compared, as in the search for a training step, have no mark.
+    """
+    rows = [row for row in search.measured if row.speed is not None and row.loss is not None]
     if len(rows) < 2:
         return None
-    speeds = [end for row in rows if row.speed for end in (row.speed.low, row.speed.high)]
-    across = linear([1.0, *_limit_intervals(speeds)], LEFT + MAX_RADIUS, WIDTH - MAX_RADIUS - 4, from_zero=False)
-    loss = bounded_loss(search)
-    least = ROUNDING["kl" if has_logits(search) else "error"]
-    losses = [value for value in (*(row.loss or 0.0 for row in rows), loss or 0.0) if value > least]
+    ends = [end for row in rows if row.speed for end in (row.speed.low, row.speed.high)]
+    speeds = [1.0, *(row.speed.value for row in rows if row.speed), *_clip_intervals(ends)]
+    across = linear(speeds, LEFT + MAX_RADIUS, WIDTH - MAX_RADIUS - 4, from_zero=False)
+    bound = loss_bound(search)
+    rounding_error = ROUNDING["kl" if has_logits(search) else "error"]
+    losses = [value for value in (*(row.loss or 0.0 for row in rows), bound or 0.0) if value > rounding_error]
     upwards = logarithmic(losses or [1e-5], BOTTOM - ROUNDING_DISTANCE, TOP)
-    marks = tuple(_marks(rows, search, across, lambda value: y_of_loss(value, upwards, least)))
+    marks = tuple(_marks(rows, search, across, lambda value: y_of_loss(value, upwards, rounding_error)))
     return ParetoPlot(
-        title="Speed and loss of all candidates",
+        title="Speed and loss of the measured candidates",
         height=BOTTOM + 44,
         bottom=BOTTOM,
         left=LEFT,
@@ -86,20 +90,20 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
         label=search.loss_name,
         marks=marks,
         front=front_path([mark for mark, row in zip(marks, rows, strict=True) if row.is_on_front]),
-        bound=None if loss is None else y_of_loss(loss, upwards, least),
+        bound=None if bound is None else y_of_loss(bound, upwards, rounding_error),
         eager_speed_x=across(1.0),
         speed_ticks=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", about=6),
-        loss_ticks=upwards.ticks(lambda value: f"{value:.0e}".replace("e-0", "e-"), about=5),
+        loss_ticks=upwards.ticks(lambda value: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+"), about=5),
     )
 
 
-def _limit_intervals(speeds: Sequence[float]) -> list[float]:
-    """Limit the ends of intervals to at most 6 times, and at least a sixth, of their median, so that all fit."""
+def _clip_intervals(speeds: Sequence[float]) -> list[float]:
+    """Clip interval ends to 1/6 to 6 times their median, so that a wide interval does not compress the axis."""
     median = sorted(speeds)[len(speeds) // 2]
     return [min(max(speed, median / 6), median * 6) for speed in speeds]
 
 
-def bounded_loss(search: SearchReport) -> float | None:
+def loss_bound(search: SearchReport) -> float | None:
     """Return the bound of the loss in the plot, or None without a bound."""
     return search.bounds.max_kl if has_logits(search) else search.bounds.max_error
 
@@ -109,24 +113,25 @@ def has_logits(search: SearchReport) -> bool:
     return any(row.kl is not None for row in search.measured)
 
 
-def y_of_loss(loss: float | None, upwards: Axis, least: float) -> float:
-    """Return the y coordinate of a loss; losses up to `least` are only rounding and share a line below the axis."""
-    return BOTTOM if loss is None or loss <= least else upwards(loss)
+def y_of_loss(loss: float, upwards: Axis, rounding_error: float) -> float:
+    """Return the y coordinate of a loss; losses up to `rounding_error` share a line below the axis."""
+    return BOTTOM if loss <= rounding_error else upwards(loss)
 
 
 def _marks(
-    rows: Sequence[SearchCandidate], search: SearchReport, across: Axis, y_of: Callable[[float | None], float]
+    rows: Sequence[SearchCandidate], search: SearchReport, across: Axis, y_of: Callable[[float], float]
 ) -> Iterator[Mark]:
-    """Yield the mark of each candidate. The area of a circle is proportional to the memory."""
+    """Yield the mark of each candidate. The area of a circle above the smallest one is proportional to the memory."""
     max_memory = max((row.memory or 0 for row in rows), default=0)
     placed: list[tuple[float, float]] = []
     for row in rows:
         assert row.speed is not None
+        assert row.loss is not None
         x, y = across(row.speed.value), y_of(row.loss)
         radius = MAX_RADIUS * sqrt((row.memory or 0) / max_memory) if max_memory else MIN_RADIUS
         radius = round(max(MIN_RADIUS, radius), 1)
-        number_at = _free_height(x, y - radius - 4, placed)
-        placed.append((x, number_at))
+        number_y = _free_height(x, y - radius - 4, placed)
+        placed.append((x, number_y))
         yield Mark(
             row.number,
             _text(row),
@@ -135,7 +140,7 @@ def _marks(
             across(row.speed.low),
             across(row.speed.high),
             radius,
-            number_at,
+            number_y,
             kind_of(row, search),
         )
 
@@ -167,6 +172,6 @@ def _text(row: SearchCandidate) -> str:
 
 
 def front_path(marks: Sequence[Mark]) -> str:
-    """Return the line that connects the marks of the front, from the slowest to the fastest."""
+    """Return the SVG path data, without the initial `M`, through the marks of the front by increasing speed."""
     ordered = sorted(marks, key=lambda mark: mark.x)
     return " L".join(f"{mark.x},{mark.y}" for mark in ordered) if len(ordered) > 1 else ""

@@ -1,4 +1,4 @@
-"""Writes of a program to outside objects: each write is logged as an effect, with the guards that the effect needs."""
+"""Log a program's writes to objects that it did not create, so that the epilogue can replay them, with their guards."""
 
 from __future__ import annotations
 
@@ -22,7 +22,11 @@ ITEM_METHODS = ("__setitem__", "__delitem__")
 
 
 class OutsideWrites:
-    """The writes of a program to outside objects. Writes to objects without a path are ignored."""
+    """The writes of a program to outside objects.
+
+    Writes to objects without a path are ignored, except those to global variables. The methods raise `CannotReplay` if
+    the program's view of the object is not up to date.
+    """
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
@@ -49,10 +53,11 @@ class OutsideWrites:
             self._outside.effects.note_attribute_write("delete", path, name, c_class=c_class)
 
     def _guard_deletion(self, path: Path, owner: object, name: str) -> None:
-        """Guard whether an attribute or a variable exists before the program.
+        """Guard whether an attribute or a variable exists when the call begins.
 
-        The epilogue replays the deletion, which raises if the attribute does not exist. If the program itself has set
-        the attribute before, the replayed effects differ for an attribute that existed.
+        The epilogue replays the deletion, which raises if the attribute does not exist. If the program itself creates
+        the attribute and then deletes it, nothing is replayed, so the attribute must be absent at the beginning. There
+        is no guard if the attribute neither exists nor was written, because the deletion then raises.
         """
         existed = self._outside.effects.attribute_existed(owner, name)
         if existed is not None or can_delete(owner, name):
@@ -63,12 +68,14 @@ class OutsideWrites:
     ) -> None:
         """Log that the program is about to call a C method that changes an outside container.
 
-        The contents of the container are guarded if the effect of the method depends on them. `c_class` is the class
-        whose method is called, if the class of the container overrides the method.
+        The contents of the container are guarded if the effect of the method depends on them; an item of a list that
+        is set needs only a guard on the length. A call that sets or deletes an entry of a namespace is logged as a
+        write to a variable. `c_class` is the base class whose C method is called, if the class of the container
+        overrides the method.
         """
         self._outside.require_up_to_date(container)
         path = self._outside.paths.get(id(container))
-        if path is None or container_base(container) is None:
+        if path is None or container_base(container) is None or (name in ITEM_METHODS and not args):
             return
         if name in ITEM_METHODS and is_namespace(path) and type(args[0]) is str:
             if name == "__delitem__":
@@ -90,15 +97,18 @@ class OutsideWrites:
         )
 
     def note_failed_write(self, write: PendingWrite) -> None:
-        """Remove the effect of a write that has raised. If it is a deletion, guard that the name does not exist."""
+        """Retract a write that has raised. If it is a deletion, guard that the name is absent when the call begins.
+
+        There is no guard if the program itself has written the name before.
+        """
         self._outside.effects.retract(write)
         if write.kind == "delete":
             self._note_missing(write.owner, write.name)
-        elif write.kind == "__delitem__":
+        elif write.kind == "__delitem__" and not self._outside.effects.has_stored(write.owner, write.name):
             self._outside.guard_absence(self._outside.paths[id(write.owner)], write.name)
 
     def _note_missing(self, owner: Any, name: str) -> None:
-        """Guard that an object itself has no attribute of that name, even if its class has one."""
+        """Guard that the object itself does not store this attribute; a class attribute of the same name is allowed."""
         path = self._outside.paths.get(id(owner))
         is_inherited = type_lookup(type(owner), name) is not ABSENT or (
             issubclass(type(owner), type) and any(name in dict_of(base) for base in mro_of(owner))

@@ -9,9 +9,9 @@ from os import PathLike
 
 @dataclass(frozen=True)
 class Consent:
-    """The arguments of `thunder_core.load` that name trusted code and keys; see the docstring of `load`.
+    """The arguments of `thunder_core.load` that say which code and keys are trusted; see the docstring of `load`.
 
-    An iterator is stored as a tuple, because it is read for each artifact.
+    Iterables are copied to tuples, because they may be read more than once.
     """
 
     trust_remote_code: bool = False

@@ -11,7 +11,7 @@ from thunder_core.workflow.models.folder.folder import read_json
 from thunder_core.workflow.models.folder.foreign_formats import ADAPTER
 
 WEIGHTS, PICKLED_WEIGHTS = "adapter_model.safetensors", "adapter_model.bin"
-# The tasks of PEFT by their names in an adapter's config.
+# The tasks by the names that PEFT gives them in an adapter's config.
 TASKS_OF_ADAPTERS = {
     "CAUSAL_LM": "causal-lm",
     "SEQ_CLS": "sequence-classification",
@@ -20,7 +20,7 @@ TASKS_OF_ADAPTERS = {
     "QUESTION_ANS": "question-answering",
     "FEATURE_EXTRACTION": "feature-extraction",
 }
-# Types of adapters that change the inputs or the call of a model instead of its layers.
+# Types of adapters whose weights are not added to the weights of layers.
 INPUT_ADAPTERS = frozenset(
     {
         *(
@@ -39,7 +39,10 @@ INPUT_ADAPTERS = frozenset(
 
 @dataclass(frozen=True)
 class Adapter:
-    """A PEFT adapter: its folder, its type, the name of its base model, its task, and the layers that it replaces."""
+    """A PEFT adapter: its folder, its type, the name of its base model, its task, and the modules whose weights it has.
+
+    `replaced` are PEFT's `modules_to_save`: modules that the adapter stores with all their weights.
+    """
 
     folder: Path
     kind: str
@@ -49,7 +52,7 @@ class Adapter:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The patterns of the names of the layers that the adapter replaces."""
+        """The glob patterns of the names of the modules that the adapter stores with all their weights."""
         return tuple(pattern for name in self.replaced for pattern in (name, f"*.{name}"))
 
 
@@ -62,7 +65,7 @@ def read_adapter(folder: Path) -> Adapter:
         raise BadModelFolder(f"{file} of the adapter names no peft_type", fix="save the adapter again with PEFT")
     if kind in INPUT_ADAPTERS:
         raise BadModelFolder(
-            f"{folder} holds an adapter of the type {kind}, which changes the inputs of a model and not its layers",
+            f"{folder} holds an adapter of the type {kind}, whose weights cannot be added to the weights of layers",
             fix="load it with PEFT, and compile the PeftModel in Python: `thunder.compile(model)`",
         )
     if not isinstance(base, str) or not base:
@@ -86,5 +89,5 @@ def require_adapter_weights(adapter: Adapter) -> None:
         f"{adapter.folder} has {f'its weights as a Python pickle ({PICKLED_WEIGHTS})' if pickled else f'no {WEIGHTS}'}",
         fix='if you trust the adapter, load it with PEFT and save it with `model.save_pretrained("NEW_FOLDER")`'
         if pickled
-        else "fetch the weights of the adapter",
+        else f"download {WEIGHTS} into this folder",
     )
