@@ -25,19 +25,19 @@ MONITOR_MODULES = frozenset({"tqdm._monitor"})  # modules of threads that read n
 class Symbolic:
     """The choice of symbolic numbers and sizes.
 
-    A number or size is symbolic in one of these cases, unless its path is in `constant`:
+    A number or size is symbolic in one of these cases, unless its path is in `constant` (in the last case, always):
 
     - Its value differs from the values that were `observed` before.
     - It is in the arguments, and `arguments` is set.
     - Its path is in `named`. Its range is then that of the name.
-    - It is a value of a tensor (an integer, or a size that depends on values), and `counts` is set.
+    - It depends on tensor values (an unbacked size or integer), and `counts` is set, or `arguments` and `sizes` are.
 
     If `sizes` is set, sizes of tensors can be symbolic, and integers are expressions in symbols. Otherwise, the trace
     refers to numbers only by name. If `in_containers` is set, numbers in lists and dicts that C code reads as a whole
-    can be symbolic. `avoid_one_hints` and `real_hints_for` are passed to `capture.symbolic.sizes.SymbolicSizes`. An
-    `oblivious` recording is correct for sizes of one without checking for them (`capture.symbolic.all_sizes`). A
-    recording that `decides_ones` checks for each size whether it is one. A `probing` recording is valid only without
-    symbols: it ends with `Retrace` if a number or size is symbolic.
+    can be symbolic. `avoid_one_hints` and `real_hints_for` are passed to `capture.symbolic.sizes.SymbolicSizes`. If
+    `oblivious` is set, the program is also correct if a symbolic size is 1, and no guard tests for 1
+    (`capture.symbolic.all_sizes`). If `decides_ones` is set, the recording decides for each size whether it is 1. If
+    `probing` is set, the recording raises `Retrace` at its first symbolic number or size.
 
     `met_numbers` and `met_sizes` map the paths of symbolic numbers and sizes that a recording has met to their values.
     """
@@ -77,7 +77,7 @@ class Symbolic:
         return replace(self, **changes, met_numbers={}, met_sizes={})
 
     def is_like(self, other: Symbolic) -> bool:
-        """Whether a recording with another choice would have the same symbols and hints as this recording.
+        """Whether a recording with another choice cannot help after this recording, so that it can be dropped.
 
         If only numbers are symbolic in the other choice, this is so if this recording has met no symbolic number. If
         the choices differ only in `avoid_one_hints`, this is so if no symbolic size is one.
@@ -88,7 +88,10 @@ class Symbolic:
         return same and self.avoid_one_hints and 1 not in self.met_sizes.values()
 
     def includes(self, path: Path) -> bool:
-        """Whether the number or size at a path is symbolic."""
+        """Whether the number or size at a path is symbolic; if so, record it as met.
+
+        Raises `Retrace` if it is, and the recording is a probe.
+        """
         text = str(path)
         chosen = self.name_of(path) is not None or (self.arguments and is_argument(path))
         if text in self.constant or not (chosen or self.observed.differs(text, path.value)):
@@ -99,7 +102,10 @@ class Symbolic:
         return True
 
     def includes_count(self, text: str, value: int) -> bool:
-        """Whether a count of elements, such as the number of nonzero elements, is symbolic."""
+        """Whether a data-dependent number, such as a number of nonzero elements, is symbolic; record it as met.
+
+        `text` identifies it. Raises `Retrace` if it may be symbolic, and the recording is a probe.
+        """
         if not (self.counts or (self.arguments and self.sizes) or self.observed.differs(text, value)):
             return False
         self.met_sizes[text] = value
@@ -121,7 +127,7 @@ class Symbolic:
         return next(filter(None, reversed(names)), None)
 
     def is_new(self, path: Path) -> bool:
-        """Whether the value at a path is a number that no program has been traced with."""
+        """Whether no program has been traced with a number at a path; if so, record its value as met."""
         is_unseen = type(path.value) in (int, float) and str(path) not in self.observed.first
         if is_unseen:
             self.met_numbers[str(path)] = path.value

@@ -29,7 +29,7 @@ def new_model(config: PretrainedConfig, dtype: torch.dtype) -> Any:
 
 
 def with_loss(model: Any, config: PretrainedConfig) -> Any:
-    """Return a model with its loss if its config asks for it; otherwise the model."""
+    """Return `DenoisingStep` of a model if its config asks for a loss; otherwise, return the model."""
     return DenoisingStep(model) if config.has_loss else model
 
 
