@@ -63,4 +63,4 @@ def test_pip_resolved_the_wheel_with_every_tested_release_of_pytorch():
 
 def test_readme_says_the_tested_releases_and_which_build_pip_takes():
     assert f"PyTorch {TESTED['torch']}" in README
-    assert "`pip install torch` takes a CUDA build from PyPI" in README
+    assert "`pip install torch` installs a CUDA build of several gigabytes from PyPI" in README

@@ -11,7 +11,7 @@ import pytest
 
 pytestmark = pytest.mark.source
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 FOLDERS = ("thunder_core", "thunder_cli", "executors", "recipes")
 # Foreign word order, pronouns without a noun, and words of our own for which PyTorch's users have a term.
 BANNED = re.compile(

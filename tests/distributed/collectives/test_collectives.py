@@ -54,7 +54,7 @@ def test_rank_that_runs_a_cached_program_is_compared(ranks: Ranks, traces_known:
 
 WHOLE_PROGRAMS = """data_parallel_around_compiled_module compiled_data_parallel_is_refused inference_mode
     fully_sharded_layers_with_compiled_forward compiled_fully_sharded_model_is_refused whole_training_step
-    sizes_that_vary state_of_an_object work_that_is_stored_is_refused views_and_versions error_behind_a_collective
+    sizes_that_vary state_of_an_object work_that_is_stored_by_eager views_and_versions error_behind_a_collective
     compiled_function_within_another hooks_that_reduce_gradients reentrant_checkpoint batches_are_refused"""
 
 
