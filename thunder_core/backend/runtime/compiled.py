@@ -324,7 +324,9 @@ class Specializations:
         """
         if self.options.data_dependent == "retrace":
             return self.fallback.is_on
-        too_many = too_many_values(refusals) or self.new_values.too_many(self.hits)
+        too_many = too_many_values(refusals)
+        if too_many is None and not self.compiler.differs_from_eager:
+            too_many = self.new_values.too_many(self.hits)
         if too_many is not None:
             self.fallback.leave_to_eager(too_many)
             self.new_values.by_line.clear()
