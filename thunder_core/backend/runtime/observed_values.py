@@ -20,7 +20,7 @@ MAX_FALLBACKS = 3
 # The numbers of different values of a line, without a cache hit in between, at which the function around the line is
 # left to eager PyTorch: for digests of all data of a tensor, which rarely repeat, and for other values.
 MAX_NEW_DATA = 4
-MAX_NEW_VALUES = 12
+MAX_NEW_VALUES = 32
 CHECK_OF_VALUE = f"{expect_value.__module__}.{expect_value.__name__}"
 
 Values = tuple[str, ...]  # the values that one program reads at a line, in order
