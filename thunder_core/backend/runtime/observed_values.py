@@ -6,7 +6,7 @@ other tensor values in many consecutive programs is called in eager PyTorch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from thunder_core.backend.runtime.program import Program
@@ -21,7 +21,6 @@ MAX_FALLBACKS = 3
 # left to eager PyTorch: for digests of all data of a tensor, which rarely repeat, and for other values.
 MAX_NEW_DATA = 4
 MAX_NEW_VALUES = 32
-CHECK_OF_VALUE = f"{expect_value.__module__}.{expect_value.__name__}"
 
 Values = tuple[str, ...]  # the values that one program reads at a line, in order
 
@@ -110,12 +109,8 @@ class NewValues:
         self._forget_before_hit(hits)
         for line, values in self.by_line.items():
             if len(values) >= limit_of(values):
-                return DataDependent(
-                    f"programs were traced for {len(values)} different values at this line, and none was used again",
-                    fix="branch on a comparison rather than on the value, use torch.where, keep the line out of the "
-                    'compiled program, or trace for each value with data_dependent="retrace"',
-                    where=line,
-                )
+                what = f"programs were traced for {len(values)} different values at this line, and none was used again"
+                return values_error(what, line)
         return None
 
     def _forget_before_hit(self, hits: int) -> None:
@@ -124,19 +119,23 @@ class NewValues:
             self.hits = hits
 
 
+def values_error(what: str, line: SourceLine | None) -> DataDependent:
+    """Return the error for too many values of tensors at a line."""
+    return DataDependent(
+        what,
+        fix="branch on a comparison rather than on the value, use torch.where, keep the line out of the "
+        'compiled program, or trace for each value with data_dependent="retrace"',
+        where=line,
+    )
+
+
 def expected_values(program: Program) -> dict[SourceLine, Values]:
-    """Return the tensor values that a program expects at run time, as texts, by the line that reads them."""
+    """Return the constant tensor values that a program expects at run time, as texts, by the line that reads them."""
     values: dict[SourceLine, Values] = {}
-    for line, value in checked_values(program):
-        values[line] = (*values.get(line, ()), value)
-    return values
-
-
-def checked_values(program: Program) -> Iterator[tuple[SourceLine, str]]:
-    """Yield the line and the expected value of each check of a constant value at a known line, in program order."""
     for bsym in program.last("computation").bound_symbols:
-        if bsym.symbol.name == CHECK_OF_VALUE and bsym.source is not None and is_constant(bsym.args[1]):
-            yield bsym.source, repr(bsym.args[1])
+        if bsym.symbol.target is expect_value and bsym.source is not None and is_constant(bsym.args[1]):
+            values[bsym.source] = (*values.get(bsym.source, ()), repr(bsym.args[1]))
+    return values
 
 
 def limit_of(values: dict[Values, None]) -> int:

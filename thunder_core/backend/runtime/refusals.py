@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.dispatch import Refusal
-from thunder_core.backend.runtime.observed_values import Number, expected_values, same
+from thunder_core.backend.runtime.observed_values import Number, expected_values, same, values_error
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.tracing.ir.constants import is_literal
@@ -81,13 +81,11 @@ def too_many_values(refusals: Iterable[Refusal]) -> DataDependent | None:
         )
         if many or len(values) >= most:
             seen = ", ".join((*values, f"{errors[0].actual!s:.40}"))
-            return DataDependent(
+            what = (
                 f"the program was traced for {len(errors)} values of a tensor at this line, and this call has another "
-                f"value: {seen}",
-                fix="branch on a comparison rather than on the value, use torch.where, keep the line out of the "
-                'compiled program, or trace for each value with data_dependent="retrace"',
-                where=line,
+                f"value: {seen}"
             )
+            return values_error(what, line)
     return None
 
 

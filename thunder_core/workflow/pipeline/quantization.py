@@ -26,9 +26,8 @@ from thunder_core.workflow.pipeline.session.session import Advance, Session, ope
 from thunder_core.workflow.validation.quality import measure_quality
 from thunder_core.workflow.validation.report import QuantizationReport
 
-FIRST_CALIBRATION_INPUT = (
-    100_000  # the number of the first random input for calibration, far from the numbers of others
-)
+# The number of the first random input for calibration, far from the numbers of others.
+FIRST_CALIBRATION_INPUT = 100_000
 NAMED_LAYERS = 3
 AUTO = "auto"
 

@@ -60,6 +60,8 @@ LOOKASIDES_OF_OBJECTS = (
 CONVERTED_SPECIAL_METHODS = frozenset(
     f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash")
 )
+# The methods that run when a module is called.
+ENTRY_METHODS = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_impl"})
 # the code of all functions with `torch._disable_dynamo`
 DYNAMO_DISABLED_CODE = torch.optim.Optimizer.zero_grad.__code__
 
@@ -210,9 +212,8 @@ class ObservedCalls(ObservedReads):
 
     def _is_not_subject(self, function: object) -> bool:
         """Whether a function is neither the traced function or module itself, nor the `forward` of the module."""
-        if function is self.subject or getattr(function, "__self__", None) is not self.subject:
-            return function is not self.subject
-        return getattr(function, "__name__", "") not in ("forward", "__call__", "_call_impl", "_wrapped_call_impl")
+        is_method = getattr(function, "__self__", None) is self.subject
+        return function is not self.subject and not (is_method and getattr(function, "__name__", "") in ENTRY_METHODS)
 
     def on_enter(self, frame: Frame) -> None:
         """Note the code of a function that starts, if the codes of a loop or branch are collected (`entered_codes`)."""

@@ -118,9 +118,11 @@ def proxy_of(part: Part) -> Proxy | None:
 def fits(part: Part, leaf: object) -> bool:
     """Whether a part of a result has the class, metadata or value of the recorded part."""
     if isinstance(part, TensorProxy):
-        return isinstance(leaf, torch.Tensor) and (
-            (leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg(), fits_layout(part, leaf))
-            == (part.dtype, part.device, part.is_conj, part.is_neg, True)
+        return (
+            isinstance(leaf, torch.Tensor)
+            and (leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg())
+            == (part.dtype, part.device, part.is_conj, part.is_neg)
+            and fits_layout(part, leaf)
         )
     if isinstance(part, NumberOf):
         return type(leaf) is part.kind
