@@ -30,10 +30,13 @@ os.environ.setdefault("THUNDER_PRECOMPILED_HEADERS", str(BUILD / "test-headers")
 if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
-# Tests that take at least `SECONDS`: a run of all tests runs one part of them. `tests.long_tests` writes the list.
+# Tests that take at least `SECONDS`, and files with a fixture that takes at least `FIXTURE_SECONDS`: a run of all tests
+# runs one part of them. `tests.long_tests` writes the list.
 LONG = Path(__file__).resolve().parent / "long.txt"
-SECONDS = 0.5
-PARTS = 18
+SECONDS = 0.2
+FIXTURE_SECONDS = 2.0
+PARTS = 30
+SETUP = "setup seconds"  # the property of a test's report with the time that its fixtures took
 PART = "THUNDER_TEST_PART"  # the variable that names the part to the workers of pytest-xdist
 ROTATION = "THUNDER_TEST_ROTATION"  # the variable with the number by which tests rotate
 
@@ -102,9 +105,16 @@ def rotation(config: pytest.Config) -> int:
 
 
 def rotated(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The items to run and the other items: one part of the tests that take seconds, and all tests of the source."""
-    chosen = {name: number % PARTS == part for number, name in enumerate(LONG.read_text().splitlines())}
-    left_out = {item for item in items if not chosen.get(item.nodeid, True) and not item.get_closest_marker("source")}
+    """The items to run and the other items: one part of the long tests and files, and all tests of the source."""
+    listed = LONG.read_text().splitlines()
+    files, tests = [name for name in listed if "::" not in name], [name for name in listed if "::" in name]
+    chosen = {name: number % PARTS == part for names in (files, tests) for number, name in enumerate(names)}
+
+    def runs(item: pytest.Item) -> bool:
+        of_test = chosen.get(item.nodeid, True)
+        return chosen.get(item.nodeid.partition("::")[0], of_test) or item.get_closest_marker("source") is not None
+
+    left_out = {item for item in items if not runs(item)}
     return [item for item in items if item not in left_out], [item for item in items if item in left_out]
 
 
@@ -161,6 +171,14 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         gc.freeze()
         _seen.modules = len(sys.modules)
     _seen.path = item.path
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
+    """Record the time that the fixtures of a test took, for `tests.long_tests`."""
+    if call.when == "setup":
+        item.user_properties.append((SETUP, f"{call.duration:.3f}"))
     return (yield)
 
 

@@ -1,4 +1,7 @@
-"""Writes tests/long.txt, the list of slow tests, from measured times. `make test` runs one part of them.
+"""Writes tests/long.txt, the list of slow tests and files, from measured times. `make test` runs one part of them.
+
+A file is listed if one of its fixtures is slow: all of its tests run in the same part, so that other parts do not
+set the fixture up.
 
     make test CASES=--junitxml=build/tests.xml
     python -m tests.long_tests build/tests.xml
@@ -12,16 +15,16 @@ import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
-from junitparser import JUnitXml, Skipped
+from junitparser import JUnitXml, Properties, Skipped
 
-from tests.conftest import LONG, SECONDS
+from tests.conftest import FIXTURE_SECONDS, LONG, SECONDS, SETUP
 
 ROOT = LONG.parent.parent
 KEPT = 0.8  # a listed test is dropped below this share of the limit, so that noise does not change the list
 
 
 def times(reports: list[Path]) -> dict[str, float]:
-    """Return the longest time of each test, in seconds, by its name in pytest."""
+    """Return the longest time of each test without its fixtures, and of each file's fixtures, in seconds, by name."""
     longest: dict[str, float] = {}
     for name, seconds in (timed for report in reports for timed in times_in(report)):
         longest[name] = max(seconds, longest.get(name, 0.0))
@@ -29,14 +32,19 @@ def times(reports: list[Path]) -> dict[str, float]:
 
 
 def times_in(report: Path) -> Iterator[tuple[str, float]]:
-    """Yield the name and the time of each test that ran; pytest writes the path with dots, followed by the classes."""
+    """Yield the name and the time of each test that ran, and the file and the time of the test's fixtures.
+
+    pytest writes the path with dots, followed by the classes.
+    """
     for suite in JUnitXml.fromfile(str(report)):
         for case in suite:
             parts = case.classname.split(".")
             length = next((count for count in range(len(parts), 0, -1) if file_of(parts[:count]).exists()), 0)
             if length and not any(isinstance(result, Skipped) for result in case.result):
                 file = file_of(parts[:length]).relative_to(ROOT).as_posix()
-                yield "::".join((file, *parts[length:], case.name)), case.time
+                setup = float(next((entry.value for entry in case.child(Properties) or () if entry.name == SETUP), 0.0))
+                yield file, setup
+                yield "::".join((file, *parts[length:], case.name)), case.time - setup
 
 
 def file_of(parts: list[str]) -> Path:
@@ -45,9 +53,14 @@ def file_of(parts: list[str]) -> Path:
 
 
 def long_tests(listed: set[str], measured: dict[str, float]) -> list[str]:
-    """Return the names of the long tests in order."""
-    kept = {name for name in listed if measured.get(name, SECONDS) >= KEPT * SECONDS}
-    return sorted(kept | {name for name, seconds in measured.items() if seconds >= SECONDS})
+    """Return the names of the long tests and files in order."""
+    kept = {name for name in listed if measured.get(name, limit(name)) >= KEPT * limit(name)}
+    return sorted(kept | {name for name, seconds in measured.items() if seconds >= limit(name)})
+
+
+def limit(name: str) -> float:
+    """Return the time, in seconds, from which a test or a file is listed."""
+    return SECONDS if "::" in name else FIXTURE_SECONDS
 
 
 def main() -> None:
@@ -56,7 +69,10 @@ def main() -> None:
     parser.add_argument("reports", nargs="+", type=Path, metavar="JUNIT")
     names = long_tests(set(LONG.read_text().splitlines()), times(parser.parse_args().reports))
     LONG.write_text("".join(f"{name}\n" for name in names))
-    print(f"{len(names)} tests take {SECONDS} seconds or more")
+    files = sum("::" not in name for name in names)
+    print(
+        f"{len(names) - files} tests take {SECONDS} seconds or more; fixtures of {files} files take {FIXTURE_SECONDS}"
+    )
 
 
 if __name__ == "__main__":

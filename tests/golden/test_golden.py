@@ -45,6 +45,7 @@ def texts() -> dict[str, str]:
     return found
 
 
+@pytest.mark.source
 @pytest.mark.skipif(not runs_as_written(), reason="the texts are of Python 3.11 and the versions in constraints.txt")
 @pytest.mark.xdist_group("golden")
 @pytest.mark.parametrize("name", PROGRAMS)
