@@ -42,7 +42,8 @@ def times_in(report: Path) -> Iterator[tuple[str, float]]:
             length = next((count for count in range(len(parts), 0, -1) if file_of(parts[:count]).exists()), 0)
             if length and not any(isinstance(result, Skipped) for result in case.result):
                 file = file_of(parts[:length]).relative_to(ROOT).as_posix()
-                setup = float(next((entry.value for entry in case.child(Properties) or () if entry.name == SETUP), 0.0))
+                properties = case.child(Properties) or ()  # type: ignore[no-untyped-call]
+                setup = float(next((entry.value for entry in properties if entry.name == SETUP), 0.0))
                 yield file, setup
                 yield "::".join((file, *parts[length:], case.name)), case.time - setup
 
