@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
+from thunder_core.backend.claiming.executor import OperatorExecutor
 from thunder_core.foundation.errors import BadOption, DataDependent, RecompileWarning, SharpEdgeError
 from thunder_core.frontend.acquire import assembly
 from thunder_core.frontend.acquire.codegen.ahead import move_checks_ahead
@@ -493,6 +494,39 @@ def test_a_value_that_transforms_change_is_refused() -> None:
     with pytest.raises(DataDependent, match="True in eager PyTorch but False in the compiled program"):
         thunder.jit(program, transforms=[Trebled()])(x)
     assert torch.equal(x, X)
+
+
+def ranking(cost: Tensor) -> list[int]:
+    return cost.detach().numpy().argsort().tolist()
+
+
+def ranked(x: Tensor) -> tuple[Tensor, list[int]]:
+    cost = torch.sin(x)
+    ranks = ranking(cost)
+    return x[ranks] * 2, ranks
+
+
+def executor_that_rounds_sines() -> OperatorExecutor:
+    rounding = OperatorExecutor("rounding")
+    rounding.implements(torch.sin)(lambda x: x.sin() * (1 + 2.0**-23))
+    return rounding
+
+
+def test_a_value_that_kernels_round_differently_is_read_in_eager() -> None:
+    compiled = thunder.jit(ranked, executors=[executor_that_rounds_sines(), "torch"])
+    with pytest.warns(RecompileWarning, match="the function around this line is called in eager PyTorch"):
+        result, ranks = compiled(X)
+    assert torch.equal(result, ranked(X)[0])
+    assert ranks == ranked(X)[1]
+    for x in (-X, X, -X):
+        assert torch.equal(compiled(x)[0], ranked(x)[0])
+    assert thunder.cache_hits(compiled) == 2
+
+
+def test_a_value_that_kernels_round_differently_is_refused_if_each_value_is_traced() -> None:
+    executors = [executor_that_rounds_sines(), "torch"]
+    with pytest.raises(DataDependent, match="in eager PyTorch but data"):
+        thunder.jit(ranked, executors=executors, data_dependent="retrace")(X)
 
 
 def test_other_shapes_do_not_count_as_other_values() -> None:

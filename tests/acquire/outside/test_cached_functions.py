@@ -334,3 +334,21 @@ def test_other_values_of_a_cache_do_not_matter_for_a_computed_key() -> None:
         x = torch.randn(3, generator=torch.Generator().manual_seed(step))
         torch.testing.assert_close(compiled(x), program(x))  # the second call adds a value to the cache
     assert thunder.cache_misses(compiled) == 1
+
+
+def test_a_value_that_an_overflowing_cache_happens_to_contain_is_computed_too() -> None:
+    """Eager calls in between change what the cache contains, but no value of the program."""
+
+    @functools.lru_cache(maxsize=1)
+    def ones(length: int) -> torch.Tensor:
+        return torch.ones(length)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return sum((x[:length] * ones(length)).sum() for length in (1, 2, 3)) + x
+
+    compiled = thunder.jit(program)
+    for step in range(6):
+        x = torch.randn(3, generator=torch.Generator().manual_seed(step))
+        expected = program(x)
+        torch.testing.assert_close(compiled(x), expected)
+    assert thunder.cache_misses(compiled) <= 2

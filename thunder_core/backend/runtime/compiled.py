@@ -100,7 +100,7 @@ class Specializations:
         self.in_eager = CallsInEager(self.subject, self.reasons)
         self.raising = RaisingCalls(self.subject, self.in_eager, not self.compiler.differs_from_eager)
         self.retraces = Retraces(self.subject)
-        self.fallback = EagerFallback(self.subject, self.compiler, self.observed, self.reasons)
+        self.fallback = EagerFallback(self.subject, self.compiler, self.options, self.observed, self.reasons)
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a program that accepts the arguments, or compile a program.
@@ -358,7 +358,9 @@ class Specializations:
     ) -> Callable[[], Any]:
         """Run a new program; return a function that returns its result or raises its error.
 
-        A program that finds a value other than the traced value is dropped, and `DataDependent` is raised.
+        A program that reads another value from a tensor than the trace is dropped, since its kernels round differently.
+        The call is made by a new program, which calls the function that reads the value in eager PyTorch. Raises
+        `DataDependent` if transforms or lookasides may have changed the value, or with `data_dependent="retrace"`.
         """
         try:
             result = program.run(inputs, outside)
@@ -371,7 +373,8 @@ class Specializations:
             take_back_draws(self.subject)
             with COMPILING:
                 self._drop(program)
-            raise other_branch_error(program, error) from None
+                self.fallback.leave_rounded_value_to_eager(other_branch_error(program, error))
+            return partial(self.call, args, kwargs)
         except Exception as error:
             failure = error
         else:

@@ -16,6 +16,7 @@ from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.backend.runtime.retraces import RETRACES_BEFORE_WARNING, is_line_of, warn_of
 from thunder_core.backend.runtime.transformed import BENEATH
 from thunder_core.foundation.errors import CannotReplay, DataDependent, OperationFailed, RecompileWarning, ThunderError
+from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.retrace import RunsInEager
 from thunder_core.tracing.ir.trace import Trace
@@ -96,9 +97,20 @@ class EagerFallback:
 
     subject: Callable[..., Any]
     compiler: ProgramCompiler
+    options: CompileOptions
     observed: ObservedValues
     reasons: MutableSequence[str]
     is_on: bool = False
+
+    def leave_rounded_value_to_eager(self, other_value: DataDependent) -> None:
+        """Leave the function around a line to eager PyTorch, because a program rounds the value that it reads.
+
+        Raises `other_value` if a transform may have changed the value, or with `data_dependent="retrace"`.
+        """
+        may_differ = not all(transform.cleans_up for transform in self.compiler.settings.transforms)
+        if may_differ or self.options.data_dependent == "retrace":
+            raise other_value from None
+        self.leave_to_eager(other_value)
 
     def leave_to_eager(self, too_many: DataDependent) -> None:
         """Leave the function around a line with too many values to eager PyTorch, or else all calls.

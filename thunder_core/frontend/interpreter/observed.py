@@ -85,12 +85,14 @@ class ObservedMachine(PlainMachine):
         finally:
             redirection.end()
 
-    def call_cached(self, cached: object, arguments: Arguments, keywords: Keywords) -> Any:
+    def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function under `functools.lru_cache`, and report the value to the observer.
 
         The C code of the cache decides whether it has a value. If not, it calls the function, which is interpreted.
         """
         arguments = tuple(arguments)
+        if self.observer.computes_cached_values(cached):
+            return self.invoke(cached.__wrapped__, arguments, keywords)
         redirection = Redirection(self)
         redirection.cached = cached
         try:

@@ -71,6 +71,10 @@ class Observer:
     def on_cache_miss(self, cached: object) -> None:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
 
+    def computes_cached_values(self, cached: object) -> bool:  # noqa: ARG002
+        """Whether calls of a function under `functools.lru_cache` compute their values and leave its cache alone."""
+        return False
+
     def on_cached(
         self,
         cached: object,  # noqa: ARG002

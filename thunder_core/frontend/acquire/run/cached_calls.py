@@ -29,7 +29,8 @@ class CachedCalls:
     that the next call finds the value in the cache.
 
     In three cases, the trace computes the value at each call instead: if `fills` is not set, if an argument is an
-    object that the program creates (no later call can find the value), or if the cache overflows.
+    object that the program creates (no later call can find the value), or if the cache overflows. After a run has
+    computed a value of an overflowing cache, it also computes the values that happen to be in this cache.
     """
 
     def __init__(self, run: TracedRun, *, fills: bool) -> None:
@@ -37,6 +38,7 @@ class CachedCalls:
         self._fills = fills
         # By `id` of a cached function, the effect counts before its calls.
         self._counts_before_calls: dict[int, list[tuple[int, ...]]] = {}
+        self._overflowing: set[int] = set()  # the `id` of each cached function with a value that the run computed
         self._paths: dict[tuple[Any, ...], Path] = {}  # the paths to cached values, by function and arguments
 
     def note_miss(self, cached: object) -> None:
@@ -58,16 +60,23 @@ class CachedCalls:
         has_effects = self._counts_before_calls[id(cached)].pop() != self._effect_counts()
         is_kept = is_fixed(value) and not has_effects
         has_new_key = any(map(self._is_new_key, (*arguments, *keywords.values())))
-        is_computed_again = has_new_key or (is_overflowing(cached) and not has_effects)
+        overflows = is_overflowing(cached) and not has_effects and not is_kept
+        is_computed_again = has_new_key or overflows
+        if overflows:
+            self._overflowing.add(id(cached))
         if not is_kept and self._is_filled_by_eager(cached) and not is_computed_again:
             raise self._run.retrace(FillsCache())
-        if not has_new_key:  # the values that the cache contains do not matter for a new key
+        if is_kept or not is_computed_again:  # the values that the cache contains do not matter otherwise
             self._run.outside.guard_cached_value(cached)
         if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self._run.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
         if is_kept and is_constant(value):
             self._guard_in_prologue(cached, arguments, keywords, value)
         return is_kept
+
+    def computes(self, cached: Any) -> bool:
+        """Whether the trace computes all values of a cached function, since its cache overflows."""
+        return id(cached) in self._overflowing
 
     def _guard_in_prologue(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any) -> bool:
         """Make the prologue call the cached function again, and guard the result.

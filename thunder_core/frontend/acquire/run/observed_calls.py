@@ -229,6 +229,10 @@ class ObservedCalls(ObservedReads):
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
         self.cached_calls.note_miss(cached)
 
+    def computes_cached_values(self, cached: object) -> bool:
+        """Whether calls of a function under `functools.lru_cache` compute their values, since its cache overflows."""
+        return self.cached_calls.computes(cached)
+
     def on_cached(
         self, cached: object, arguments: tuple[Any, ...], keywords: dict[str, Any], value: object, *, hit: bool
     ) -> bool:
