@@ -15,7 +15,6 @@ USUAL = 2  # programs: one for the prompt, and one for each later token
 WITH_WINDOW = 4  # for tokens that fill a window and for later tokens, which need masks
 FIRST = {"mistral": WITH_WINDOW, "gemma2": 3, "phi3": WITH_WINDOW}
 IN_THE_MATRIX = ("mamba2", "jamba", "llava")  # families that only `python -m tests.generation.matrix` runs
-LATER = {"mamba": 1 + len(SHAPES)}  # its prompt is a loop over tokens, which is traced for each length
 
 
 @pytest.mark.parametrize("name", ["mistral", "gemma2"])
@@ -51,7 +50,7 @@ def test_a_family_generates_eagers_tokens_by_few_programs(name: str) -> None:
         programs.append(thunder.cache_misses(compiled))
     most = FIRST.get(name, USUAL)
     assert programs[0] <= most, thunder.recompile_reasons(compiled)
-    assert programs[-1] <= LATER.get(name, programs[0]), thunder.recompile_reasons(compiled)
+    assert programs[-1] <= programs[0], thunder.recompile_reasons(compiled)
     assert not any(program.constant_because for program in specializations_of(compiled).programs)
 
 

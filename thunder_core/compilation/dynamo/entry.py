@@ -26,10 +26,10 @@ def thunderfx(
 ) -> Any:
     """Compile a function or a module that Dynamo traces: PyTorch's own tracer instead of Thunder's interpreter.
 
-    Use it for programs that `jit` refuses. Dynamo captures graphs of the program. Lines between graphs, which Dynamo
-    cannot capture, run in eager PyTorch: `thunder_core.splits` lists them with the reasons, and `thunder_core.graphs`
-    returns the graphs. Each graph is compiled as `jit` compiles a function, with the same `options` (transforms,
-    executors, memory_budget, data_dependent, ...), forward and backward.
+    Use it for programs that `jit` cannot compile as a whole. Dynamo captures graphs of the program. Lines between
+    graphs, which Dynamo cannot capture, run in eager PyTorch: `thunder_core.splits` lists them with the reasons, and
+    `thunder_core.graphs` returns the graphs. Each graph is compiled as `jit` compiles a function, with the same
+    `options` (transforms, executors, memory_budget, data_dependent, ...), forward and backward.
 
     `fullgraph` and `dynamic` are the options of `torch.compile`. With `fullgraph=True`, a split raises `DynamoRefuses`.
     `DynamoRefuses` is also raised if Dynamo would have to capture a function more than `max_programs` times. With
