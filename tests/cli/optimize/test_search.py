@@ -35,7 +35,7 @@ def search_here(monkeypatch, tmp_path):
 
     monkeypatch.setattr(request_search, "SearchRun", partial(SearchRun, run_trial=run_here))
     monkeypatch.setattr(request_search, "list_candidates", few)
-    monkeypatch.setattr("thunder_core.workflow.recipe_search.kept_folder.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("thunder_core.workflow.recipe_search.stored_searches.cache_folder", lambda: tmp_path / "cache")
 
 
 @pytest.mark.usefixtures("without_kernels")

@@ -10,7 +10,7 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRef
 from thunder_core.workflow.report.search import SearchBounds, SearchCandidate
 
 FEW_LAYERS = 3
-NOT_TRIED = "the time ended before"
+NOT_TRIED = "the search ended before its trial"
 
 
 def rows_of(
