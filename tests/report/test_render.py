@@ -229,3 +229,12 @@ def test_no_link_of_a_report_is_a_link_in_markdown(full: Report) -> None:
     outside_code = re.sub(r"`[^`]*`", "", render_markdown(nasty))
     assert "http://evil" in outside_code
     assert re.findall(r"(?<!\\)\[", outside_code) == []
+
+
+@pytest.mark.parametrize("render", [render_html, render_markdown])
+def test_ranges_without_a_validation_or_measurement_at_each_size_have_no_empty_table(full: Report, render) -> None:
+    unmeasured = {"validation": None, "benchmark": None, "further_benchmarks": (), "constraints": ()}
+    page = render(full.model_copy(update={**unmeasured, "dynamic": {"batch": (1, 8)}}))
+    assert "Ranges" in page
+    assert "Each size was" not in page
+    assert "needed by" not in page

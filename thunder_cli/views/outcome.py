@@ -92,7 +92,7 @@ def generation_view(generation: GenerationReport) -> RenderableType:
     """Return a table of each prompt size: the tokens that agree with eager's, the divergence, and the verdict."""
     tokens = count_noun(generation.new_tokens, "new token")
     detail = f"greedy, {tokens} for each prompt, prompts that were not traced, against eager PyTorch"
-    table = plain_table("prompts x tokens", "tokens as in eager", "mean KL, nats", "largest KL", "")
+    table = plain_table("prompts x tokens", "tokens equal to eager's", "mean KL, nats", "largest KL", "")
     for prompts in generation.prompts:
         verdict = Text("ok", GOOD) if prompts.passed else Text("out of tolerance", BAD)
         equal = f"{prompts.equal} of {prompts.tokens}"

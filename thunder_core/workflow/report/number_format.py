@@ -22,7 +22,9 @@ def count(value: float) -> str:
 
 
 def error(value: float) -> str:
-    """Return an error with two digits: `2.5e-07`; `0` if the error is zero."""
+    """Return an error with two digits: `2.5e-07`; or `0`, `∞` or `NaN`."""
+    if math.isnan(value):
+        return "NaN"
     return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else "∞"
 
 

@@ -120,14 +120,14 @@ def search_parts(search: SearchReport | None) -> dict[str, object]:
 
 
 def bounds_in_words(bounds: SearchBounds) -> list[str]:
-    """Return the bounds of a search, each in words; one text where there are none."""
+    """Return each bound of a search in words; the bounds of each recipe apply to a search without bounds."""
     stated = [
         bounds.max_kl is not None and f"KL divergence at most {bounds.max_kl:g} nats",
         bounds.min_top1 is not None and f"top-1 agreement at least {bounds.min_top1:g}",
         bounds.max_error is not None and f"relative error at most {bounds.max_error:g}",
         bounds.max_memory is not None and f"memory at most {number_format.size(bounds.max_memory)}",
     ]
-    return [text for text in stated if text] or ["Bounds: the bounds of each recipe"]
+    return [text for text in stated if text] or ["the bounds of each recipe"]
 
 
 def render_search(search: SearchReport, *, model: str = "") -> str:
