@@ -14,7 +14,7 @@ import torch
 
 from thunder_core.backend.claiming.copies import copy_values, reason_not_copied
 from thunder_core.foundation.errors import NotComparable
-from thunder_core.workflow.validation.comparison import preserve_buffers
+from thunder_core.workflow.validation.preserved_state import preserve_buffers
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.state import state_of
 

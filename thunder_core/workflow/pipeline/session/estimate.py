@@ -25,7 +25,7 @@ from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.model_state import restore_model_state
 from thunder_core.workflow.report.number_format import size as bytes_in_words
-from thunder_core.workflow.validation.comparison import preserve_buffers
+from thunder_core.workflow.validation.preserved_state import preserve_buffers
 from thunder_core.workflow.validation.gradients import preserve_gradients
 from thunder_core.workflow.validation.precision import reference_bytes, widest_affordable
 
