@@ -33,8 +33,8 @@ def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
 def copy_before_call(model: torch.nn.Module, called: ModelCopy) -> ModelCopy:
     """Return a copy of a model that shares the buffers of another copy, on which a call has run.
 
-    The shared buffers are those that the call did not change, so that there is only one copy of them. The
-    copy on which the call has run must not be used afterwards.
+    A buffer that the call did not change is shared, so that there is only one copy of it. The copy on which the call
+    has run must not be used afterwards.
     """
     unwritten = {
         id(buffer): called.buffers[id(buffer)]
