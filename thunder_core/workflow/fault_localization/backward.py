@@ -104,7 +104,7 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
     values = differentiation.values(*traces if is_large else ())
     # If the forward is wrong, the values that it saves are wrong, and so are the gradients.
     if not examination.faults:
-        with examination.noting("the gradients"):
+        with examination.note_errors("the gradients"):
             fault = unlike_autograd(differentiation, values, examination)
             examination.stages.append(traces[0].made_by)
             examination.faults += [] if fault is None else [fault]

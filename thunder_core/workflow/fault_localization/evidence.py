@@ -19,8 +19,8 @@ from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.backward import backward_inputs
-from thunder_core.workflow.fault_localization.examination import outcome_undone
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.examination import preserve_call_state
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name, record
 from thunder_core.workflow.fault_localization.stages import definitions, is_equal
@@ -47,9 +47,9 @@ def evidence_of(
     if fault.trace not in ("computation", "backward") or fault.kind == "acquisition":
         return None
     call = SubjectCall(subject, args, kwargs)
-    with outcome_undone(call):
-        prepared, _ = program.prepare(subject, *call.own_arguments())
-        inputs = own_inputs(inputs_by_name(program.last("computation"), prepared), *program.traces("computation"))
+    with preserve_call_state(call):
+        prepared, _ = program.prepare(subject, *call.copy_arguments())
+        inputs = copy_inputs(inputs_by_name(program.last("computation"), prepared), *program.traces("computation"))
         states = RandomStates.now(inputs)
         with torch.no_grad():
             traces = without_freeing(program.traces(fault.trace))
@@ -67,7 +67,7 @@ def values_of_backward(program: Program, inputs: Values, states: RandomStates) -
 
 def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
     """Return the evidence of a claimed line: the operations that it replaces, and the values that it really reads."""
-    claimed, available = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
+    claimed, available = traces[-1], {**copy_inputs(values, traces[-1]), **traces[-1].constants}
     states.restore()
     for bsym in unwrap(claimed.bound_symbols):
         if bound_symbol_text(bsym) == fault.line:

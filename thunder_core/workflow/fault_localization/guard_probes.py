@@ -15,11 +15,11 @@ from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import NotComparable
 from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.workflow.fault_localization.boundary.acquisition import follow
+from thunder_core.workflow.fault_localization.boundary.acquisition import evaluate_with_eager_results
 from thunder_core.workflow.fault_localization.boundary.epilogue import OTHER_VALUES
 from thunder_core.workflow.fault_localization.boundary.outside import eager_calls, room_for, unlike_path
 from thunder_core.workflow.fault_localization.claims import examine_claims
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.probes.argument_probes import argument_probes
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.probes.model_probes import model_probes, process_probes
@@ -55,7 +55,7 @@ def wrong_guards(
 
     If `thorough` is not set, a program that raises an error is accepted, because it returns no wrong result.
     """
-    devices = {value.device for value in leaves_of(dict(call.kwargs)).tensors.values() if value.is_cuda}
+    devices = {tensor.device for tensor in call.tensors.values() if tensor.is_cuda}
     for probe in probes(program, call, thorough=thorough):
         if deadline.is_over:
             return
@@ -90,9 +90,9 @@ def difference_of(
     except Exception:  # refused; a path may raise any error
         return ""
     again = arguments()
-    with call.undone():
+    with call.preserve_state():
         ours = outcome(lambda: program.run(*prepared), seed)
-    with call.undone():
+    with call.preserve_state():
         theirs = outcome(lambda: call.subject(*again[0], **again[1]), seed)
     if isinstance(theirs, str):
         return "" if isinstance(ours, str) else f"it runs, but eager PyTorch raises {theirs}"
@@ -143,24 +143,26 @@ def unlike_values(
     if unlike_path((), ours, theirs) is None:
         return ""
     args, kwargs = arguments()
-    with call.undone():
+    with call.preserve_state():
         prepared, _ = program.prepare(call.subject, args, kwargs)
         acquired = program.traces("computation")[0]
-        inputs = own_inputs(inputs_by_name(acquired, prepared), acquired)
+        inputs = copy_inputs(inputs_by_name(acquired, prepared), acquired)
     torch.manual_seed(seed)
     states = RandomStates.now(inputs)
     faults = wrong_claims(program, prepared, states)
     if faults:
         return f"{faults[0].line}: {faults[0].difference}"
-    followed = follow(acquired, inputs, states, eager_calls(call, arguments, states, room_for(acquired)))
-    if followed.fault is not None:
-        return f"{followed.fault.line}: {followed.fault.difference}"
-    path = unlike_path(followed.values, ours, theirs)
+    evaluation = evaluate_with_eager_results(
+        acquired, inputs, states, eager_calls(call, arguments, states, room_for(acquired))
+    )
+    if evaluation.fault is not None:
+        return f"{evaluation.fault.line}: {evaluation.fault.difference}"
+    path = unlike_path(evaluation.values, ours, theirs)
     return "" if path is None else OTHER_VALUES.format(path)
 
 
 def wrong_claims(program: Program, inputs: tuple[Any, ...], states: RandomStates) -> tuple[Fault, ...]:
     """Return faults of the executors' lines whose results differ from eager PyTorch's on these inputs."""
     *stages, claimed = without_freeing(program.traces("computation"))
-    values = own_inputs(inputs_by_name(claimed, inputs), claimed)
+    values = copy_inputs(inputs_by_name(claimed, inputs), claimed)
     return examine_claims(claimed, latest_unclaimed_stage(stages), values, states, Deadline()).faults

@@ -29,14 +29,14 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.boundary.eager_calls import EagerCall, is_dense
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import preserve_settings
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
 from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.internal_check import Fault
 
-ExactOf = Callable[[str], Float64Computation]
+ExactOf = Callable[[str], Float64Computation]  # for the name of a result
 Key = tuple[str, str, int, str, int]  # function, file, line, module, number of results
 
 
@@ -53,10 +53,12 @@ class LineEvaluation:
     matched: int = 0
 
 
-def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]) -> LineEvaluation:
+def evaluate_with_eager_results(
+    trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]
+) -> LineEvaluation:
     """Evaluate a traced computation on copies of inputs; each line reads the results of eager PyTorch's calls."""
     counterparts = matched_calls(trace, calls)
-    values = own_inputs({**inputs, **trace.constants}, trace)
+    values = copy_inputs({**inputs, **trace.constants}, trace)
     names_to_keep = {*inputs, *(proxy.name for proxy in trace.outputs)}
     with torch.no_grad(), preserve_settings(trace.bound_symbols):
         states.restore()

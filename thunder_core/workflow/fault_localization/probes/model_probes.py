@@ -26,16 +26,16 @@ def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
     names = guarded_modules(program, call)
     for name, module in model.named_modules():
         path = names.get(id(module), f"module.{name}".rstrip("."))
-        arguments = call.own_arguments
+        arguments = call.copy_arguments
         yield Probe(f"a hook of {path}", arguments, with_hook(module), path, "hooks")
         yield Probe(f"another {path}.forward", arguments, own_forward(module), f"{path}.__dict__", "'forward'")
         if module is not model:  # a compiled callable is bound to the model, so the class of the model needs no guard
             yield Probe(f"{path} of another class", arguments, of_another_class(module), path, "was a")
     for kind in dict.fromkeys(map(type, model.modules())):
         where = f"{kind.__name__}.forward"
-        yield Probe(f"another {where}", call.own_arguments, another_forward(kind), where)
+        yield Probe(f"another {where}", call.copy_arguments, another_forward(kind), where)
     mode = "eval" if model.training else "train"
-    yield Probe(f"the model in {mode} mode", call.own_arguments, other_mode(model))
+    yield Probe(f"the model in {mode} mode", call.copy_arguments, other_mode(model))
 
 
 def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
@@ -48,9 +48,9 @@ def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
 
 
 def process_probes(call: SubjectCall) -> Iterator[Probe]:
-    """Yield the call with other settings of PyTorch."""
+    """Yield probes that change settings of PyTorch."""
     for path, change in SETTINGS.items():
-        yield Probe(f"another {path}", call.own_arguments, change(), path)
+        yield Probe(f"another {path}", call.copy_arguments, change(), path)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Inputs of traces that may run repeatedly: inputs that are written to are copied, large other inputs are shared."""
+"""Copies of the inputs of traces that may run repeatedly; large inputs that no line writes to are shared."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.trace import Trace
 
 
-def own_inputs(inputs: Values, *traces: Trace) -> Values:
+def copy_inputs(inputs: Values, *traces: Trace) -> Values:
     """Return inputs for evaluating traces: large tensors that no line writes to are shared, all others are copied."""
     shared = {name: inputs[name].detach() for name in large_names(inputs)}
     shared |= {name: value for name, value in inputs.items() if isinstance(value, DeferredTensor)}
