@@ -28,7 +28,7 @@ Child = tuple[str, Any]
 
 @dataclass(frozen=True)
 class EpilogueOutput:
-    """The output and variables of an epilogue, the objects that it may have written to, and the computation's results."""
+    """An epilogue's output and variables, the objects that it may have written to, and the computation's results."""
 
     output: object
     subject: object
