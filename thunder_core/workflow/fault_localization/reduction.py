@@ -1,7 +1,7 @@
 """Reduction: a short sequence of operations for which an executor still computes a wrong result.
 
 The wrong region is compiled again so that it returns all its values; the first wrong value ends the sequence. Sequences
-of 1, 2, 4 and more operations up to this value are tried, and the first sequence that reproduces the fault is the result.
+of 1, 2, 4 and more operations up to this value are tried, until a sequence reproduces the fault.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ MISMATCH = "the layout of a tensor differs from the traced one, so gradients may
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Do nothing with the progress."""
+    """Ignore the progress."""
 
 
 def validate(
