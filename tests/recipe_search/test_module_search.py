@@ -87,9 +87,13 @@ def test_the_smallest_within_a_bound_wins_and_is_what_is_returned(net):
         ({"bounds": {"max_kl": float("nan")}}, BadOption, "NaN"),
         ({"bounds": {"kl": 0.1}}, BadOption, "which is not a bound"),
         ({"bounds": {"max_memory": "lots"}}, BadOption, "which is not a size"),
+        ({"bounds": {"max_memory": float("inf")}}, BadOption, "max_memory is inf"),
         ({"bounds": {"max_kl": 0.1}}, BadOption, "--max-kl is for models with logits"),
         ({"inputs": []}, WrongInputs, "is empty"),
         ({"inputs": (1, 2, 3)}, WrongInputs, "does not take these inputs"),
+        ({"inputs": torch.randn(4, 3)}, WrongInputs, "call 0 of the model fails in eager PyTorch: RuntimeError: mat1"),
+        ({"inputs": {"y": torch.randn(4, 16)}}, WrongInputs, "fails in eager PyTorch: TypeError"),
+        ({"bounds": {"max_error": "0.01"}}, BadOption, "max_error is '0.01', which is not a number"),
     ],
 )
 def test_values_that_cannot_be_are_refused(net, arguments, error, words):

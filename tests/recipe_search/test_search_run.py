@@ -12,6 +12,7 @@ from thunder_core.foundation.errors import (
     OutOfMemory,
     OutOfTolerance,
     SearchOutOfTime,
+    WrongInputs,
 )
 from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
 from thunder_core.workflow.recipe_search.trial_facts import TrialRefusal
@@ -223,3 +224,12 @@ def test_nan_misses_a_bound_by_more_than_any_number():
     (missed,) = misses(SearchBounds(max_kl=0.1), CandidateCost(kl=float("nan")))
     assert missed.factor == float("inf")
     assert missed.words == "its KL divergence is nan nats, and at most 0.1 nats is allowed"
+
+
+def test_an_error_of_eager_is_not_stored(tmp_path):
+    refusal = TrialRefusal(reason="TH0213 wrong inputs", code="TH0213", fix="correct the inputs", status=2)
+    with pytest.raises(WrongInputs):
+        search_of(tmp_path, Planted(eager=refusal)).run()
+    again = search_of(tmp_path, trials := Planted())
+    again.run()
+    assert "eager" in trials.names

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -15,6 +16,7 @@ import torch
 
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import BadOption, ThunderError, WrongInputs
+from thunder_core.foundation.errors.tree import message_line
 from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options import require_values
 from thunder_core.foundation.options.amount import bytes_of as bytes_in
@@ -23,6 +25,7 @@ from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.workflow.benchmark import machine_name, measure
 from thunder_core.workflow.benchmark.timing import peak_of
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
+from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.memory.memory_guard import limit_private_memory
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
@@ -101,12 +104,19 @@ def search_request(
     for name in bounds:
         if name not in bound_names:
             raise BadOption(f"bounds has {name!r}, which is not a bound", fix=f"use one of: {', '.join(bound_names)}")
-    values: dict[str, Any] = dict(bounds)
-    if isinstance(values.get("max_memory"), str):
-        values["max_memory"] = bytes_in("max_memory", values["max_memory"])
+    values = {name: bound_value(name, value) for name, value in bounds.items() if value is not None}
     request = SearchRequest(search_seconds("budget", budget), objective, **values, fresh=fresh)
     require_values(request)
     return request
+
+
+def bound_value(name: str, value: object) -> Any:
+    """Return the value of a bound: a number, or the number of bytes of a size; raise BadOption for other values."""
+    if name == "max_memory" and isinstance(value, str):
+        return bytes_in(name, value)
+    if not isinstance(value, int | float) or (name == "max_memory" and not isfinite(value)):
+        raise BadOption(f"the bound {name} is {value!r}, which is not a number", fix=f"set {name} to a number")
+    return int(value) if name == "max_memory" else value
 
 
 def named_arguments(model: torch.nn.Module, call: Arguments) -> dict[str, Any]:
@@ -227,11 +237,26 @@ class ModuleSubject:
         torch.set_num_threads(self.threads)
         self.model.train(self.is_training)
         with limit_private_memory(), torch.no_grad():
+            if task.candidate.is_eager:
+                self._require_accepted_inputs()
             compiled = compile_as(self.model, task.candidate)
             if task.first and not task.candidate.is_eager:
                 self._validate(compiled, task.candidate)
             facts = self._measure_module(compiled, task)
         return facts.model_copy(update={"took": time.perf_counter() - began})
+
+    def _require_accepted_inputs(self) -> None:
+        """Raise `WrongInputs` if a call of the model in eager PyTorch raises an error."""
+        for number, call in enumerate(self.calls):
+            try:
+                self.model(**call)
+            except Exception as error:  # the code of the model may raise any exception
+                if is_out_of_memory(error):
+                    raise
+                raise WrongInputs(
+                    f"call {number} of the model fails in eager PyTorch: {type(error).__name__}: {message_line(error)}",
+                    fix="call the model with these inputs without a search, and correct the inputs or the model",
+                ) from error
 
     def _validate(self, compiled: torch.nn.Module, candidate: Candidate) -> None:
         recipe = find_recipe(candidate.recipes, dict(candidate.options))

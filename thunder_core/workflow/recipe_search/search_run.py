@@ -177,7 +177,8 @@ class SearchRun:
         if earlier is not None:
             result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
-        self.stored_trials.keep(candidate, result)
+        if isinstance(result, TrialFacts) or candidate != self.eager:  # users correct what eager PyTorch refuses
+            self.stored_trials.keep(candidate, result)
         self.observer.end_trial(self._row_of(candidate), self._leader(), self._seconds_left())
         return self._finding(result)
 
