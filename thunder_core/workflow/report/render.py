@@ -65,7 +65,7 @@ TEMPLATES.filters.update(
     seconds=format_time,
     significant=significant,
 )
-TEMPLATES.globals.update(generation_rows=generation_rows)
+TEMPLATES.globals.update(generation_rows=generation_rows, verdict_styles=VERDICT_STYLES)
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,7 @@ def render_html(report: Report) -> str:
         "token_plots": token_plots,
         "timeline": timeline(report.ranks) if report.ranks else None,
     }
-    return TEMPLATES.get_template("report.html.j2").render(
-        **parts_of(report), **graphics, verdict_styles=VERDICT_STYLES
-    )
+    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **graphics)
 
 
 def parts_of(report: Report) -> dict[str, object]:
@@ -116,7 +114,7 @@ def parts_of(report: Report) -> dict[str, object]:
 
 def search_parts(search: SearchReport | None) -> dict[str, object]:
     """Return the values that pages derive from a search."""
-    return {"search_bounds": [] if search is None else bounds_in_words(search.bounds), "search_styles": VERDICT_STYLES}
+    return {"search_bounds": [] if search is None else bounds_in_words(search.bounds)}
 
 
 def bounds_in_words(bounds: SearchBounds) -> list[str]:
