@@ -19,7 +19,7 @@ from thunder_core.passes.autodiff.step import Step
 from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate, evaluate_bound_symbol
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.input_copies import converted_inputs, copy_inputs
+from thunder_core.workflow.fault_localization.input_copies import convert_inputs, copy_inputs
 from thunder_core.workflow.fault_localization.line_faults import line_fault
 from thunder_core.workflow.fault_localization.recording import RecordedValues, preserve_settings
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
@@ -75,7 +75,7 @@ def autograd_gradients(
 
     def compute(perturbed: bool) -> Values | None:
         change = perturb if perturbed else in_float64
-        own = converted_inputs(copy_inputs(inputs, body), change, body)
+        own = convert_inputs(copy_inputs(inputs, body), change, body)
         try:
             return gradients_of(body, own, requires_grad, wide, states, in_double=True, names=names)
         except (RuntimeError, TypeError, ValueError):

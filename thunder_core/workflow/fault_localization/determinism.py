@@ -7,7 +7,7 @@ from thunder_core.backend.claiming.claim_checks import uninitialized_results
 from thunder_core.backend.claiming.comparison import Difference, describe_difference, largest_difference
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
+from thunder_core.workflow.fault_localization.line_faults import line_fault, phrase_of_result
 from thunder_core.workflow.fault_localization.recording import record
 from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.validation.internal_check import Fault
@@ -27,6 +27,6 @@ def first_nondeterministic_line(claimed: Trace, inputs: Values, states: RandomSt
                 phrase = describe_difference(after, before, largest).what.replace(
                     "in eager PyTorch", "in the first run"
                 )
-                difference = of_result(proxy.name, Difference(phrase, largest))
+                difference = phrase_of_result(proxy.name, Difference(phrase, largest))
                 return line_fault("nondeterminism", bsym.executor, claimed.name, bsym, proxy.name, difference)
     return None

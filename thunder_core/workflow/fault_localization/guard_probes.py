@@ -17,7 +17,7 @@ from thunder_core.foundation.errors import NotComparable
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.workflow.fault_localization.boundary.acquisition import evaluate_with_eager_results
 from thunder_core.workflow.fault_localization.boundary.epilogue import OTHER_VALUES
-from thunder_core.workflow.fault_localization.boundary.outside import eager_calls, room_for, unlike_path
+from thunder_core.workflow.fault_localization.boundary.outside import eager_calls, first_differing_path, room_for
 from thunder_core.workflow.fault_localization.claims import examine_claims
 from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.probes.argument_probes import argument_probes
@@ -97,7 +97,7 @@ def difference_of(
     if isinstance(theirs, str):
         return "" if isinstance(ours, str) else f"it runs, but eager PyTorch raises {theirs}"
     if not isinstance(ours, str):
-        return unlike_structure(ours, theirs) or unlike_values(program, call, arguments, seed, ours, theirs)
+        return structure_difference(ours, theirs) or value_difference(program, call, arguments, seed, ours, theirs)
     is_right = raising_is_right or ours.startswith(REFUSES) or serves_ranges(program)
     return "" if is_right else f"it raises {ours}, but eager PyTorch does not"
 
@@ -118,7 +118,7 @@ def outcome(run: Callable[[], Any], seed: int) -> Leaves | str:
         return f"{type(error).__name__}: {error}"[:MESSAGE]
 
 
-def unlike_structure(ours: Leaves, theirs: Leaves) -> str:
+def structure_difference(ours: Leaves, theirs: Leaves) -> str:
     """Return the first difference in structure from eager PyTorch's result, in words; empty if there is none."""
     try:
         require_same_structure(ours, theirs)
@@ -132,7 +132,7 @@ def unlike_structure(ours: Leaves, theirs: Leaves) -> str:
     return ""
 
 
-def unlike_values(
+def value_difference(
     program: Program, call: SubjectCall, arguments: Callable[[], Arguments], seed: int, ours: Leaves, theirs: Leaves
 ) -> str:
     """Return the first tensor whose values differ from eager PyTorch's, in words; empty if there is none.
@@ -140,7 +140,7 @@ def unlike_values(
     Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes from the
     same inputs, because the program then amplifies rounding.
     """
-    if unlike_path((), ours, theirs) is None:
+    if first_differing_path((), ours, theirs) is None:
         return ""
     args, kwargs = arguments()
     with call.preserve_state():
@@ -157,7 +157,7 @@ def unlike_values(
     )
     if evaluation.fault is not None:
         return f"{evaluation.fault.line}: {evaluation.fault.difference}"
-    path = unlike_path(evaluation.values, ours, theirs)
+    path = first_differing_path(evaluation.values, ours, theirs)
     return "" if path is None else OTHER_VALUES.format(path)
 
 

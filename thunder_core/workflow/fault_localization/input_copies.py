@@ -22,7 +22,7 @@ def copy_inputs(inputs: Values, *traces: Trace) -> Values:
     return {name: shared.get(name, own.get(name)) for name in inputs}
 
 
-def converted_inputs(inputs: Values, compute: Callable[[Any], Any], trace: Trace) -> Values:
+def convert_inputs(inputs: Values, compute: Callable[[Any], Any], trace: Trace) -> Values:
     """Return the inputs in another precision; large tensors that no line writes to are converted when they are read."""
     written = names_written_to(trace)
     deferred = defer_all({name: value for name, value in inputs.items() if name not in written}, compute)

@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
-from thunder_core.workflow.fault_localization.input_copies import converted_inputs, copy_inputs
+from thunder_core.workflow.fault_localization.input_copies import convert_inputs, copy_inputs
 from thunder_core.workflow.fault_localization.time_limit import require_time
 
 AFTER = " after write "  # in the name of a value after a write
@@ -54,7 +54,7 @@ def record(
     """
     values = copy_inputs(inputs, trace)
     if in_double:
-        values = converted_inputs(values, in_float64, trace)
+        values = convert_inputs(values, in_float64, trace)
     values |= {name: in_float64(value) if in_double else value for name, value in trace.constants.items()}
     call = call_in_double if in_double else call_target
     recording, writes = RecordedValues(), dict[str, int]()

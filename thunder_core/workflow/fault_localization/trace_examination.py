@@ -18,7 +18,7 @@ from thunder_core.passes.autodiff.output_aliases import SPLIT_VIEWS
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.claims import examine_claims
 from thunder_core.workflow.fault_localization.determinism import first_nondeterministic_line
-from thunder_core.workflow.fault_localization.input_copies import converted_inputs
+from thunder_core.workflow.fault_localization.input_copies import convert_inputs
 from thunder_core.workflow.fault_localization.lockstep import has_large_values, have_equal_bits
 from thunder_core.workflow.fault_localization.raising import first_raising
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
@@ -240,7 +240,7 @@ def evaluate_first_stage(trace: Trace, inputs: Values, states: RandomStates) -> 
 
     @cache
     def record_perturbed() -> RecordedValues | None:
-        return record_in_double(trace, converted_inputs(inputs, perturb, trace), states)
+        return record_in_double(trace, convert_inputs(inputs, perturb, trace), states)
 
     return EvaluatedStage(trace, plain, record_stage, record_perturbed)
 

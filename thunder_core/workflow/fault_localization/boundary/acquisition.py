@@ -30,7 +30,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.boundary.eager_calls import EagerCall, is_dense
 from thunder_core.workflow.fault_localization.input_copies import copy_inputs
-from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
+from thunder_core.workflow.fault_localization.line_faults import line_fault, phrase_of_result
 from thunder_core.workflow.fault_localization.recording import preserve_settings
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
 from thunder_core.workflow.fault_localization.time_limit import require_time
@@ -57,7 +57,7 @@ def evaluate_with_eager_results(
     trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]
 ) -> LineEvaluation:
     """Evaluate a traced computation on copies of inputs; each line reads the results of eager PyTorch's calls."""
-    counterparts = matched_calls(trace, calls)
+    counterparts = match_calls(trace, calls)
     values = copy_inputs({**inputs, **trace.constants}, trace)
     names_to_keep = {*inputs, *(proxy.name for proxy in trace.outputs)}
     with torch.no_grad(), preserve_settings(trace.bound_symbols):
@@ -85,7 +85,7 @@ def evaluate_with_eager_results(
     return LineEvaluation(None, (*returned, *at_the_end), len(counterparts))
 
 
-def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
+def match_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
     """Return the eager calls that may correspond to each line of a trace, by the source line, in the trace's order.
 
     A line has several calls if the program makes more or fewer calls of a kind at a source line than the trace has,
@@ -177,12 +177,12 @@ def exact_values(bsym: BoundSymbol, inputs: Values, *, drew: bool) -> ExactOf:
 
     def exact(name: str, perturbed: bool = False) -> torch.Tensor | None:
         change = perturb if perturbed else in_float64
-        return result_in_double(bsym, name, convert_inputs(bsym, inputs, change))
+        return result_in_double(bsym, name, convert_line_inputs(bsym, inputs, change))
 
     return lambda name: no_exact_value if drew else partial(exact, name)
 
 
-def convert_inputs(bsym: BoundSymbol, inputs: Values, change: Compute) -> Values:
+def convert_line_inputs(bsym: BoundSymbol, inputs: Values, change: Compute) -> Values:
     """Return a line's inputs in another precision; large tensors are converted when they are read."""
     if bsym.mutates:
         return {name: change(value) for name, value in copy_values(inputs).items()}
@@ -191,4 +191,4 @@ def convert_inputs(bsym: BoundSymbol, inputs: Values, change: Compute) -> Values
 
 def acquisition_fault(trace: Trace, bsym: BoundSymbol, name: str, difference: Difference) -> Fault:
     """Return the fault of a line whose result differs from the program's own call."""
-    return line_fault("acquisition", trace.made_by, trace.name, bsym, name, of_result(name, difference))
+    return line_fault("acquisition", trace.made_by, trace.name, bsym, name, phrase_of_result(name, difference))

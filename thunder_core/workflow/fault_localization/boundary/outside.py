@@ -168,11 +168,11 @@ def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
 
 def wrong_result(acquired: Trace, computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> Fault | None:
     """Return the fault of a traced computation that did not compute eager PyTorch's value at a path, or None."""
-    path = unlike_path(computed, ours, theirs)
+    path = first_differing_path(computed, ours, theirs)
     return None if path is None else return_fault("acquisition", acquired, path, Difference(OTHER_VALUES.format(path)))
 
 
-def unlike_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
+def first_differing_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
     """Return the first path whose value in eager PyTorch differs from ours and is not in `computed`, or None."""
     for path, tensor in theirs.tensors.items():
         if not any(is_close(value, tensor) for value in (ours.tensors.get(path), *computed)):

@@ -15,7 +15,7 @@ from thunder_core.workflow.fault_localization.probes.probe import Probe
 OTHERS: Mapping[type, Callable[[Any], Any]] = {
     bool: lambda value: not value,
     int: lambda value: value + 1,
-    float: lambda value: 0.75 if value == 0.5 else value / 2 + 0.25,  # a probability stays one
+    float: lambda value: 0.75 if value == 0.5 else value / 2 + 0.25,  # a probability stays a probability
     str: lambda value: f"{value}_",
     type(None): lambda _: 1,
     tuple: lambda value: (*value, *value[-1:]),

@@ -41,8 +41,8 @@ def path_probes(program: Program, call: SubjectCall, *, functions: bool = True) 
         if not functions and isinstance(entries[key], FunctionType | BuiltinFunctionType):
             continue
         for what, replacement in other_values(entries[key]):
-            changed = changed_entry(entries, key, replacement)
-            yield Probe(f"{guard.path} {what}", call.copy_arguments, changed, guard.path, guard.words)
+            change = replace_entry(entries, key, replacement)
+            yield Probe(f"{guard.path} {what}", call.copy_arguments, change, guard.path, guard.words)
 
 
 def other_values(value: object) -> Iterator[tuple[str, Any]]:
@@ -91,7 +91,7 @@ def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
 
 
 @contextmanager
-def changed_entry(entries: Any, key: object, value: object) -> Iterator[None]:
+def replace_entry(entries: Any, key: object, value: object) -> Iterator[None]:
     """Replace an entry of a dict while the block runs."""
     before = entries[key]
     entries[key] = value
