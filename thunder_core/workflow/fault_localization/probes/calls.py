@@ -14,6 +14,7 @@ import torch
 
 from thunder_core.backend.claiming.copies import copy_values, reason_not_copied
 from thunder_core.foundation.errors import NotComparable
+from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.preserved_state import preserve_buffers
 from thunder_core.workflow.validation.state import state_of
@@ -41,7 +42,8 @@ class SubjectCall:
     def tensors(self) -> dict[str, torch.Tensor]:
         """The tensors of the arguments and of a module; a call may draw random numbers on their devices."""
         module = self.subject if isinstance(self.subject, torch.nn.Module) else torch.nn.Module()
-        tensors = (*leaves_of([self.args, dict(self.kwargs)]).tensors.values(), *module.parameters(), *module.buffers())
+        values = (*leaves((self.args, dict(self.kwargs))), *module.parameters(), *module.buffers())
+        tensors = (value for value in values if isinstance(value, torch.Tensor))
         return {str(index): tensor for index, tensor in enumerate(tensors)}
 
     def copy_arguments(self) -> Arguments:
