@@ -30,7 +30,7 @@ def error(value: float) -> str:
 
 def times(value: float) -> str:
     """Return a ratio with a multiplication sign."""
-    return f"{significant(value)}{TIMES}" if math.isfinite(value) else "∞"
+    return "NaN" if math.isnan(value) else f"{significant(value)}{TIMES}" if math.isfinite(value) else "∞"
 
 
 def percent(share: float) -> str:
