@@ -107,22 +107,22 @@ def validate(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The results of the runs so far: measurements by output, and tensors with another layout.
+    """The results of the runs so far: measurements by output and by the number of the input, and other layouts.
 
     `opaque` has the types of objects that have no readable attributes, by path. `left_out` has notes on the inputs
     that were omitted because of the time limit.
     """
 
-    measured: dict[str, list[Measurement]] = field(default_factory=dict)
+    measured: dict[str, dict[int, Measurement]] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
     mismatches: dict[str, None] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
-    def add(self, observed: _SideBySide, measurements: Iterable[tuple[str, Measurement]]) -> None:
-        """Add one input's measurements, by the names of the outputs."""
+    def add(self, number: int, observed: _SideBySide, measurements: Iterable[tuple[str, Measurement]]) -> None:
+        """Add the measurements of the input with a number, by the names of the outputs."""
         self.opaque.update(observed.eager.opaque)
         for name, measurement in measurements:
-            self.measured.setdefault(name, []).append(measurement)
+            self.measured.setdefault(name, {})[number] = measurement
 
     def compare(
         self,
@@ -137,7 +137,7 @@ class _Comparison:
                 self.left_out.append(budget.note(done))
                 return done
             observed = observe(run)
-            self.add(observed, measure(observed))
+            self.add(done, observed, measure(observed))
             del observed
             trim_memory()
         return budget.inputs
@@ -146,7 +146,9 @@ class _Comparison:
         self, reference: Reference, inputs: int, tolerance: Tolerance, sizes: Sequence[str], *, language_model: bool
     ) -> ValidationReport:
         """Return the verdict on each output, with notes on parts that were not compared and on other layouts."""
-        outputs = tuple(judge(name, measurements, tolerance) for name, measurements in self.measured.items())
+        outputs = tuple(
+            judge(name, [*measurements.values()], tolerance) for name, measurements in self.measured.items()
+        )
         notes = (*finiteness_notes(outputs), *reference.notes, *_notes(outputs, language_model))
         opaque = itertools.starmap(NOT_COMPARED.format, self.opaque.items())
         return ValidationReport(
