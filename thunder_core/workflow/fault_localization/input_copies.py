@@ -8,6 +8,7 @@ from typing import Any
 from thunder_core.backend.claiming.copies import Values, copy_values, large_names
 from thunder_core.backend.claiming.deferred_tensor import DeferredTensor, defer_all
 from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
 
@@ -27,3 +28,9 @@ def convert_inputs(inputs: Values, compute: Callable[[Any], Any], trace: Trace) 
     written = names_written_to(trace)
     deferred = defer_all({name: value for name, value in inputs.items() if name not in written}, compute)
     return {name: deferred[name] if name in deferred else compute(value) for name, value in inputs.items()}
+
+
+def values_read(bsym: BoundSymbol, values: Values) -> Values:
+    """Return the values that a bound symbol reads; copies if it writes to any."""
+    read = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
+    return copy_values(read) if bsym.mutates else read

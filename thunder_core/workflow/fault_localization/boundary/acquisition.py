@@ -29,7 +29,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.boundary.eager_calls import EagerCall, is_dense
-from thunder_core.workflow.fault_localization.input_copies import copy_inputs
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs, values_read
 from thunder_core.workflow.fault_localization.line_faults import line_fault, phrase_of_result
 from thunder_core.workflow.fault_localization.recording import preserve_settings
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
@@ -115,12 +115,6 @@ def key_of_call(call: EagerCall) -> Key:
 def results_of(bsym: BoundSymbol) -> list[TensorProxy]:
     """Return the tensors that a bound symbol returns, including inputs that it has written to."""
     return [leaf for leaf in leaves(bsym.output) if isinstance(leaf, TensorProxy)]
-
-
-def values_read(bsym: BoundSymbol, values: Values) -> Values:
-    """Return the values that a bound symbol reads; copies if it writes to any."""
-    read = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
-    return copy_values(read) if bsym.mutates else read
 
 
 def adopt_results(
