@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from thunder_core.workflow.benchmark import measure
-from thunder_core.workflow.benchmark.machine_load import MachineLoad, observed_load
+from thunder_core.workflow.benchmark.machine_load import MachineLoad, observe_load
 
 SPIN = "import time\nend = time.time() + 60\nwhile time.time() < end: pass"
 CPU = torch.device("cpu")
@@ -34,20 +34,20 @@ def neighbour():
 
 
 def test_load_of_another_process_counts_and_load_of_this_process_does_not(neighbour):
-    with observed_load() as load:
+    with observe_load() as load:
         spin(0.5)
     assert load.other_processes is not None
     assert 0.2 < load.other_processes <= load.processors
     neighbour.kill()
     neighbour.wait()
-    with observed_load() as alone:
+    with observe_load() as alone:
         spin(0.5)
     assert alone.other_processes is not None
     assert alone.other_processes < load.other_processes + 0.5
 
 
 def test_a_short_interval_gives_no_load():
-    with observed_load() as load:
+    with observe_load() as load:
         pass
     assert (load.other_processes, load.in_words(load.processors)) == (None, "")
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
-from thunder_core.workflow.benchmark.time_shares import Timed, time_shares
+from thunder_core.workflow.benchmark.time_shares import TimedTrace, time_shares
 
 
 def test_the_slow_executor_has_most_of_the_time():
@@ -22,7 +22,7 @@ def test_the_slow_executor_has_most_of_the_time():
     compiled = thunder.jit(lambda x: torch.tanh(x).exp() + 1, executors=(slow, "torch"))
     x = torch.randn(4)
     compiled(x)
-    (shares,) = time_shares(Timed(thunder.last_traces(compiled)[-1], lambda: [x]), device=x.device)
+    (shares,) = time_shares(TimedTrace(thunder.last_traces(compiled)[-1], lambda: [x]), device=x.device)
     assert set(shares) == {"slow", "torch"}
     assert shares["slow"] > 0.9
     assert sum(shares.values()) == pytest.approx(1.0)
@@ -33,4 +33,4 @@ def test_an_executor_without_work_has_no_share():
     x = torch.randn(4)
     compiled(x)
     trace = thunder.last_traces(compiled)[-1]
-    assert time_shares(Timed(trace, lambda: [x for _ in trace.inputs]), device=x.device) == [{}]
+    assert time_shares(TimedTrace(trace, lambda: [x for _ in trace.inputs]), device=x.device) == [{}]

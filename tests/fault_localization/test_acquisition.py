@@ -11,7 +11,7 @@ from tests.fault_localization.examined import activating, examine_call, numbers,
 from tests.planted.bound_symbols import changed_lines
 from tests.planted.programs import with_transformed_trace
 from thunder_core.backend.runtime.program import Program
-from thunder_core.workflow.fault_localization.boundary.acquisition import matched_calls
+from thunder_core.workflow.fault_localization.boundary.acquisition import match_calls
 from thunder_core.workflow.fault_localization.boundary.eager_calls import RecordCalls, RepeatedRecording
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.fault_localization.guard_probes import serves_ranges
@@ -190,7 +190,7 @@ def test_lines_are_matched_with_the_calls_of_their_module():
     trace = program_of(model, x=x).traces("computation")[0]
     with RecordCalls(model) as recorder:
         model(x)
-    matched = matched_calls(trace, recorder.calls)
+    matched = match_calls(trace, recorder.calls)
     linears = {
         bsym.module: matched[index][0].location.module
         for index, bsym in enumerate(trace.bound_symbols)

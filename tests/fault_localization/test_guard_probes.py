@@ -71,3 +71,9 @@ def test_a_right_prologue():
     program, model = program_and_model()
     with torch.no_grad():
         assert not examine(program, model, (), {"x": numbers()}).faults
+
+
+def test_tensors_of_a_call_are_those_of_all_arguments_and_of_the_module():
+    module, position, keyword = torch.nn.Linear(2, 2), torch.ones(2), torch.ones(3)
+    tensors = SubjectCall(module, (position,), {"pair": (keyword, 1)}).tensors.values()
+    assert {id(tensor) for tensor in tensors} == {id(t) for t in (position, keyword, module.weight, module.bias)}

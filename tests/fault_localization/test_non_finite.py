@@ -51,3 +51,25 @@ def test_an_input_with_a_nan():
 
 def test_finite_values():
     assert not lines(lambda x: x + 1, numbers())
+
+
+def test_write_that_creates_nan_or_an_infinity():
+    def divide(x):
+        y = x * 2
+        y.div_(x - x)
+        return (y + 1) - y
+
+    found = lines(divide, numbers())
+    assert "div_" in found["infinity"].line
+    assert found["infinity"].count == numbers().numel()
+    assert all(magnitude < 100 for magnitude in found["infinity"].largest.values())
+    assert "-" in found["NaN"].line
+
+
+def test_write_through_a_view():
+    def divide(x):
+        y = x.abs() + 1
+        y[0].sub_(2 * y[1]).log_()
+        return y * 2
+
+    assert "log_" in lines(divide, numbers().sign())["NaN"].line

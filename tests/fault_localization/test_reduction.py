@@ -5,9 +5,11 @@ from __future__ import annotations
 import torch
 
 from tests.fault_localization.examined import activating, numbers, program_of, silu
+from thunder_core.workflow.fault_localization import reduction
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
-from thunder_core.workflow.fault_localization.reduction import reduced_program, starts
+from thunder_core.workflow.fault_localization.reduction import first_indices, reduced_program
 from thunder_core.workflow.fault_localization.time_limit import Deadline
+from thunder_core.workflow.validation.internal_check import Fault
 
 
 def long(x: torch.Tensor) -> torch.Tensor:
@@ -34,4 +36,14 @@ def test_a_right_executor():
 
 
 def test_runs_become_longer():
-    assert list(starts(6)) == [6, 5, 3]
+    assert list(first_indices(6)) == [6, 5, 3]
+
+
+def test_region_is_kept_whole_if_no_operation_defines_the_wrong_tensor(monkeypatch):
+    def fault_in_a_written_input(trace, inputs, executors, deadline):
+        return Fault(kind="executor", by="mine", trace="computation", line="", result="x", difference="")
+
+    monkeypatch.setattr(reduction, "fault_in", fault_in_a_written_input)
+    program = reduced(activating(silu))
+    assert program is not None
+    assert len(program.trace.bound_symbols) > 1

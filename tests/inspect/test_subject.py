@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from thunder_core.foundation.errors import BadOption, NoSuchTrace
 from thunder_core.tracing.ir.layout import layout
 from thunder_core.workflow.inspect.difference import unified_diff
 from thunder_core.workflow.inspect.regions import EarlierStages, is_within
-from thunder_core.workflow.inspect.runnable import runnable
+from thunder_core.workflow.inspect.runnable import is_used, runnable
 from thunder_core.workflow.inspect.select import matches, module_lines
 
 
@@ -134,3 +135,15 @@ def test_every_trace_is_a_python_file_whose_names_all_resolve(subject, trace, le
         missing = set(namespace[trace].__code__.co_names) - namespace.keys() - set(dir(torch))
         used = {name for name in stage.facts.constants if name in missing}
         assert used == set()
+
+
+@pytest.mark.parametrize("number", ["--5", "²", "-"])
+def test_text_that_only_looks_like_a_number_is_refused(subject, number):
+    with pytest.raises(NoSuchTrace, match="stage"):
+        subject.stage("computation", number)
+
+
+def test_constant_is_not_used_by_a_longer_name():
+    listing = SimpleNamespace(lines=[SimpleNamespace(text="t0 = f(object_10)", parts=())], returns="(t0,)")
+    assert is_used("object_10", listing)
+    assert not is_used("object_1", listing)

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
-from thunder_core.workflow.recipe_search.kept import StoredTrials
 from thunder_core.workflow.recipe_search.search_run import SearchRun
+from thunder_core.workflow.recipe_search.stored_trials import StoredTrials
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.recipe_search.trial_task import TrialTask
 from thunder_core.workflow.report.search import SearchBounds
@@ -54,5 +54,5 @@ def search_of(folder: Path, trials: Planted, *, objective: str = "latency", **ot
     """A search that runs planted trials."""
     bounds = others.pop("bounds", SearchBounds())
     excluded = [Excluded(Candidate("default + fp8", 4), "no GPU")]
-    stated = {"budget": 1000.0, "kept_trials": StoredTrials(folder), "run_trial": trials, **others}
+    stated = {"budget": 1000.0, "stored_trials": StoredTrials(folder), "run_trial": trials, **others}
     return SearchRun(None, [*CANDIDATES], excluded, objective, bounds, **stated)  # type: ignore[arg-type]

@@ -57,7 +57,7 @@ class Simulation:
         if planted.fails:
             return CandidateFinding(reason="it died")
         if cost > left:
-            return CandidateFinding(reason="its time ended", passing=True)
+            return CandidateFinding(reason="its time ended", is_temporary=True)
         if planted.rank == 0:
             return CandidateFinding(Interval(value=1, low=1, high=1), rounds, exact=True, cost=cost_of(planted))
         noise = random.Random(repr((planted, rounds)))
@@ -65,7 +65,7 @@ class Simulation:
         found += [noise.lognormvariate(0, planted.noise) / planted.speed for _ in range(rounds)]
         return CandidateFinding(speedup([1.0] * len(found), found), len(found), cost=cost_of(planted))
 
-    def goes_on(self) -> bool:
+    def has_time(self) -> bool:
         return self.clock < self.budget
 
 
@@ -78,7 +78,7 @@ ANYTHING = SearchBounds()
 
 def search(candidates: list[Planted], bounds: SearchBounds = ANYTHING, budget: float = 1e6):
     simulation = Simulation(bounds, budget)
-    halving = Halving(candidates, simulation.measure, bounds, simulation.goes_on)
+    halving = Halving(candidates, simulation.measure, bounds, simulation.has_time)
     end = halving.run()
     return simulation, halving, end, choose(halving.findings, bounds)
 
@@ -185,7 +185,7 @@ def test_a_search_goes_on_from_what_is_known():
     candidates = [EAGER, Planted(1, 1.5), Planted(2, 2.0)]
     _, halving, _, winner = search(candidates)
     again = Simulation(SearchBounds(), 1e6)
-    second = Halving(candidates, again.measure, SearchBounds(), again.goes_on, halving.findings)
+    second = Halving(candidates, again.measure, SearchBounds(), again.has_time, halving.findings)
     assert second.run() == "decided"
     assert again.calls == []
     assert choose(second.findings, SearchBounds()) is winner

@@ -14,7 +14,7 @@ from thunder_core.workflow.recipe_search import module_search
 from thunder_core.workflow.recipe_search.process import offered_module
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.trial_task_format import write_task
-from thunder_core.workflow.recipe_search.worker import result_of
+from thunder_core.workflow.recipe_search.worker import run_task
 
 FEW = ("eager", "default", "default + int8-weight-only")
 
@@ -38,7 +38,7 @@ def search_here(monkeypatch, tmp_path, without_kernels):
         folder.mkdir(exist_ok=True)
         write_task(task, folder)
         with offered_module(task) as descriptors:
-            return result_of(folder, *map(os.dup, descriptors))
+            return run_task(folder, *map(os.dup, descriptors))
 
     def few(context):
         found, excluded = module_search.list_candidates.wrapped(context)
@@ -47,7 +47,7 @@ def search_here(monkeypatch, tmp_path, without_kernels):
     few.wrapped = module_search.list_candidates
     monkeypatch.setattr(module_search, "SearchRun", partial(SearchRun, run_trial=run_here))
     monkeypatch.setattr(module_search, "list_candidates", few)
-    monkeypatch.setattr("thunder_core.workflow.recipe_search.kept_folder.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("thunder_core.workflow.recipe_search.stored_searches.cache_folder", lambda: tmp_path / "cache")
 
 
 @pytest.fixture
@@ -87,12 +87,44 @@ def test_the_smallest_within_a_bound_wins_and_is_what_is_returned(net):
         ({"bounds": {"max_kl": float("nan")}}, BadOption, "NaN"),
         ({"bounds": {"kl": 0.1}}, BadOption, "which is not a bound"),
         ({"bounds": {"max_memory": "lots"}}, BadOption, "which is not a size"),
+        ({"bounds": {"max_memory": float("inf")}}, BadOption, "max_memory is inf"),
         ({"bounds": {"max_kl": 0.1}}, BadOption, "--max-kl is for models with logits"),
         ({"inputs": []}, WrongInputs, "is empty"),
         ({"inputs": (1, 2, 3)}, WrongInputs, "does not take these inputs"),
+        ({"inputs": torch.randn(4, 3)}, WrongInputs, "call 0 of the model fails in eager PyTorch: RuntimeError: mat1"),
+        ({"inputs": {"y": torch.randn(4, 16)}}, WrongInputs, "fails in eager PyTorch: TypeError"),
+        ({"bounds": {"max_error": "0.01"}}, BadOption, "max_error is '0.01', which is not a number"),
     ],
 )
 def test_values_that_cannot_be_are_refused(net, arguments, error, words):
     given = {"inputs": torch.randn(4, 16), **arguments}
     with pytest.raises(error, match=words):
         thunder.search(net, **given)
+
+
+class Scaled(torch.nn.Module):
+    """A module of any number of arguments."""
+
+    def forward(self, *tensors):
+        return sum(tensors)
+
+
+def test_arguments_without_names_are_refused():
+    with pytest.raises(WrongInputs, match=r"Scaled\.forward takes tensors by position only"):
+        thunder.search(Scaled(), (torch.ones(2), torch.ones(2)))
+
+
+def test_results_of_other_settings_and_other_code_are_not_reused(tmp_path, monkeypatch):
+    request = module_search.search_request(60, "latency", {}, fresh=False)
+
+    def folder(stride):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Conv2d(3, 3, 1, stride=stride))
+        subject = module_search.ModuleSubject(model, ({"input": torch.ones(1, 3, 4, 4)},))
+        return module_search.search_run(subject, request, 0.0).stored_trials.folder
+
+    assert folder(1) == folder(1)
+    assert folder(1) != folder(2)
+    before = folder(1)
+    monkeypatch.setattr(module_search, "digest_of_file", lambda file: "other code")
+    assert folder(1) != before

@@ -100,9 +100,9 @@ def test_a_module_that_cannot_be_sent_is_refused():
 )
 def test_what_a_trial_raises_is_a_refusal(monkeypatch, error, reason, passing, capsys):
     monkeypatch.setattr(worker, "read_task", lambda folder, receive: TrialTask(Failing(error), QUANTIZED, 1, "latency"))
-    found = worker.result_of(Path())
+    found = worker.run_task(Path())
     assert isinstance(found, TrialRefusal)
-    assert (found.reason, found.passing) == (reason, passing)
+    assert (found.reason, found.is_temporary) == (reason, passing)
 
 
 def test_results_are_read_as_they_were_written(tmp_path):
@@ -123,7 +123,7 @@ def test_a_process_that_dies_is_a_refusal(tmp_path, code, reason):
     with (tmp_path / worker.OUTPUT).open("wb") as output:
         status = process.run_command((sys.executable, "-c", code), output.fileno(), 60)
     found = process.result_in(tmp_path, status, 60)
-    assert found == TrialRefusal(reason=reason, passing=True)
+    assert found == TrialRefusal(reason=reason, is_temporary=True)
 
 
 def test_a_process_that_takes_too_long_is_killed_with_its_children(tmp_path):
@@ -132,7 +132,7 @@ def test_a_process_that_takes_too_long_is_killed_with_its_children(tmp_path):
         status = process.run_command((sys.executable, "-c", code), output.fileno(), 3)
     found = process.result_in(tmp_path, status, 3)
     assert isinstance(found, TrialRefusal)
-    assert (found.passing, found.timed_out) == (True, True)
+    assert (found.is_temporary, found.timed_out) == (True, True)
     child = int((tmp_path / worker.OUTPUT).read_text())
     deadline = time.monotonic() + 10  # a killed process ends a little later
     while is_running(child) and time.monotonic() < deadline:

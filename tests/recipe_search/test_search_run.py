@@ -12,7 +12,9 @@ from thunder_core.foundation.errors import (
     OutOfMemory,
     OutOfTolerance,
     SearchOutOfTime,
+    WrongInputs,
 )
+from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
 from thunder_core.workflow.recipe_search.trial_facts import TrialRefusal
 from thunder_core.workflow.report.number_format import TIMES
 from thunder_core.workflow.report.search import SearchBounds
@@ -86,7 +88,7 @@ def test_a_damaged_file_counts_as_none(tmp_path):
 
 def test_lasting_refusals_are_kept_and_passing_ones_are_tried_again(tmp_path):
     lasting = TrialRefusal(reason="TH0401 it differs")
-    passing = TrialRefusal(reason="its process was killed by SIGKILL", passing=True)
+    passing = TrialRefusal(reason="its process was killed by SIGKILL", is_temporary=True)
     run = search_of(tmp_path, Planted(**{"default": lasting, "default_+_int8": passing}))
     run.run()
     report = run.report()
@@ -104,7 +106,7 @@ def test_interrupted_with_something_measured_ends_with_the_best_so_far(tmp_path)
     run.run()
     report = run.report()
     assert (report.winner, report.end) == ("default", "interrupted")
-    assert "Ctrl-C ended it" in report.why
+    assert "Ctrl-C ended the search" in report.why
 
 
 def test_interrupted_with_nothing_measured_is_interrupted(tmp_path):
@@ -120,19 +122,19 @@ def test_an_error_of_eager_is_raised_unchanged(tmp_path):
 
 
 def test_a_death_of_eager_says_what_happened(tmp_path):
-    refusal = TrialRefusal(reason="its process was killed by SIGKILL", passing=True)
+    refusal = TrialRefusal(reason="its process was killed by SIGKILL", is_temporary=True)
     with pytest.raises(OutOfMemory, match="killed by SIGKILL"):
         search_of(tmp_path, Planted(eager=refusal)).run()
 
 
 def test_no_time_at_all_is_said(tmp_path):
-    refusal = TrialRefusal(reason="it was not done", passing=True, timed_out=True)
-    with pytest.raises(SearchOutOfTime, match="ended before a candidate was measured"):
+    refusal = TrialRefusal(reason="it was not done", is_temporary=True, timed_out=True)
+    with pytest.raises(SearchOutOfTime, match="before a candidate was measured"):
         search_of(tmp_path, Planted(eager=refusal), budget=0.0).run()
 
 
 def test_no_time_for_others_than_eager_is_said(tmp_path):
-    late = TrialRefusal(reason="it was not done", passing=True, timed_out=True)
+    late = TrialRefusal(reason="it was not done", is_temporary=True, timed_out=True)
     run = search_of(tmp_path, Planted(default=late), budget=1e-9)
     run.results[EAGER] = facts(EAGER)
     run.run()
@@ -198,3 +200,36 @@ def test_observers_hear_who_is_tried_and_who_leads(tmp_path):
         "default 2/4 eager",
         "default measured, default leads",
     ]
+
+
+def test_a_faster_candidate_with_a_wide_interval_is_not_called_indistinguishable(tmp_path):
+    scattered = facts(QUANTIZED, 20, ours=(0.002,) * 11 + (0.02,) * 9)
+    run = search_of(tmp_path, Planted(**{"default_+_int8": scattered}))
+    run.run()
+    report = run.report()
+    assert report.winner == "default"
+    assert "default + int8 (" in report.why
+    assert "has a speed that varies too much" in report.why
+    assert "distinguishable" not in report.why
+
+
+def test_candidates_after_an_interruption_are_not_called_out_of_time(tmp_path):
+    run = search_of(tmp_path, Planted(**{"default_+_int8": KeyboardInterrupt()}))
+    run.run()
+    reasons = {row.name: row.reason for row in run.report().candidates}
+    assert reasons["default without fusion"] == "the search ended before its trial"
+
+
+def test_nan_misses_a_bound_by_more_than_any_number():
+    (missed,) = misses(SearchBounds(max_kl=0.1), CandidateCost(kl=float("nan")))
+    assert missed.factor == float("inf")
+    assert missed.words == "its KL divergence is nan nats, and at most 0.1 nats is allowed"
+
+
+def test_an_error_of_eager_is_not_stored(tmp_path):
+    refusal = TrialRefusal(reason="TH0213 wrong inputs", code="TH0213", fix="correct the inputs", status=2)
+    with pytest.raises(WrongInputs):
+        search_of(tmp_path, Planted(eager=refusal)).run()
+    again = search_of(tmp_path, trials := Planted())
+    again.run()
+    assert "eager" in trials.names

@@ -20,6 +20,7 @@ from thunder_core.workflow.report.number_format import TIMES
         (number_format.count, 212, "212"),
         (number_format.count, 8_030_000_000, "8.03B"),
         (number_format.error, 0.0, "0"),
+        (number_format.error, float("nan"), "NaN"),
         (number_format.error, 2.52e-7, "2.5e-07"),
         (number_format.error, math.inf, "∞"),
         (number_format.times, 1.416, f"1.42{TIMES}"),

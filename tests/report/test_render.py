@@ -10,9 +10,11 @@ import pytest
 
 from tests.benchmark.test_verdict import steady
 from tests.report.samples import output, validation
+from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.report import Report, render_html, render_markdown, write_report
 from thunder_core.workflow.report.number_format import TIMES
 from thunder_core.workflow.report.render import headlines_of
+from thunder_core.workflow.validation.report import GenerationReport, PromptReport
 
 NASTY = "<script>alert('x')</script> | a\nb"
 BALANCED = ["html", "head", "body", "main", "header", "section", "div", "figure", "svg", "g", "table", "p", "span"]
@@ -93,6 +95,21 @@ def test_the_verdict_is_never_better_than_the_run(full: Report, bare: Report) ->
         assert headlines_of(report)[0].figure == figure
         assert figure in render_html(report)
         assert f"**{figure}**" in render_markdown(report)
+
+
+def test_verdict_on_generation_repeats_caveats_and_skipped_parts(full: Report) -> None:
+    prompts = PromptReport(size="1 x 8", tokens=4, equal=4, divergences=(0.0,), passed=True)
+    tokens = GenerationReport(
+        passed=True, new_tokens=4, dtype="float32", exact=True, tolerance=Tolerance(), prompts=(prompts,)
+    )
+    generated = full.model_copy(update={"generation": tokens})
+    assert headlines_of(generated)[0].figure == "Validated, degraded"
+    random_head = full.model.model_copy(update={"caveats": ("lm_head.weight is random",)})
+    verdict = headlines_of(generated.model_copy(update={"model": random_head}))[0]
+    assert (verdict.figure, verdict.style) == ("Validated, other weights", "warning")
+    assert verdict.detail.startswith("lm_head.weight is random; 4 of 4 greedy tokens agree")
+    right = headlines_of(generated.model_copy(update={"degraded": ()}))[0]
+    assert right.figure == "Validated"
 
 
 @pytest.mark.parametrize("which", ["full", "bare"])
@@ -229,3 +246,12 @@ def test_no_link_of_a_report_is_a_link_in_markdown(full: Report) -> None:
     outside_code = re.sub(r"`[^`]*`", "", render_markdown(nasty))
     assert "http://evil" in outside_code
     assert re.findall(r"(?<!\\)\[", outside_code) == []
+
+
+@pytest.mark.parametrize("render", [render_html, render_markdown])
+def test_ranges_without_a_validation_or_measurement_at_each_size_have_no_empty_table(full: Report, render) -> None:
+    unmeasured = {"validation": None, "benchmark": None, "further_benchmarks": (), "constraints": ()}
+    page = render(full.model_copy(update={**unmeasured, "dynamic": {"batch": (1, 8)}}))
+    assert "Ranges" in page
+    assert "Each size was" not in page
+    assert "needed by" not in page

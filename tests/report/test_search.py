@@ -112,5 +112,16 @@ def test_pages_have_every_candidate_escaped(search, bare):
         assert "<script" not in page
     for text in (render_markdown(report), render_search_markdown(search)):
         assert r"no GPU \| here" in text
-        assert "2 results kept from an earlier search" in text
+        assert "2 results reused from an earlier search" in text
     assert type(report).model_validate_json(report.model_dump_json()) == report
+
+
+def test_a_loss_that_is_nan_is_infinite_and_not_rounding():
+    assert candidate(1, "default", 2.0, float("nan"), 100).loss == float("inf")
+    assert candidate(1, "default", 2.0, 1e-12, 100).loss == 0
+
+
+def test_a_search_whose_candidates_were_all_measured_has_no_empty_table(search):
+    measured = search.model_copy(update={"candidates": ROWS[:4]})
+    assert "| # | candidate | state | reason |" in render_search_markdown(search)
+    assert "| # | candidate | state | reason |" not in render_search_markdown(measured)

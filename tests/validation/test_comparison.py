@@ -307,3 +307,28 @@ def test_the_reference_keeps_the_imaginary_parts_of_complex_tensors() -> None:
     assert output.eager.maximum < 1e-6
     with pytest.raises(OutOfTolerance):
         validate(lambda x, shift: model(x, shift) * 1.01, model, inputs, Tolerance(), language_model=False)
+
+
+class CountsLargeBatches(torch.nn.Module):
+    """A linear layer, and a buffer that only calls with a large batch change."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("count", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if x.shape[0] > 2:
+            self.count += 1
+        return self.linear(x)
+
+
+def test_sizes_are_judged_if_only_some_inputs_change_the_state() -> None:
+    model = CountsLargeBatches()
+    inputs = [{"x": torch.randn(batch, 4)} for batch in (2, 4)]
+    report = validate(model, model, inputs, Tolerance(), language_model=False, sizes=("2 x 4", "4 x 4"))
+    assert [(point.size, point.inputs, point.passed) for point in report.sizes] == [
+        ("2 x 4", 1, True),
+        ("4 x 4", 1, True),
+    ]
+    assert "count after the call" in {output.name for output in report.outputs}

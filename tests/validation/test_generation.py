@@ -63,7 +63,7 @@ def test_divergences_match_the_textbook_after_eagers_tokens(model: Any) -> None:
 
 def test_other_tokens_are_out_of_tolerance_in_float32(model: Any) -> None:
     with pytest.raises(
-        OutOfTolerance, match=r"tokens agree with eager's, and all have to agree; the first difference is at token \d"
+        OutOfTolerance, match=r"tokens agree with eager's, and all must agree; the first difference is at token \d"
     ) as no:
         validate_prompts(changed(model, 0.3), model, Tolerance(kl=100.0, top1=0.0))
     report = no.value.report

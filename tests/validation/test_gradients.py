@@ -156,7 +156,7 @@ def test_a_reference_that_draws_other_numbers_is_ignored() -> None:
 
 def test_only_operations_that_advance_a_generator_are_recorded() -> None:
     draws = DrawnValues(())
-    with draws.note():
+    with draws.record():
         torch.nn.functional.dropout(torch.ones(4), 0.5)
         torch.nn.functional.scaled_dot_product_attention(*(torch.ones(1, 1, 2, 8) for _ in range(3)))
     assert [name for name, _ in draws.draws] == ["aten.bernoulli_.float"]

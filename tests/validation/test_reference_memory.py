@@ -32,7 +32,7 @@ MODELS: dict[str, Callable[[], torch.nn.Module]] = {
 
 @pytest.mark.parametrize("name", MODELS)
 def test_reference_holds_one_large_weight_and_few_small_weights_at_once(name, monkeypatch):
-    monkeypatch.setattr(wide_weights, "WHOLE", 0)
+    monkeypatch.setattr(wide_weights, "MAX_BYTES_AT_ONCE", 0)
     model = MODELS[name]()
     weights = list(model.parameters())
     inputs = {"input": torch.randn(ROWS, weights[0].shape[0], dtype=weights[0].dtype)}

@@ -46,7 +46,7 @@ def reports(model: torch.nn.Module, inputs: object, monkeypatch: pytest.MonkeyPa
         )
 
     whole = validated()
-    monkeypatch.setattr(wide_weights, "WHOLE", 0)
+    monkeypatch.setattr(wide_weights, "MAX_BYTES_AT_ONCE", 0)
     monkeypatch.setattr(deferred_tensor, "MIN_DEFERRED", 0)
     return [whole, validated()]
 
@@ -119,7 +119,7 @@ def test_wrong_gradient_is_refused_where_the_reference_is_held_by_layer(monkeypa
     torch.manual_seed(0)
     model, wrong = Recomputed(use_reentrant=False), Recomputed(use_reentrant=False)
     wrong.layer, wrong.frozen, wrong.start = model.layer, model.frozen, model.start
-    monkeypatch.setattr(wide_weights, "WHOLE", 0)
+    monkeypatch.setattr(wide_weights, "MAX_BYTES_AT_ONCE", 0)
 
     def optimized(x: torch.Tensor) -> dict[str, torch.Tensor]:
         loss = wrong(x)["loss"]

@@ -210,7 +210,7 @@ def require_model(store: Store, model: str) -> None:
 def clear_searches(*, json: bool, dry_run: bool) -> None:
     """Remove the stored results of searches, and print how many there were."""
     from thunder_cli.views.quantity import count_noun, size
-    from thunder_core.workflow.recipe_search.kept_folder import count_stored_searches, remove_searches
+    from thunder_core.workflow.recipe_search.stored_searches import count_stored_searches, remove_searches
 
     stored_searches = count_stored_searches() if dry_run else remove_searches()
     if json:

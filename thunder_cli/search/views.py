@@ -45,7 +45,7 @@ def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
         least = "" if estimate.least_memory is None else size(estimate.least_memory)
         table.add_row(str(number), estimate.candidate.name, least)
     rows = [(excluded.candidate.name, excluded.reason) for excluded in planned.excluded]
-    bounds = Text(f"Bounds: {'; '.join(bounds_in_words(planned.bounds)).removeprefix('Bounds: ')}")
+    bounds = Text(f"Bounds: {'; '.join(bounds_in_words(planned.bounds))}")
     others = reasons_view("Not applicable", rows) if whole else unfit_text(len(rows))
     return Group(with_title("Search", f"{detail}{time}", table), bounds, *([Text()] if whole else []), others)
 
@@ -71,7 +71,7 @@ def search_view(report: SearchReport, *, width: int) -> RenderableType:
 
 def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
     yield Text.assemble(("Search", HEAD), "  ", (report.why, GOOD if report.winner else BAD))
-    reused_text = f", {report.kept} kept from an earlier search" if report.kept else ""
+    reused_text = f", {report.kept} reused from an earlier search" if report.kept else ""
     detail = f"{report.call}, {report.machine}; {minutes(report.seconds)} of {minutes(report.budget)}{reused_text}"
     yield with_title(
         "Candidates",

@@ -53,7 +53,7 @@ def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
 def _validation(report: Report, width: int) -> Iterator[RenderableType]:
     validation = report.validation
     if report.generation is not None:
-        yield generation_view(report.generation)
+        yield generation_view(report.generation, report.model.caveats)
         return
     if validation is None:
         pending = report.validation_state == "pending"
@@ -88,11 +88,11 @@ def tolerance_view(report: ValidationReport | GenerationReport) -> RenderableTyp
     return Padding(Text(f"tolerance {report.tolerance.in_words}", DIM), (0, 0, 0, 2))
 
 
-def generation_view(generation: GenerationReport) -> RenderableType:
+def generation_view(generation: GenerationReport, caveats: Sequence[str] = ()) -> RenderableType:
     """Return a table of each prompt size: the tokens that agree with eager's, the divergence, and the verdict."""
     tokens = count_noun(generation.new_tokens, "new token")
     detail = f"greedy, {tokens} for each prompt, prompts that were not traced, against eager PyTorch"
-    table = plain_table("prompts x tokens", "tokens as in eager", "mean KL, nats", "largest KL", "")
+    table = plain_table("prompts x tokens", "tokens equal to eager's", "mean KL, nats", "largest KL", "")
     for prompts in generation.prompts:
         verdict = Text("ok", GOOD) if prompts.passed else Text("out of tolerance", BAD)
         equal = f"{prompts.equal} of {prompts.tokens}"
@@ -100,7 +100,7 @@ def generation_view(generation: GenerationReport) -> RenderableType:
             prompts.size, equal, magnitude(prompts.mean_divergence), magnitude(prompts.largest_divergence), verdict
         )
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in generation.notes]
-    return with_title("Validation", detail, Group(table, tolerance_view(generation), *notes))
+    return with_title("Validation", detail, Group(table, *caveats_view(caveats), tolerance_view(generation), *notes))
 
 
 def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequence[str] = ()) -> RenderableType:

@@ -11,7 +11,7 @@ from tests.cli.small import QUICK
 from thunder_core.workflow.recipe_search import candidates, request_search
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.trial_task_format import read_task, write_task
-from thunder_core.workflow.recipe_search.worker import result_of
+from thunder_core.workflow.recipe_search.worker import run_task
 
 SIZE = ("--seq", 8)
 QUANTIZED = "hf-llama + int8-weight-only"
@@ -27,7 +27,7 @@ def search_here(monkeypatch, tmp_path):
         folder.mkdir(exist_ok=True)
         write_task(task, folder)
         assert read_task(folder, receive=lambda: pytest.fail("a request has no module to send")) == task
-        return result_of(folder)
+        return run_task(folder)
 
     def few(context):
         found, excluded = candidates.list_candidates(context)
@@ -35,7 +35,7 @@ def search_here(monkeypatch, tmp_path):
 
     monkeypatch.setattr(request_search, "SearchRun", partial(SearchRun, run_trial=run_here))
     monkeypatch.setattr(request_search, "list_candidates", few)
-    monkeypatch.setattr("thunder_core.workflow.recipe_search.kept_folder.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("thunder_core.workflow.recipe_search.stored_searches.cache_folder", lambda: tmp_path / "cache")
 
 
 @pytest.mark.usefixtures("without_kernels")

@@ -35,7 +35,7 @@ class Comparison(BenchmarkFacts):
     speedup: Interval
     baseline: Interval
     slowdown: float
-    """0.05 if the speed-up over eager was 5% greater in the baseline; negative if it has grown."""
+    """The baseline's speed-up divided by the current one, minus 1; 0.05 for a candidate that is now 5% slower."""
     too_slow: bool
     within_noise: bool
     """Whether the two confidence intervals overlap."""
@@ -43,7 +43,8 @@ class Comparison(BenchmarkFacts):
     def __str__(self) -> str:
         where = " ".join(f"{key}={value}" for key, value in self.configuration.items())
         now, then = (f"{i.value:.3f}x [{i.low:.3f}, {i.high:.3f}]" for i in (self.speedup, self.baseline))
-        return f"{self.candidate}{f' ({where})' if where else ''}: {now}, was {then}: {self.slowdown:+.1%}"
+        change = f"{abs(self.slowdown):.1%} {'slower' if self.slowdown > 0 else 'faster'}"
+        return f"{self.candidate}{f' ({where})' if where else ''}: {now}, was {then}: {change}"
 
 
 def fraction_of(text: str) -> float:
@@ -82,8 +83,8 @@ def _first(error: Malformed | UnicodeDecodeError) -> str:
 def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
     """Compare every candidate except the first, in each current configuration, with the baseline.
 
-    `fail_above` is a fraction: 0.05 marks candidates as too slow that have lost more than 5% of their speed-up. Raises
-    BadOption if the baseline lacks a configuration or candidate, or was measured on another machine.
+    `fail_above` is a fraction: 0.05 marks candidates with a slowdown of more than 5% as too slow. Raises BadOption if
+    the baseline lacks a configuration or candidate, or was measured on another machine.
     """
     earlier = {_key(report.configuration): report for report in baseline.measured}
     return [
@@ -99,11 +100,11 @@ def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fa
     slow = [row for row in rows if row.too_slow]
     if not slow:
         return rows
-    hint = " All differences may be noise: more --runs narrow the intervals."
-    noise = hint if all(row.within_noise for row in slow) else ""
+    noise_hint = " All differences may be noise: more --runs narrow the intervals."
+    noise = noise_hint if all(row.within_noise for row in slow) else ""
     error = SlowerThanBaseline(
-        f"{len(slow)} of {len(rows)} measurements lost more than {100 * fail_above:g}% of the baseline's speed-up over "
-        f"{current.reports[0].first.name}: {'; '.join(map(str, slow))}",
+        f"{len(slow)} of {len(rows)} measurements are more than {100 * fail_above:g}% slower than in the baseline, "
+        f"relative to {current.reports[0].first.name}: {'; '.join(map(str, slow))}",
         fix=f"find the change that made the model slower, or measure a new baseline if the change is intended.{noise}",
     )
     error.rows = tuple(rows)

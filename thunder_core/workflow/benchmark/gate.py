@@ -7,13 +7,15 @@ from thunder_core.workflow.benchmark.report import BenchmarkCandidate, Benchmark
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 from thunder_core.workflow.benchmark.verdict import MIN_ROUNDS
 
-LARGEST = 1e6
+LARGEST = 1e6  # the largest factor that can be required
 
 
 def check_speedup_factor(least: float, runs: int) -> None:
     """Raise `BadOption` for an invalid factor, and for too few rounds to show a speed-up."""
     if not 0 < least <= LARGEST:
-        raise BadOption(f"--require-speedup is {least:g}", fix="use a factor above 0, such as 1.1")
+        raise BadOption(
+            f"--require-speedup is {least:g}", fix=f"use a factor above 0 and at most {LARGEST:g}, such as 1.1"
+        )
     if runs < MIN_ROUNDS:
         raise BadOption(
             f"--runs is {runs}, but --require-speedup needs at least {MIN_ROUNDS} rounds",

@@ -20,11 +20,11 @@ def replayed_pools() -> Iterator[set[Pool]]:
     replay = graph_class.replay
 
     @wraps(replay)
-    def noted_replay(graph: Any) -> None:
+    def record_and_replay(graph: Any) -> None:
         pools.add(tuple(graph.pool()))
         replay(graph)
 
-    graph_class.replay = noted_replay
+    graph_class.replay = record_and_replay
     try:
         yield pools
     finally:

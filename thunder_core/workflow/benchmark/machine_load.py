@@ -60,7 +60,7 @@ class MachineLoad:
 
 
 @contextmanager
-def observed_load() -> Iterator[MachineLoad]:
+def observe_load() -> Iterator[MachineLoad]:
     """Measure the load while the block runs; the result is complete after the block."""
     load, before, began = MachineLoad(), Usage.now(), perf_counter()
     try:

@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.benchmark.machine import machine_name, threads_of
-from thunder_core.workflow.benchmark.machine_load import observed_load
+from thunder_core.workflow.benchmark.machine_load import observe_load
 from thunder_core.workflow.benchmark.report import BenchmarkReport
 from thunder_core.workflow.benchmark.statistics import describe_candidate
 from thunder_core.workflow.benchmark.timing import Call, peak_of, timer_for
@@ -22,7 +22,7 @@ SEED = 20
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Do nothing with the progress."""
+    """Ignore the progress."""
 
 
 def do_nothing() -> None:
@@ -52,8 +52,11 @@ def measure(
     BadOption for fewer than two runs, because a confidence interval needs two.
     """
     if runs < FEWEST_RUNS:
-        raise BadOption(f"--runs is {runs}, but a confidence interval needs {FEWEST_RUNS}", fix="use --runs 20 or more")
-    with _pause_collector(), observed_load() as load:
+        raise BadOption(
+            f"--runs is {runs}, but a confidence interval needs at least {FEWEST_RUNS} rounds",
+            fix="use --runs 20 or more",
+        )
+    with _pause_collector(), observe_load() as load:
         times, warmup, runs = _time_rounds(candidates, timer or timer_for(device), warmup, runs, seconds, progress)
     peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
     first = next(iter(times.values()))

@@ -97,7 +97,7 @@ class CollectiveRecorder:
     def times(self, rank: int, *, last_call: bool = False) -> RankTimes:
         """Return the times since `begin`; with `last_call`, only since the start of the last forward.
 
-        Runs of traces that an error has ended are left out.
+        Runs that an error has interrupted are left out.
         """
         runs = [run for run in self.runs if len(run.trace.bound_symbols) in run.marks]
         first = self.first
@@ -118,7 +118,7 @@ class CollectiveRecorder:
 
 
 def _insert_ticks(trace: Trace, number: int) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols of a trace with ticks."""
+    """Yield the bound symbols of a trace, and the ticks between them."""
     bsyms = trace.bound_symbols
     indices = {0, len(bsyms)}
     indices |= {near for index, bsym in enumerate(bsyms) if bsym.communicates for near in (index, index + 1)}

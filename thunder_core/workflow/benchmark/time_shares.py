@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 
 RUNS = 5
-SLOW = 2.0  # seconds
+SLOW = 2.0  # seconds: a trace that takes longer is timed only once
 TICK = "tick_of_the_clock"
 
 
@@ -38,17 +38,17 @@ class ExecutorClock:
 
 
 @dataclass(frozen=True)
-class Timed:
-    """A trace whose time is divided among executors; `inputs` makes new inputs for each run.
+class TimedTrace:
+    """A trace whose time is divided among executors.
 
-    A backward empties its list of inputs.
+    `inputs` makes new inputs for each run, because a backward empties its list of inputs.
     """
 
     trace: Trace
     inputs: Callable[[], Sequence[object]]
 
 
-def time_shares(*parts: Timed, device: torch.device) -> list[dict[str, float]]:
+def time_shares(*parts: TimedTrace, device: torch.device) -> list[dict[str, float]]:
     """Return each executor's share of the total time of all parts, 0 to 1, for each part; medians of a few runs.
 
     On CUDA, each bound symbol is synchronized. Bound symbols without an executor, which free memory, count for the
@@ -59,7 +59,7 @@ def time_shares(*parts: Timed, device: torch.device) -> list[dict[str, float]]:
     return [{name: seconds / total for name, seconds in seconds_by_name.items()} for seconds_by_name in medians]
 
 
-def _medians(part: Timed, device: torch.device) -> dict[str, float]:
+def _medians(part: TimedTrace, device: torch.device) -> dict[str, float]:
     first = _run(part.trace, part.inputs(), device)  # warms up, and is enough if it is slow
     if sum(first.values()) > SLOW:
         return first

@@ -104,8 +104,8 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
     values = differentiation.values(*traces if is_large else ())
     # If the forward is wrong, the values that it saves are wrong, and so are the gradients.
     if not examination.faults:
-        with examination.noting("the gradients"):
-            fault = unlike_autograd(differentiation, values, examination)
+        with examination.note_errors("the gradients"):
+            fault = find_wrong_gradient(differentiation, values, examination)
             examination.stages.append(traces[0].made_by)
             examination.faults += [] if fault is None else [fault]
     backward_values = values.of(traces[0])
@@ -150,7 +150,9 @@ def backward_inputs(
     return BackwardInputs({**plain, **named}, values_in_double, cotangents)
 
 
-def unlike_autograd(differentiation: Differentiation, values: BackwardInputs, examination: Examination) -> Fault | None:
+def find_wrong_gradient(
+    differentiation: Differentiation, values: BackwardInputs, examination: Examination
+) -> Fault | None:
     """Return the fault of a backward whose gradients differ from autograd's; None if they agree.
 
     Large gradients are not all in memory at once: if any is not bit for bit equal, they are compared in parts.
@@ -158,7 +160,7 @@ def unlike_autograd(differentiation: Differentiation, values: BackwardInputs, ex
     allowance = examination.allowance
     if not has_large_values(differentiation.backward):
         return wrong_gradient_fault(differentiation, values, allowance)
-    unlike = unlike_names(differentiation, values)
+    unlike = names_of_unequal_gradients(differentiation, values)
     if unlike is None:
         has_room = examination.has_room(differentiation.backward)
         return wrong_gradient_fault(differentiation, values, allowance) if has_room else None
@@ -169,7 +171,7 @@ def unlike_autograd(differentiation: Differentiation, values: BackwardInputs, ex
         return wrong_gradient_fault(differentiation, differentiation.values(), allowance)
 
 
-def unlike_names(differentiation: Differentiation, values: BackwardInputs) -> list[str] | None:
+def names_of_unequal_gradients(differentiation: Differentiation, values: BackwardInputs) -> list[str] | None:
     """Return the tensors whose gradients differ in any bit from autograd's; None if traces cannot run line by line."""
     saved = values.of(differentiation.backward)
     assert saved is not None
@@ -233,7 +235,7 @@ def wrong_gradient_fault(
             EvaluatedStage(differentiation.backward, recorded, record_backward),
             differentiation.derivative.differentiated.sweep.steps,
         )
-        fault = unlike_derived(
+        fault = difference_from_derivation(
             differentiation.derivative, plain, differentiation.has_cotangent, values, differentiation.states, allowance
         )
         return fault or gradient_fault(*gradient, steps, differentiation.backward, values.plain, expected)
@@ -259,7 +261,7 @@ def evaluate_backward(
     return record(backward, inputs, states, names_to_keep=chosen_cotangents), record_backward
 
 
-def unlike_derived(
+def difference_from_derivation(
     derivative: ProgramDerivative,
     actual: EvaluatedStage,
     has_cotangent: tuple[bool, ...],

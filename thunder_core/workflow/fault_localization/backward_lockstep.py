@@ -14,8 +14,8 @@ from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.ir.evaluate import bindings, evaluate_bound_symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.derivatives import Cotangents
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.lockstep import LineByLine, runs_in_lockstep
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.gradients import on_gradient
@@ -48,7 +48,7 @@ def names_unlike_autograd(
         if ours is not None and not is_equal(ours, theirs):
             unlike.append(name)
 
-    run_autograd(body, own_inputs(inputs, body), requires_grad, cotangents, states, backward.cotangents, compare)
+    run_autograd(body, copy_inputs(inputs, body), requires_grad, cotangents, states, backward.cotangents, compare)
     return unlike
 
 
@@ -109,17 +109,17 @@ def watch(values: Values, watched: Container[str], take: Callable[[str, torch.Te
         if not (isinstance(value, torch.Tensor) and value.requires_grad):
             continue
         if value.is_leaf:
-            on_gradient(value, partial(_give_away, name if name in watched else "", take))
+            on_gradient(value, partial(_pass_and_drop, name if name in watched else "", take))
         elif name in watched:
-            value.register_hook(partial(_give, name, take))  # type: ignore[no-untyped-call]
+            value.register_hook(partial(_pass, name, take))  # type: ignore[no-untyped-call]
 
 
-def _give(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.Tensor | None) -> None:
+def _pass(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.Tensor | None) -> None:
     if gradient is not None:
         take(name, gradient)
 
 
-def _give_away(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.Tensor) -> bool:
+def _pass_and_drop(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.Tensor) -> bool:
     if name:
         take(name, gradient)
     return True

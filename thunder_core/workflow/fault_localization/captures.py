@@ -13,7 +13,7 @@ from thunder_core.backend.runtime.generate import rewriting_traces
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 
 
@@ -29,7 +29,7 @@ class CapturedInputs:
         """Copy the inputs of the first call."""
         if self.inputs is None:
             traces = self.program.traces("computation")
-            self.inputs = own_inputs(inputs_by_name(traces[-1], values), *traces)
+            self.inputs = copy_inputs(inputs_by_name(traces[-1], values), *traces)
             self.states = RandomStates.now(self.inputs)
 
 

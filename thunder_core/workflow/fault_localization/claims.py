@@ -13,8 +13,8 @@ from thunder_core.backend.claiming.free import last_uses
 from thunder_core.backend.fusion.wrapping import unwrap
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.judgement import Findings, set_judge
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import preserve_settings
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
 from thunder_core.workflow.fault_localization.time_limit import Deadline
@@ -47,7 +47,7 @@ def examine_claims(
     checked = claimed.having(bsyms, made_by="check claims")
     judge = Findings(claimed.name, deadline, allowance)
     checks = set_judge(judge, checked)
-    values = {**own_inputs(inputs, claimed), **claimed.constants}
+    values = {**copy_inputs(inputs, claimed), **claimed.constants}
     with torch.no_grad(), preserve_settings(claimed.bound_symbols):
         states.restore()
         lines = zip(checked.bound_symbols, last_uses(replace(checked, output=())), strict=True)

@@ -19,8 +19,8 @@ from thunder_core.passes.autodiff.step import Step
 from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate, evaluate_bound_symbol
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.input_copies import convert_inputs, copy_inputs
 from thunder_core.workflow.fault_localization.line_faults import line_fault
-from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
 from thunder_core.workflow.fault_localization.recording import RecordedValues, preserve_settings
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.fault_localization.stages import difference_in_double, is_equal, noise_in_double
@@ -68,14 +68,14 @@ def autograd_gradients(
 
     Only the gradients of the `names` tensors are returned, by default of all.
     """
-    plain = gradients_of(body, own_inputs(inputs, body), requires_grad, cotangents, states, names=names)
+    plain = gradients_of(body, copy_inputs(inputs, body), requires_grad, cotangents, states, names=names)
     if not RandomStates.now(inputs).equal(states):
         return AutogradGradients(plain)  # another dtype has other random numbers
     wide = {name: in_float64(value) for name, value in cotangents.items()}
 
     def compute(perturbed: bool) -> Values | None:
         change = perturb if perturbed else in_float64
-        own = converted_inputs(own_inputs(inputs, body), change, body)
+        own = convert_inputs(copy_inputs(inputs, body), change, body)
         try:
             return gradients_of(body, own, requires_grad, wide, states, in_double=True, names=names)
         except (RuntimeError, TypeError, ValueError):

@@ -19,8 +19,8 @@ from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.backward import backward_inputs
-from thunder_core.workflow.fault_localization.examination import outcome_undone
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.examination import preserve_call_state
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name, record
 from thunder_core.workflow.fault_localization.stages import definitions, is_equal
@@ -47,14 +47,14 @@ def evidence_of(
     if fault.trace not in ("computation", "backward") or fault.kind == "acquisition":
         return None
     call = SubjectCall(subject, args, kwargs)
-    with outcome_undone(call):
-        prepared, _ = program.prepare(subject, *call.own_arguments())
-        inputs = own_inputs(inputs_by_name(program.last("computation"), prepared), *program.traces("computation"))
+    with preserve_call_state(call):
+        prepared, _ = program.prepare(subject, *call.copy_arguments())
+        inputs = copy_inputs(inputs_by_name(program.last("computation"), prepared), *program.traces("computation"))
         states = RandomStates.now(inputs)
         with torch.no_grad():
             traces = without_freeing(program.traces(fault.trace))
             values = inputs if fault.trace == "computation" else values_of_backward(program, inputs, states)
-            find = FINDERS.get(fault.kind, of_derivative)
+            find = FINDERS.get(fault.kind, evidence_of_derivative)
             return find(traces, fault, values, states)
 
 
@@ -65,9 +65,11 @@ def values_of_backward(program: Program, inputs: Values, states: RandomStates) -
     return backward_inputs(derivative, program.stages_of("backward")[-1].has_cotangent, inputs, states, seed=0).plain
 
 
-def of_executor(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
+def evidence_of_executor(
+    traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates
+) -> Evidence | None:
     """Return the evidence of a claimed line: the operations that it replaces, and the values that it really reads."""
-    claimed, available = traces[-1], {**own_inputs(values, traces[-1]), **traces[-1].constants}
+    claimed, available = traces[-1], {**copy_inputs(values, traces[-1]), **traces[-1].constants}
     states.restore()
     for bsym in unwrap(claimed.bound_symbols):
         if bound_symbol_text(bsym) == fault.line:
@@ -85,7 +87,9 @@ def whole_operation(name: str, unclaimed: Trace) -> tuple[BoundSymbol, ...]:
     return () if bsym is None else (bsym,)
 
 
-def of_transform(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
+def evidence_of_transform(
+    traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates
+) -> Evidence | None:
     """Return the evidence of a transform: the lines before and after it that compute a name from shared values."""
     index = next((n for n, trace in enumerate(traces) if n and trace.made_by == fault.by), None)
     if index is None:
@@ -111,7 +115,9 @@ def operations_for(name: str, trace: Trace, available: set[str]) -> list[BoundSy
     return [bsym for bsym in trace.bound_symbols if id(bsym) in needed]
 
 
-def of_derivative(traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates) -> Evidence | None:
+def evidence_of_derivative(
+    traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates
+) -> Evidence | None:
     """Return the evidence of a wrong derivative: the differentiated line of the forward, and its inputs."""
     lines = [bsym for trace in traces for bsym in trace.bound_symbols if bound_symbol_text(bsym) == fault.line]
     derived = next((bsym.derives for bsym in lines if bsym.derives is not None), None)
@@ -121,7 +127,7 @@ def of_derivative(traces: Sequence[Trace], fault: Fault, values: Values, states:
 
 
 FINDERS: Mapping[str, Callable[[Sequence[Trace], Fault, Values, RandomStates], Evidence | None]] = {
-    "executor": of_executor,
-    "nondeterminism": of_executor,
-    "transform": of_transform,
+    "executor": evidence_of_executor,
+    "nondeterminism": evidence_of_executor,
+    "transform": evidence_of_transform,
 }

@@ -6,8 +6,6 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-import torch
-
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.library.examination import examining
@@ -15,7 +13,7 @@ from thunder_core.workflow.fault_localization.backward import examine_backward
 from thunder_core.workflow.fault_localization.boundary.outside import PrologueResult, wrong_outside
 from thunder_core.workflow.fault_localization.captures import CapturedInputs
 from thunder_core.workflow.fault_localization.guard_probes import wrong_guards
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.unpacking import unpacking_faults
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
@@ -47,28 +45,28 @@ def examine(
     prologue if the program does not accept the arguments.
     """
     examination, call = Examination(program, Deadline(seconds), allowance), SubjectCall(subject, args, kwargs)
-    with examining(), outcome_undone(call), limit_time(examination.deadline):
-        own_args, own_kwargs = arguments = call.own_arguments()
+    with examining(), preserve_call_state(call), limit_time(examination.deadline):
+        own_args, own_kwargs = arguments = call.copy_arguments()
         preparation = PrologueResult(arguments, *program.prepare(subject, own_args, own_kwargs))
         roots = {"module": subject, "args": own_args, "kwargs": own_kwargs}
         computation, prologue = program.last("computation"), program.last("prologue")
         examination.faults += unpacking_faults(program.traces("computation")[0], preparation.inputs, roots, prologue)
-        inputs = own_inputs(inputs_by_name(computation, preparation.inputs), *program.traces("computation"))
+        inputs = copy_inputs(inputs_by_name(computation, preparation.inputs), *program.traces("computation"))
         states = RandomStates.now(inputs)
-        with examination.within(FOR_FORWARD if program.derivative is not None else 1.0):
+        with examination.limit_share(FOR_FORWARD if program.derivative is not None else 1.0):
             examination.examine_computation(inputs, states)
         if not examination.raises:
-            with examination.noting("the backward"):
+            with examination.note_errors("the backward"):
                 examine_backward(examination, inputs, states, seed=0)
         compares_results = allowance.is_strict and not examination.faults
         if compares_results:
             states.restore()
-            with examination.noting("the call"):
+            with examination.note_errors("the call"):
                 examination.faults += wrong_outside(
                     program, call, preparation, states, has_room=examination.has_room, thorough=thorough
                 )
         if probe_guards and compares_results and not examination.faults:
-            with examination.noting("guards"):
+            with examination.note_errors("guards"):
                 examination.faults += wrong_guards(program, call, examination.deadline, thorough=thorough)
     return examination.report()
 
@@ -89,11 +87,10 @@ def examine_computation(
 
 
 @contextmanager
-def outcome_undone(call: SubjectCall) -> Iterator[None]:
+def preserve_call_state(call: SubjectCall) -> Iterator[None]:
     """Restore a module's buffers and attributes, and the random state, after the block."""
-    tensors = {str(index): value for index, value in enumerate(call.kwargs.values()) if isinstance(value, torch.Tensor)}
-    states = RandomStates.now(tensors)
-    with call.undone():
+    states = RandomStates.now(call.tensors)
+    with call.preserve_state():
         try:
             yield
         finally:

@@ -15,11 +15,11 @@ from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import NotComparable
 from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.workflow.fault_localization.boundary.acquisition import follow
+from thunder_core.workflow.fault_localization.boundary.acquisition import evaluate_with_eager_results
 from thunder_core.workflow.fault_localization.boundary.epilogue import OTHER_VALUES
-from thunder_core.workflow.fault_localization.boundary.outside import eager_calls, room_for, unlike_path
+from thunder_core.workflow.fault_localization.boundary.outside import eager_calls, first_differing_path, room_for
 from thunder_core.workflow.fault_localization.claims import examine_claims
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.probes.argument_probes import argument_probes
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.probes.model_probes import model_probes, process_probes
@@ -55,7 +55,7 @@ def wrong_guards(
 
     If `thorough` is not set, a program that raises an error is accepted, because it returns no wrong result.
     """
-    devices = {value.device for value in leaves_of(dict(call.kwargs)).tensors.values() if value.is_cuda}
+    devices = {tensor.device for tensor in call.tensors.values() if tensor.is_cuda}
     for probe in probes(program, call, thorough=thorough):
         if deadline.is_over:
             return
@@ -90,14 +90,14 @@ def difference_of(
     except Exception:  # refused; a path may raise any error
         return ""
     again = arguments()
-    with call.undone():
+    with call.preserve_state():
         ours = outcome(lambda: program.run(*prepared), seed)
-    with call.undone():
+    with call.preserve_state():
         theirs = outcome(lambda: call.subject(*again[0], **again[1]), seed)
     if isinstance(theirs, str):
         return "" if isinstance(ours, str) else f"it runs, but eager PyTorch raises {theirs}"
     if not isinstance(ours, str):
-        return unlike_structure(ours, theirs) or unlike_values(program, call, arguments, seed, ours, theirs)
+        return structure_difference(ours, theirs) or value_difference(program, call, arguments, seed, ours, theirs)
     is_right = raising_is_right or ours.startswith(REFUSES) or serves_ranges(program)
     return "" if is_right else f"it raises {ours}, but eager PyTorch does not"
 
@@ -118,7 +118,7 @@ def outcome(run: Callable[[], Any], seed: int) -> Leaves | str:
         return f"{type(error).__name__}: {error}"[:MESSAGE]
 
 
-def unlike_structure(ours: Leaves, theirs: Leaves) -> str:
+def structure_difference(ours: Leaves, theirs: Leaves) -> str:
     """Return the first difference in structure from eager PyTorch's result, in words; empty if there is none."""
     try:
         require_same_structure(ours, theirs)
@@ -132,7 +132,7 @@ def unlike_structure(ours: Leaves, theirs: Leaves) -> str:
     return ""
 
 
-def unlike_values(
+def value_difference(
     program: Program, call: SubjectCall, arguments: Callable[[], Arguments], seed: int, ours: Leaves, theirs: Leaves
 ) -> str:
     """Return the first tensor whose values differ from eager PyTorch's, in words; empty if there is none.
@@ -140,27 +140,29 @@ def unlike_values(
     Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes from the
     same inputs, because the program then amplifies rounding.
     """
-    if unlike_path((), ours, theirs) is None:
+    if first_differing_path((), ours, theirs) is None:
         return ""
     args, kwargs = arguments()
-    with call.undone():
+    with call.preserve_state():
         prepared, _ = program.prepare(call.subject, args, kwargs)
         acquired = program.traces("computation")[0]
-        inputs = own_inputs(inputs_by_name(acquired, prepared), acquired)
+        inputs = copy_inputs(inputs_by_name(acquired, prepared), acquired)
     torch.manual_seed(seed)
     states = RandomStates.now(inputs)
     faults = wrong_claims(program, prepared, states)
     if faults:
         return f"{faults[0].line}: {faults[0].difference}"
-    followed = follow(acquired, inputs, states, eager_calls(call, arguments, states, room_for(acquired)))
-    if followed.fault is not None:
-        return f"{followed.fault.line}: {followed.fault.difference}"
-    path = unlike_path(followed.values, ours, theirs)
+    evaluation = evaluate_with_eager_results(
+        acquired, inputs, states, eager_calls(call, arguments, states, room_for(acquired))
+    )
+    if evaluation.fault is not None:
+        return f"{evaluation.fault.line}: {evaluation.fault.difference}"
+    path = first_differing_path(evaluation.values, ours, theirs)
     return "" if path is None else OTHER_VALUES.format(path)
 
 
 def wrong_claims(program: Program, inputs: tuple[Any, ...], states: RandomStates) -> tuple[Fault, ...]:
     """Return faults of the executors' lines whose results differ from eager PyTorch's on these inputs."""
     *stages, claimed = without_freeing(program.traces("computation"))
-    values = own_inputs(inputs_by_name(claimed, inputs), claimed)
+    values = copy_inputs(inputs_by_name(claimed, inputs), claimed)
     return examine_claims(claimed, latest_unclaimed_stage(stages), values, states, Deadline()).faults

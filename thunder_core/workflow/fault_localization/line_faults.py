@@ -66,7 +66,7 @@ def return_fault(kind: FaultKind, trace: Trace, result: str, difference: Differe
     )
 
 
-def of_result(name: str, difference: Difference) -> Difference:
+def phrase_of_result(name: str, difference: Difference) -> Difference:
     """Return the difference as a phrase about a result."""
     return Difference(f"`{name}` {difference.what}", difference.largest)
 

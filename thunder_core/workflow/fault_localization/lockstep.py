@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.fault_localization.time_limit import require_time
 
@@ -91,7 +91,7 @@ class LineByLine:
         self, trace: Trace, inputs: Values, states: RandomStates, outputs: Sequence[Any] | None = None
     ) -> None:
         self.trace, self.inputs, self.states = trace, inputs, states
-        self.values: Values = {**own_inputs(inputs, trace), **trace.constants}
+        self.values: Values = {**copy_inputs(inputs, trace), **trace.constants}
         self._outputs = tuple(leaves(trace.output)) if outputs is None else tuple(outputs)
 
     def lines(self) -> Iterator[list[tuple[str, Any]]]:

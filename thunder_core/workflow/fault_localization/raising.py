@@ -12,8 +12,8 @@ from thunder_core.backend.claiming.comparison import Difference
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.line_faults import stage_line_fault
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.recording import preserve_settings, record
 from thunder_core.workflow.fault_localization.stages import EvaluatedStage, first_difference
 from thunder_core.workflow.validation.internal_check import Fault
@@ -33,7 +33,7 @@ def first_raising(stages: Sequence[Trace], inputs: Values, states: RandomStates)
 
 def raising_line(trace: Trace, inputs: Values, states: RandomStates) -> tuple[int, Exception] | None:
     """Return the index of the first line of a trace that raises an error, and the error; None if no line does."""
-    values = {**own_inputs(inputs, trace), **trace.constants}
+    values = {**copy_inputs(inputs, trace), **trace.constants}
     with torch.no_grad(), preserve_settings(trace.bound_symbols):
         states.restore()
         for index, bsym in enumerate(trace.bound_symbols):

@@ -19,16 +19,16 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
-from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
+from thunder_core.workflow.fault_localization.input_copies import convert_inputs, copy_inputs
 from thunder_core.workflow.fault_localization.time_limit import require_time
 
-AFTER = " after "  # in the name of a value after a write
+AFTER = " after write "  # in the name of a value after a write
 AT_THE_END = " at the end"
 
 
 @dataclass
 class RecordedValues:
-    """The values of names when they are defined, after each write (`x after 1 writes`), and of inputs at the end.
+    """The values of names when they are defined, after each write (`x after write 1`), and of inputs at the end.
 
     An input's value at the end has the name `x at the end`. `final` has the values of all names at the end, and
     `outputs` are the values that the trace returns.
@@ -52,9 +52,9 @@ def record(
     With `names_to_keep`, the values of all other names are dropped after their last use. `in_double` evaluates the
     trace in float64. Raises the errors of the calls, and `OutOfTime`.
     """
-    values = own_inputs(inputs, trace)
+    values = copy_inputs(inputs, trace)
     if in_double:
-        values = converted_inputs(values, in_float64, trace)
+        values = convert_inputs(values, in_float64, trace)
     values |= {name: in_float64(value) if in_double else value for name, value in trace.constants.items()}
     call = call_in_double if in_double else call_target
     recording, writes = RecordedValues(), dict[str, int]()
@@ -71,7 +71,7 @@ def record(
                     recording.values[proxy.name] = _keep(values[proxy.name], keeps_copies)
             for name in bsym.mutates:
                 writes[name] = writes.get(name, 0) + 1
-                recording.values[f"{name}{AFTER}{writes[name]} writes"] = _keep(values[name], keeps_copies)
+                recording.values[f"{name}{AFTER}{writes[name]}"] = _keep(values[name], keeps_copies)
             for name in dying:
                 values.pop(name, None)
     recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}

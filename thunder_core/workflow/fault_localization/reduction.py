@@ -1,7 +1,7 @@
-"""Reduction: the shortest sequence of operations for which an executor still computes a wrong result.
+"""Reduction: a short sequence of operations for which an executor still computes a wrong result.
 
-The wrong region is compiled again so that it returns all its values; the first wrong value ends the sequence. Then the
-shortest sequence of operations before it that reproduces the fault is searched (delta debugging over the length).
+The wrong region is compiled again so that it returns all its values; the first wrong value ends the sequence. Sequences
+of 1, 2, 4 and more operations up to this value are tried, until a sequence reproduces the fault.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReducedProgram:
 def reduced_program(
     operations: Sequence[BoundSymbol], values: Mapping[str, Any], executors: Sequence[Executor], deadline: Deadline
 ) -> ReducedProgram | None:
-    """Return the shortest sequence found that shows the fault; None if the fault does not show at all.
+    """Return the shortest tried sequence that reproduces the fault; None if the region itself does not reproduce it.
 
     `operations` are the operations of the region, with the names of its trace, and `values` the values of its inputs.
     """
@@ -48,20 +48,20 @@ def reduced_program(
     if fault is None:
         return None
     all_values = {**inputs, **record(region, inputs, RandomStates.now(inputs)).final}
-    best = ReducedProgram(region, inputs, fault)
-    end = next(n for n, bsym in enumerate(plain) if fault.result in {proxy.name for proxy in bsym.defines})
-    for start in starts(end):
-        if deadline.is_over:
-            break
-        run = program_of(plain[start : end + 1])
-        own = {proxy.name: all_values[proxy.name] for proxy in run.inputs}
-        shorter_fault = fault_in(run, own, executors, deadline)
-        if shorter_fault is not None:
-            return ReducedProgram(run, own, shorter_fault)
-    return best
+    ends = [n for n, bsym in enumerate(plain) if fault.result in {proxy.name for proxy in bsym.defines}]
+    for end in ends[:1]:  # no operation defines the result if the fault is in a tensor that an operation writes to
+        for start in first_indices(end):
+            if deadline.is_over:
+                break
+            sequence = program_of(plain[start : end + 1])
+            own = {proxy.name: all_values[proxy.name] for proxy in sequence.inputs}
+            shorter_fault = fault_in(sequence, own, executors, deadline)
+            if shorter_fault is not None:
+                return ReducedProgram(sequence, own, shorter_fault)
+    return ReducedProgram(region, inputs, fault)
 
 
-def starts(end: int) -> Iterator[int]:
+def first_indices(end: int) -> Iterator[int]:
     """Yield the first indices of sequences of 1, 2, 4 and more operations that end at an index."""
     length = 1
     while length <= end + 1:

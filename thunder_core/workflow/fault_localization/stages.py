@@ -33,8 +33,8 @@ from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
-from thunder_core.workflow.fault_localization.line_faults import of_result, return_fault, stage_line_fault
-from thunder_core.workflow.fault_localization.own_inputs import converted_inputs, own_inputs
+from thunder_core.workflow.fault_localization.input_copies import convert_inputs, copy_inputs
+from thunder_core.workflow.fault_localization.line_faults import phrase_of_result, return_fault, stage_line_fault
 from thunder_core.workflow.fault_localization.recording import AFTER, AT_THE_END, RecordedValues
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.validation.internal_check import Fault
@@ -206,7 +206,7 @@ def local_reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
         change = perturb if perturbed else in_float64
         read = {proxy.name: before.recording.final[proxy.name] for proxy in bsym.inputs}
         line = before.trace.having((bsym,), made_by=before.trace.made_by)
-        values = converted_inputs(own_inputs(read, line), change, line)
+        values = convert_inputs(copy_inputs(read, line), change, line)
         return result_in_double(bsym, name, values)
 
     return reference
@@ -214,7 +214,7 @@ def local_reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
 
 def stage_fault(name: str, difference: Difference, before: Trace, after: Trace) -> Fault:
     """Return the fault at a name, with the line that defines it or the first new line that it depends on."""
-    bsym, phrase = culprit(name, before, after), of_result(name, difference)
+    bsym, phrase = culprit(name, before, after), phrase_of_result(name, difference)
     if bsym is None:
         return return_fault("transform", after, name, phrase)
     return stage_line_fault(after, bsym, name, phrase)
@@ -238,7 +238,7 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
     written, _, count = name.partition(AFTER)
     if count:
         writes = [bsym for bsym in after.bound_symbols if written in bsym.mutates]
-        return writes[min(int(count.split()[0]), len(writes)) - 1] if writes else None
+        return writes[min(int(count), len(writes)) - 1] if writes else None
     bsym = line_of.get(name)
     if bsym is None:
         return None

@@ -101,15 +101,15 @@ def first_stored_fault(stored: Program, compiled: Program, call: SubjectCall) ->
 
     The fault is an input, a line, a result or a state that differs. Both programs must accept `call`.
     """
-    with call.undone():
-        args, kwargs = call.own_arguments()
+    with call.preserve_state():
+        args, kwargs = call.copy_arguments()
         inputs, _ = stored.prepare(call.subject, args, kwargs)
         roots = {"module": call.subject, "args": args, "kwargs": kwargs}
         unpacked = unpacking_faults(compiled.traces(COMPUTATION)[0], inputs, roots, stored.last("prologue"))
         fault = next(unpacked, None)
     if fault is None:
-        with call.undone():
-            prepared, _ = compiled.prepare(call.subject, *call.own_arguments())
+        with call.preserve_state():
+            prepared, _ = compiled.prepare(call.subject, *call.copy_arguments())
             with torch.no_grad():
                 fault = stored_computation_fault(stored, compiled, prepared)
     fault = fault or stored_epilogue_fault(stored, compiled, call)
@@ -140,11 +140,11 @@ def stored_backward_fault(
 
     `step(program)` returns a function that runs one training step with the program.
     """
-    states = RandomStates.now(dict(call.kwargs))
+    states = RandomStates.now(call.tensors)
 
     def run_of(program: Program) -> list[NamedTensor]:
         states.restore()
-        with call.undone():
+        with call.preserve_state():
             return bindings_of(step(program), BACKWARD)
 
     compiled_bindings, stored_bindings, stages = run_of(compiled), run_of(stored), stored.stages_of(BACKWARD)
@@ -232,7 +232,7 @@ def maker_of(name: str, trace: Trace) -> BoundSymbol | None:
 
 def stored_epilogue_fault(stored: Program, compiled: Program, call: SubjectCall) -> Fault | None:
     """Return the fault of a stored epilogue whose results or state differ from the program compiled now, or None."""
-    states = RandomStates.now(dict(call.kwargs))
+    states = RandomStates.now(call.tensors)
     expected_outcome, stored_outcome = (outcome_of(program, call, states) for program in (compiled, stored))
     paths = {**stored_outcome.changed, **expected_outcome.changed}
     outcomes = (stored_outcome, expected_outcome)
@@ -246,8 +246,8 @@ def stored_epilogue_fault(stored: Program, compiled: Program, call: SubjectCall)
 
 def outcome_of(program: Program, call: SubjectCall, states: RandomStates) -> CallResult:
     """Run a program on copies of the arguments, and return its results and state."""
-    with call.undone():
-        args, kwargs = arguments = call.own_arguments()
+    with call.preserve_state():
+        args, kwargs = arguments = call.copy_arguments()
         preparation = PrologueResult(arguments, *program.prepare(call.subject, args, kwargs))
         states.restore()
         return run_program(program, call, preparation)[0]

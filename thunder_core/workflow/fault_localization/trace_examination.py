@@ -18,8 +18,8 @@ from thunder_core.passes.autodiff.output_aliases import SPLIT_VIEWS
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.claims import examine_claims
 from thunder_core.workflow.fault_localization.determinism import first_nondeterministic_line
+from thunder_core.workflow.fault_localization.input_copies import convert_inputs
 from thunder_core.workflow.fault_localization.lockstep import has_large_values, have_equal_bits
-from thunder_core.workflow.fault_localization.own_inputs import converted_inputs
 from thunder_core.workflow.fault_localization.raising import first_raising
 from thunder_core.workflow.fault_localization.recording import RecordedValues, record, record_in_double
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance
@@ -63,8 +63,8 @@ class Examination:
         )
 
     @contextmanager
-    def noting(self, what: str) -> Iterator[None]:
-        """Note the part as not compared if evaluating it alone raises an error in the block."""
+    def note_errors(self, what: str) -> Iterator[None]:
+        """Handle an error of the block by a note that the part `what` was not compared."""
         try:
             yield
         except OutOfTime:
@@ -76,7 +76,7 @@ class Examination:
             trim_memory()
 
     @contextmanager
-    def within(self, share: float) -> Iterator[None]:
+    def limit_share(self, share: float) -> Iterator[None]:
         """While the block runs, limit the check to a share of the remaining time."""
         deadline, self.deadline = self.deadline, self.deadline.part(share)
         try:
@@ -107,20 +107,20 @@ class Examination:
         says that they do not run line by line.
         """
         name = stages[0].name
-        with self.noting(f"lines of the {name}"):
+        with self.note_errors(f"lines of the {name}"):
             self.examine_claimed(stages, inputs, states)
         if self.raises:
             return
-        with self.noting(f"steps of the {name}"):
+        with self.note_errors(f"steps of the {name}"):
             self.compare_stages(stages[:-1], inputs, states)
-        with self.noting(f"a second run of the {name}"):
-            self.run_again(stages[-1], inputs, states)
+        with self.note_errors(f"a second run of the {name}"):
+            self.compare_two_runs(stages[-1], inputs, states)
 
     def examine_claimed(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare the claimed lines of the last stage; raise an error that both the last and the first stage raise."""
         *unclaimed, claimed = stages
         try:
-            self.claims(claimed, unclaimed, inputs, states)
+            self.compare_claims(claimed, unclaimed, inputs, states)
         except OutOfTime:
             raise
         except Exception:
@@ -130,7 +130,7 @@ class Examination:
                 raise
             self.faults, self.raises = [*self.faults, fault], True
 
-    def run_again(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
+    def compare_two_runs(self, claimed: Trace, inputs: Values, states: RandomStates) -> None:
         """Run a claimed trace twice on the same inputs; the results must have the same bits."""
         if self.deadline.is_over or self.faults:
             return
@@ -141,7 +141,7 @@ class Examination:
         fault = first_nondeterministic_line(claimed, inputs, states)
         self.faults += [] if fault is None else [fault]
 
-    def claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
+    def compare_claims(self, claimed: Trace, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare the claimed lines of a trace with eager PyTorch."""
         findings = examine_claims(
             claimed, latest_unclaimed_stage(stages), inputs, states, self.deadline, self.allowance
@@ -152,10 +152,10 @@ class Examination:
 
     def compare_stages(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> None:
         """Compare each stage with the previous stage, by the values of names."""
-        stages = self.unlike(stages, inputs, states)
+        stages = self.stages_with_other_bits(stages, inputs, states)
         if len(stages) < 2 or not self.has_room(stages[0]):
             return
-        before = first_evaluated(stages[0], inputs, states)
+        before = evaluate_first_stage(stages[0], inputs, states)
         for stage in stages[1:]:
             if self.deadline.is_over:
                 self.not_compared.append(NotCompared(what=stage.made_by, count=1, reason=OUT_OF_TIME))
@@ -175,7 +175,7 @@ class Examination:
                     self.faults.append(fault)
             before = after
 
-    def unlike(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Sequence[Trace]:
+    def stages_with_other_bits(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Sequence[Trace]:
         """Return the first stage, and the stages whose bits differ from the previous stage, if values are large.
 
         The other stages are bit for bit equal to the previous stage, so they need no recording.
@@ -228,7 +228,7 @@ def stage_in_double(
     return record_stage
 
 
-def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> EvaluatedStage:
+def evaluate_first_stage(trace: Trace, inputs: Values, states: RandomStates) -> EvaluatedStage:
     """Return the first stage, evaluated in its own dtypes and in float64."""
     plain = record(trace, inputs, states)
     if not RandomStates.now(inputs).equal(states):
@@ -240,7 +240,7 @@ def first_evaluated(trace: Trace, inputs: Values, states: RandomStates) -> Evalu
 
     @cache
     def record_perturbed() -> RecordedValues | None:
-        return record_in_double(trace, converted_inputs(inputs, perturb, trace), states)
+        return record_in_double(trace, convert_inputs(inputs, perturb, trace), states)
 
     return EvaluatedStage(trace, plain, record_stage, record_perturbed)
 

@@ -1,7 +1,8 @@
-"""Traces in this process: of a model that is compiled for the inspection, or of anything that was called."""
+"""Traces in this process: of a model that is compiled for the inspection, or of a compiled callable."""
 
 from __future__ import annotations
 
+import cmath
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
@@ -72,34 +73,43 @@ def traces_of(
     if program.derivative is not None:
         program.derivative.complete()
     printed = list(printed_stages(program, 0))
-    keeper = ConstantConverter(subject)
-    keeper.prepare([value for stage in printed for value in stage.named.values()])
-    stages = tuple(_stage(stage, keeper) for stage in printed)
+    converter = ConstantConverter(subject)
+    converter.prepare([value for stage in printed for value in stage.named.values()])
+    stages = tuple(_stage(stage, converter) for stage in printed)
     return Subject(
         name_of(subject),
         0,
         stages,
         source,
         random_inputs=random_inputs,
-        tensors=literals_of(keeper.tensors),
+        tensors=literals_of(converter.tensors),
         grad=GRAD in map(str, program.guards),
         no_backward_reason=program.no_backward_reason,
         constraints=program.constraints,
     )
 
 
-def _stage(printed: PrintedStage, keeper: ConstantConverter) -> InspectedStage:
-    return InspectedStage(with_constants(printed, keeper, strict=False), _give(printed.listing))
+def _stage(printed: PrintedStage, converter: ConstantConverter) -> InspectedStage:
+    return InspectedStage(with_constants(printed, converter, strict=False), _in_memory(printed.listing))
 
 
-def _give(listing: Listing) -> Callable[[], Listing]:
+def _in_memory(listing: Listing) -> Callable[[], Listing]:
     return lambda: listing
 
 
 def literals_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Return the small tensors as Python expressions."""
     return {
-        name: f"torch.tensor({tensor.tolist()!r}, dtype={tensor.dtype}, device={str(tensor.device)!r})"
+        name: f"torch.tensor({literal_of(tensor.tolist())}, dtype={tensor.dtype}, device={str(tensor.device)!r})"
         for name, tensor in tensors.items()
-        if tensor.numel() <= MAX_LITERAL_ELEMENTS and bool(torch.isfinite(tensor).all())
+        if tensor.numel() <= MAX_LITERAL_ELEMENTS
     }
+
+
+def literal_of(value: object) -> str:
+    """Return numbers, or nested lists of numbers, as a Python expression; NaN and infinities have no literals."""
+    if isinstance(value, list):
+        return f"[{', '.join(map(literal_of, value))}]"
+    if isinstance(value, float | complex) and not cmath.isfinite(value):
+        return f"{type(value).__name__}({str(value)!r})"
+    return repr(value)

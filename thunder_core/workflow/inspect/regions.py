@@ -1,4 +1,4 @@
-"""Statements of the program that run as part of another statement, such as a region, and the statements around them."""
+"""Statements of the program that run inside another statement, such as a region, and the statements around them."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from thunder_core.foundation.errors import CannotReplay
@@ -16,7 +17,7 @@ REPLAY = "thunder_core.workflow.artifact.replay"
 ARTIFACT = "ARTIFACT"
 REGION_PARAMETER = "given"  # the list parameter of a region
 BACKWARD_PARAMETER = "saved"  # the list parameter of a backward, which empties it
-BEHIND_FORWARD = ("tail", "backward")
+AFTER_FORWARD = ("tail", "backward")
 
 
 def runnable(subject: Subject, stage: InspectedStage, listing: Listing, *, level: str = "torch") -> str:
@@ -50,7 +51,7 @@ def preamble(subject: Subject, stage: InspectedStage, listing: Listing) -> Itera
 
 
 def regions(listing: Listing) -> Iterator[str]:
-    """Yield functions for the regions that a trace calls, with the lines that their machine code replaces."""
+    """Yield a function for each region that a trace calls, with the lines that its machine code replaces."""
     first = {line.symbol: line for line in reversed(listing.lines) if line.parts and line.symbol in listing.constants}
     for name, line in first.items():
         results, names = ", ".join(value.name for value in line.makes), ", ".join(line.reads)
@@ -64,7 +65,8 @@ def regions(listing: Listing) -> Iterator[str]:
 def is_used(name: str, listing: Listing) -> bool:
     """Whether a constant's name is in the text of a line, at any level."""
     texts = (part.text for line in listing.lines for part in (line, *line.parts))
-    return name in listing.returns or any(name in text for text in texts)
+    word = re.compile(rf"\b{re.escape(name)}\b")  # not as a part of a longer name
+    return any(word.search(text) for text in (listing.returns, *texts))
 
 
 def _literal(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
@@ -121,7 +123,7 @@ RESOLVED = {
 
 
 def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
-    """Yield the lines that run if the file is executed."""
+    """Yield the lines that run if the file is run as a script."""
     problem = obstacle(subject, listing)
     if problem:
         yield f"raise SystemExit({problem!r})"
@@ -144,7 +146,7 @@ def obstacle(subject: Subject, listing: Listing) -> str:
         return "the origin of the model is not known: import the function and call it yourself"
     if not subject.example and not subject.random_inputs:
         return "there are no example inputs: import the function and call it yourself"
-    if listing.name in BEHIND_FORWARD and subject.folder is None:
+    if listing.name in AFTER_FORWARD and subject.folder is None:
         return f"a {listing.name} takes values from the computation: import both functions and call them yourself"
     origins = [value.origin for value in listing.inputs] if listing.name == "computation" else []
     hard = [origin for origin in origins if not is_expression(origin)]

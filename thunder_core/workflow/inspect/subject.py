@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -13,13 +14,13 @@ from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.workflow.artifact.format.manifest import TRACES, WEIGHTS, StageFacts, results_in_words
 from thunder_core.workflow.artifact.format.read import Artifact
 
-UNKNOWN = "the artifact is from an earlier version of Thunder, which compiled no backward"
-GRAD = "torch.is_grad_enabled(): was True"
+UNKNOWN_REASON = "the artifact is from an earlier version of Thunder, which compiled no backward"
+GRAD = "torch.is_grad_enabled(): was True"  # the guard of a program that was traced with autograd enabled
 
 
 @dataclass(frozen=True)
 class InspectedStage:
-    """A trace after one step; its lines are read when needed."""
+    """A trace after one transform; its lines are read when needed."""
 
     facts: StageFacts
     read: Callable[[], Listing] = field(repr=False)
@@ -31,12 +32,12 @@ class InspectedStage:
 
     @property
     def short(self) -> str:
-        """The number and the step, such as `2: drop dead code`."""
+        """The number and the transform, such as `2: drop dead code`."""
         return f"{self.facts.number}: {self.made_by}"
 
     @property
     def made_by(self) -> str:
-        """The step, with the results that a backward was made for if it is not for all results."""
+        """The transform; for a backward of some results only, also these results."""
         some = not all(self.facts.has_cotangent)
         return f"{self.facts.made_by}, for {results_in_words(self.facts.has_cotangent)}" if some else self.facts.made_by
 
@@ -64,7 +65,7 @@ class Subject:
     validation: str = ""
     grad: bool = False
     train: bool = False
-    no_backward_reason: str = UNKNOWN
+    no_backward_reason: str = UNKNOWN_REASON
     constraints: tuple[StatedConstraint, ...] = ()
 
     @property
@@ -85,7 +86,7 @@ class Subject:
         stages = self.traces[trace]
         if number_or_name is None:
             return stages[-1]
-        if number_or_name.lstrip("-").isdigit():
+        if re.fullmatch(r"-?[0-9]+", number_or_name):
             matching = [stage for stage in stages if stage.facts.number == int(number_or_name)]
         else:
             matching = stages_with_name(stages, number_or_name)
@@ -100,7 +101,7 @@ class Subject:
         return matching[0]
 
     def before(self, stage: InspectedStage) -> list[InspectedStage]:
-        """Return the earlier stages of the same trace that lead to a stage, the latest last."""
+        """Return the earlier stages of the trace from which a stage was made, in order."""
         stages = self.traces[stage.facts.trace]
         earlier = stages[: stages.index(stage)]
         return [previous for previous in earlier if previous.facts.has_cotangent in ((), stage.facts.has_cotangent)]
@@ -109,11 +110,11 @@ class Subject:
         return NoSuchTrace(self.absent(trace), fix=f"name one of: {', '.join(self.traces)}")
 
     def absent(self, trace: str) -> str:
-        """Return the reason why a trace does not exist."""
+        """Return the reason why a trace does not exist, in words."""
         if trace == "tail" and "backward" in self.traces:
             return "there is no tail trace: the program returns no views that autograd needs to know"
         if trace in ("tail", "backward"):
-            why = self.no_backward_reason or UNKNOWN
+            why = self.no_backward_reason or UNKNOWN_REASON
             return f"there is no {trace} trace, because the program has no compiled backward: {why}"
         return f"there is no trace called {trace!r}"
 

@@ -21,7 +21,7 @@ from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.signature import require_authentic
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.fault_localization.evidence import evidence_of
-from thunder_core.workflow.fault_localization.examination import examine, outcome_undone
+from thunder_core.workflow.fault_localization.examination import examine, preserve_call_state
 from thunder_core.workflow.fault_localization.non_finite import non_finite_lines
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
@@ -209,7 +209,7 @@ def compiled_program(session: Session, inputs: Inputs) -> Program:
 def stored_faults(stored: Program, program: Program, session: Session, inputs: Inputs) -> Iterator[Fault]:
     """Yield the first wrong line of a stored program, compared with the `program` that was compiled again."""
     call = SubjectCall(session.model, (), dict(inputs))
-    with outcome_undone(call):
+    with preserve_call_state(call):
         fault = first_stored_fault(stored, program, call)
         if fault is None and session.purpose.train:
             fault = stored_backward_fault(stored, program, call, lambda function: step_by(function, session, inputs))
@@ -252,8 +252,8 @@ def with_details(
 def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -> Iterator[NonFiniteLine]:
     """Yield the lines that first create NaN or infinities, in eager PyTorch and in the program."""
     call = SubjectCall(model, (), dict(inputs))
-    with outcome_undone(call):
-        prepared, _ = program.prepare(model, *call.own_arguments())
+    with preserve_call_state(call):
+        prepared, _ = program.prepare(model, *call.copy_arguments())
         values = copy_values(inputs_by_name(program.last("computation"), prepared))
         states = RandomStates.now(values)
         first, *_, claimed = without_freeing(program.traces("computation"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import isfinite, isnan
 
 from thunder_core.workflow.report.number_format import size, times
 from thunder_core.workflow.report.search import SearchBounds
@@ -23,7 +24,7 @@ class CandidateCost:
 class MissedBound:
     """A bound that a candidate misses: `words` describes the miss, and `factor` is the value divided by the bound.
 
-    The factor is infinite if the value is unknown.
+    The factor is infinite if the value is unknown or NaN, or if the bound is 0.
     """
 
     words: str
@@ -48,8 +49,8 @@ def _over(name: str, bound: float, value: float | None, words: object) -> Missed
     if value is None:
         return MissedBound(f"its {name} is not known", float("inf"))
     in_words = words if callable(words) else str
-    factor = value / bound if bound else float("inf")
-    more = f", {times(factor)} as much" if bound else ""
+    factor = value / bound if bound and not isnan(value) else float("inf")
+    more = f", {times(factor)} as much" if isfinite(factor) else ""
     return MissedBound(f"its {name} is {in_words(value)}, and at most {in_words(bound)} is allowed{more}", factor)
 
 

@@ -40,7 +40,7 @@ class CandidateFinding:
     exact: bool = False
     cost: CandidateCost = field(default_factory=CandidateCost)
     reason: str = ""
-    passing: bool = False
+    is_temporary: bool = False
 
     @property
     def is_settled(self) -> bool:
@@ -88,14 +88,14 @@ class Halving(Generic[Candidate]):
     """A search among candidates, in the order of their first trials.
 
     `measure(candidate, rounds)` measures more rounds of a candidate, and returns its finding over all rounds.
-    `goes_on()` returns whether there is time for another measurement. `findings` may contain findings of an earlier
+    `has_time()` returns whether there is time for another measurement. `findings` may contain findings of an earlier
     search.
     """
 
     candidates: Sequence[Candidate]
     measure: Measure[Candidate]
     bounds: SearchBounds
-    goes_on: Callable[[], bool]
+    has_time: Callable[[], bool]
     findings: dict[Candidate, CandidateFinding] = field(default_factory=dict)
     stages: Sequence[int] = ROUNDS
 
@@ -105,7 +105,7 @@ class Halving(Generic[Candidate]):
             for candidate in self._next(stage):
                 if not self._lacks(candidate, rounds):
                     continue
-                if not self.goes_on():
+                if not self.has_time():
                     return "out of time"
                 missing = rounds - self._rounds(candidate)
                 self.findings[candidate] = self.measure(candidate, missing)
@@ -128,7 +128,7 @@ class Halving(Generic[Candidate]):
     def _lacks(self, candidate: Candidate, rounds: int) -> bool:
         """Whether a candidate needs more rounds. A permanent refusal and an exact score need no more rounds."""
         finding = self.findings.get(candidate)
-        if finding is None or finding.passing:
+        if finding is None or finding.is_temporary:
             return True
         return finding.score is not None and not finding.exact and finding.rounds < rounds
 

@@ -3,23 +3,29 @@
 from __future__ import annotations
 
 import inspect
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from math import isfinite
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
 
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.foundation.errors import BadOption, ThunderError, WrongInputs
+from thunder_core.foundation.errors.tree import message_line
 from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options import require_values
 from thunder_core.foundation.options.amount import bytes_of as bytes_in
+from thunder_core.foundation.storage.digest import digest_of_file
 from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.workflow.benchmark import machine_name, measure
 from thunder_core.workflow.benchmark.timing import peak_of
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
+from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.memory.memory_guard import limit_private_memory
 from thunder_core.workflow.pipeline.request.bench_request import OURS
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
@@ -28,11 +34,11 @@ from thunder_core.workflow.pipeline.session.application import compile as compil
 from thunder_core.workflow.pipeline.session.application import device_of
 from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, Excluded
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
-from thunder_core.workflow.recipe_search.kept import StoredTrials
 from thunder_core.workflow.recipe_search.loss import loss_between
 from thunder_core.workflow.recipe_search.request_search import bounds_of
 from thunder_core.workflow.recipe_search.rounds import clock_in_words, rounds_for, timer_of, with_threads
 from thunder_core.workflow.recipe_search.search_run import SearchRun
+from thunder_core.workflow.recipe_search.stored_trials import StoredTrials
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 from thunder_core.workflow.recipe_search.trial_task import TrialTask
 from thunder_core.workflow.report.search import SearchReport
@@ -40,7 +46,8 @@ from thunder_core.workflow.validation import validate
 from thunder_core.workflow.validation.quality import bytes_of
 
 Module = TypeVar("Module", bound=torch.nn.Module)
-Given = torch.Tensor | Mapping[str, Any] | tuple[Any, ...]
+Arguments = torch.Tensor | Mapping[str, Any] | tuple[Any, ...]
+UNNAMED = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.VAR_POSITIONAL)
 WARMUP = 2
 
 
@@ -54,7 +61,7 @@ class ModuleSearchResult(Generic[Module]):
 
 def search(
     model: Module,
-    inputs: Given | list[Given],
+    inputs: Arguments | list[Arguments],
     *,
     budget: str | float = "5m",
     objective: str = "latency",
@@ -68,7 +75,7 @@ def search(
     time in seconds, or a string such as `"5m"`. `objective` is latency, throughput, memory or size. `bounds` may have
     `max_kl`, `min_top1` and `max_error`, which limit the difference from eager PyTorch, and `max_memory` (bytes, or a
     string such as `"8GiB"`). Each candidate is compiled, validated and measured in a separate process, to which the
-    model is sent. Results are kept in the cache folder; a `fresh` search ignores the results of earlier searches.
+    model is sent. Results are stored in the cache folder; a `fresh` search ignores the results of earlier searches.
     Eager PyTorch is a candidate: if it wins, the model itself is returned.
 
     Raises BadOption and UnknownName for invalid values, WrongInputs for inputs that the model does not accept and for
@@ -97,26 +104,41 @@ def search_request(
     for name in bounds:
         if name not in bound_names:
             raise BadOption(f"bounds has {name!r}, which is not a bound", fix=f"use one of: {', '.join(bound_names)}")
-    values: dict[str, Any] = dict(bounds)
-    if isinstance(values.get("max_memory"), str):
-        values["max_memory"] = bytes_in("max_memory", values["max_memory"])
+    values = {name: bound_value(name, value) for name, value in bounds.items() if value is not None}
     request = SearchRequest(search_seconds("budget", budget), objective, **values, fresh=fresh)
     require_values(request)
     return request
 
 
-def named_arguments(model: torch.nn.Module, call: Given) -> dict[str, Any]:
+def bound_value(name: str, value: object) -> Any:
+    """Return the value of a bound: a number, or the number of bytes of a size; raise BadOption for other values."""
+    if name == "max_memory" and isinstance(value, str):
+        return bytes_in(name, value)
+    if not isinstance(value, int | float) or (name == "max_memory" and not isfinite(value)):
+        raise BadOption(f"the bound {name} is {value!r}, which is not a number", fix=f"set {name} to a number")
+    return int(value) if name == "max_memory" else value
+
+
+def named_arguments(model: torch.nn.Module, call: Arguments) -> dict[str, Any]:
     """Return the arguments of a call by name; raise `WrongInputs` for arguments that the model does not accept."""
     if isinstance(call, Mapping):
         return dict(call)
     positional = call if isinstance(call, tuple) else (call,)
+    signature = inspect.signature(model.forward)
     try:
-        return dict(inspect.signature(model.forward).bind(*positional).arguments)
+        arguments = signature.bind(*positional).arguments
     except TypeError as error:
         raise WrongInputs(
             f"{type(model).__name__} does not take these inputs: {error}",
             fix="pass a tensor, a tuple of positional arguments, or a dict of keyword arguments",
         ) from error
+    unnamed = [name for name in arguments if signature.parameters[name].kind in UNNAMED]
+    if unnamed:
+        raise WrongInputs(
+            f"{type(model).__name__}.forward takes {', '.join(unnamed)} by position only; a search passes names",
+            fix="wrap the model in a module whose forward has named parameters",
+        )
+    return dict(arguments)
 
 
 def search_run(subject: ModuleSubject, request: SearchRequest, began: float) -> SearchRun:
@@ -124,6 +146,8 @@ def search_run(subject: ModuleSubject, request: SearchRequest, began: float) -> 
     candidates, excluded = candidates_for(subject, request)
     facts = {
         "weights": weights_fingerprint(subject.model),
+        "modules": repr(subject.model),
+        "code": source_digests(subject.model),
         "inputs": [{name: describe(value) for name, value in call.items()} for call in subject.calls],
         "train": subject.is_training,
     }
@@ -141,6 +165,14 @@ def search_run(subject: ModuleSubject, request: SearchRequest, began: float) -> 
     )
 
 
+def source_digests(model: torch.nn.Module) -> dict[str, str]:
+    """Return the digests of the source files that define the classes of a model's modules."""
+    classes = {base for module in model.modules() for base in type(module).__mro__}
+    names = {getattr(sys.modules.get(kind.__module__), "__file__", None) for kind in classes}
+    files = sorted(Path(name) for name in names if name is not None)
+    return {str(file): digest_of_file(file) for file in files if file.is_file()}
+
+
 def describe(value: object) -> object:
     """Describe the properties of an argument that timings depend on: dtype, shape and strides, or the repr."""
     if isinstance(value, torch.Tensor):
@@ -155,7 +187,7 @@ def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list
     listed, excluded = list_candidates(context)
     candidates = []
     for candidate in listed:
-        reason = unfitness(candidate, subject)
+        reason = reason_against(candidate, subject)
         if reason:
             excluded.append(Excluded(candidate, reason))
         else:
@@ -163,8 +195,8 @@ def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list
     return candidates, excluded
 
 
-def unfitness(candidate: Candidate, subject: ModuleSubject) -> str:
-    """Return the reason why this machine or the module does not fit a candidate, or an empty string."""
+def reason_against(candidate: Candidate, subject: ModuleSubject) -> str:
+    """Return the reason why a candidate does not fit the module or this machine, or an empty string."""
     if candidate.is_eager:
         return ""
     try:
@@ -205,11 +237,26 @@ class ModuleSubject:
         torch.set_num_threads(self.threads)
         self.model.train(self.is_training)
         with limit_private_memory(), torch.no_grad():
+            if task.candidate.is_eager:
+                self._require_accepted_inputs()
             compiled = compile_as(self.model, task.candidate)
             if task.first and not task.candidate.is_eager:
                 self._validate(compiled, task.candidate)
             facts = self._measure_module(compiled, task)
         return facts.model_copy(update={"took": time.perf_counter() - began})
+
+    def _require_accepted_inputs(self) -> None:
+        """Raise `WrongInputs` if a call of the model in eager PyTorch raises an error."""
+        for number, call in enumerate(self.calls):
+            try:
+                self.model(**call)
+            except Exception as error:  # the code of the model may raise any exception
+                if is_out_of_memory(error):
+                    raise
+                raise WrongInputs(
+                    f"call {number} of the model fails in eager PyTorch: {type(error).__name__}: {message_line(error)}",
+                    fix="call the model with these inputs without a search, and correct the inputs or the model",
+                ) from error
 
     def _validate(self, compiled: torch.nn.Module, candidate: Candidate) -> None:
         recipe = find_recipe(candidate.recipes, dict(candidate.options))

@@ -15,9 +15,9 @@ from pathlib import Path
 from thunder_core.backend.cache.folders import cache_folder
 from thunder_core.foundation.storage.folder import clean_up, new_locked_folder
 from thunder_core.workflow.recipe_search import worker
-from thunder_core.workflow.recipe_search.kept_folder import FOLDER as SEARCHES
 from thunder_core.workflow.recipe_search.module_transfer import message_of, offer
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
+from thunder_core.workflow.recipe_search.stored_searches import FOLDER as SEARCHES
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.recipe_search.trial_task import TrialTask
 from thunder_core.workflow.recipe_search.trial_task_format import write_task
@@ -99,7 +99,7 @@ def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | 
     """Return the result that a process has written, or a refusal with the reason why there is no result."""
     if status is None:
         return TrialRefusal(
-            reason=f"it did not finish within the remaining {seconds:.0f} s", passing=True, timed_out=True
+            reason=f"it did not finish within the remaining {seconds:.0f} s", is_temporary=True, timed_out=True
         )
     result = folder / worker.RESULT
     if result.is_file():
@@ -110,7 +110,7 @@ def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | 
     lines = (folder / worker.OUTPUT).read_text(encoding="utf-8", errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
     quoted = f": {last:.{LAST}}" if last else ""
-    return TrialRefusal(reason=f"its process {describe_exit(status)}{quoted}", passing=True)
+    return TrialRefusal(reason=f"its process {describe_exit(status)}{quoted}", is_temporary=True)
 
 
 def describe_exit(status: int) -> str:

@@ -24,10 +24,10 @@ from thunder_core.workflow.pipeline.session.progress import Progress
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.estimates import Estimate, estimate
-from thunder_core.workflow.recipe_search.kept import StoredTrials
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
 from thunder_core.workflow.recipe_search.request_trial import RequestSubject
 from thunder_core.workflow.recipe_search.search_run import SearchRun
+from thunder_core.workflow.recipe_search.stored_trials import StoredTrials
 from thunder_core.workflow.report.search import SearchBounds, SearchReport
 
 # The fields of a request that results depend on, in addition to the model; the other fields concern the output files.

@@ -121,7 +121,7 @@ class Trial:
         return facts.model_copy(update={**vars(loss), **self._bytes(self.session, self.session.compiled)})
 
     def _times(self, eager: tuple[float, ...], ours: tuple[float, ...], report: BenchmarkReport) -> TrialFacts:
-        clock = clock_in_words(self.session.device, self._other_threads)
+        clock = clock_in_words(self.session.device, self._most_threads)
         facts = {"asked": self.task.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
         return TrialFacts.model_validate({"eager": eager, "ours": ours, **facts})
 
@@ -163,7 +163,7 @@ class Trial:
     def _measure_sessions(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
         """Measure the sessions in turn: the session of eager runs the model, the other one the compiled model."""
         if self.plan.generation is not None:
-            return self._measured_generation(sessions)
+            return self._measure_generation(sessions)
         size = self._size
         calls = {}
         for name, session in sessions.items():
@@ -177,10 +177,10 @@ class Trial:
             release=self.session.release,
             configuration=self.eager.configuration(size),
             seconds=self.base.benchmark_budget,
-            timer=timer_of(self.session.device, self._other_threads),
+            timer=timer_of(self.session.device, self._most_threads),
         )
 
-    def _measured_generation(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
+    def _measure_generation(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
         assert self.plan.generation is not None
         models = {name: session.compiled if name == OURS else session.model for name, session in sessions.items()}
         return measure_generation(
@@ -192,7 +192,7 @@ class Trial:
             device=self.session.device,
             memory=False,
             seconds=self.base.benchmark_budget,
-            timer=timer_of(self.session.device, self._other_threads),
+            timer=timer_of(self.session.device, self._most_threads),
         )
 
     def _with_threads(self, name: str, call: Callable[[], object]) -> Callable[[], object]:
@@ -202,7 +202,7 @@ class Trial:
         return with_threads(call, self.base.threads or FIRST_THREADS)
 
     @property
-    def _other_threads(self) -> int | None:
+    def _most_threads(self) -> int | None:
         """The larger number of threads of eager PyTorch and the candidate, or None if the candidate sets none."""
         own, usual = self.candidate.threads, self.base.threads or FIRST_THREADS
         return max(own, usual) if own is not None else None
@@ -210,10 +210,10 @@ class Trial:
     def _bytes(self, session: Session, model: object) -> dict[str, int | None]:
         """Return the bytes of the weights, and the bytes of the weights plus the peak of a call."""
         size = bytes_of(session.model)
-        peak = peak_of(self._whole_call(session, model, size), session.device, on_host=True)
+        peak = peak_of(self._call_with_peak(session, model, size), session.device, on_host=True)
         return {"size": size, "memory": None if peak is None else size + peak}
 
-    def _whole_call(self, session: Session, model: Any, size: int) -> Callable[[], object]:
+    def _call_with_peak(self, session: Session, model: Any, size: int) -> Callable[[], object]:
         """Return the call whose peak memory is measured.
 
         Generation by a large model generates one token only, because the recorded events of more tokens fill memory.

@@ -10,7 +10,7 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRef
 from thunder_core.workflow.report.search import SearchBounds, SearchCandidate
 
 FEW_LAYERS = 3
-NOT_TRIED = "the time ended before"
+NOT_TRIED = "the search ended before its trial"
 
 
 def rows_of(
@@ -62,7 +62,7 @@ def _tried_rows(
 
 def _measured_row(candidate: Candidate, number: int, facts: TrialFacts, bounds: SearchBounds) -> SearchCandidate:
     missed = [miss.words for miss in misses(bounds, CandidateCost(facts.kl, facts.top1, facts.error, facts.memory))]
-    skipped = [kept_in_words(facts.skipped)] if facts.skipped else []
+    skipped = [skipped_layers_in_words(facts.skipped)] if facts.skipped else []
     return _named_row(
         candidate,
         number,
@@ -81,7 +81,7 @@ def _measured_row(candidate: Candidate, number: int, facts: TrialFacts, bounds: 
     )
 
 
-def kept_in_words(layers: Sequence[str]) -> str:
+def skipped_layers_in_words(layers: Sequence[str]) -> str:
     """Describe the layers that were left in float: the names of a few layers, or the number of many."""
     if len(layers) <= FEW_LAYERS:
         return f"kept in float: {', '.join(layers)}"

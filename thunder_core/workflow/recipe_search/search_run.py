@@ -5,21 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 
 from thunder_core.foundation.errors import BadOption, OutOfMemory, SearchOutOfTime, ThunderError, all_errors
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
-from thunder_core.workflow.recipe_search.halving import CandidateFinding, Halving, choose, leader_of
-from thunder_core.workflow.recipe_search.kept import StoredTrials
+from thunder_core.workflow.recipe_search.halving import ROUNDS, CandidateFinding, Halving, choose, leader_of
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
 from thunder_core.workflow.recipe_search.process import run_in_process
 from thunder_core.workflow.recipe_search.rows import rows_of
+from thunder_core.workflow.recipe_search.stored_trials import StoredTrials
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.recipe_search.trial_task import SearchSubject, TrialTask
 from thunder_core.workflow.recipe_search.why import bound_error, reason_in_words
 from thunder_core.workflow.report.search import End, SearchBounds, SearchCandidate, SearchReport
 
-BENCHMARK = 4.0  # seconds to measure and write the winner, in addition to the time of its trial
+BENCHMARK_SECONDS = 4.0  # to measure and write the winner, in addition to the time of its trial
 RunTrial = Callable[[TrialTask, float], TrialFacts | TrialRefusal]
 Results = dict[Candidate, TrialFacts | TrialRefusal]
 
@@ -28,7 +27,7 @@ Results = dict[Candidate, TrialFacts | TrialRefusal]
 class SearchRun:
     """The trials of a search. If the search `writes`, it reserves time to write the winner.
 
-    `reused` are the candidates whose results were kept from an earlier search.
+    `reused` are the candidates whose results come from an earlier search.
     """
 
     subject: SearchSubject
@@ -37,7 +36,7 @@ class SearchRun:
     objective: str
     bounds: SearchBounds
     budget: float
-    kept_trials: StoredTrials
+    stored_trials: StoredTrials
     fresh: bool = False
     writes: bool = True
     observer: SearchObserver = field(default_factory=SilentObserver)
@@ -59,10 +58,10 @@ class SearchRun:
         `SearchOutOfTime` if eager PyTorch was not measured in time, and `KeyboardInterrupt` if no other candidate was
         measured.
         """
-        self._recall()
+        self._reuse_stored_results()
         try:
             self._require_eager()
-            halving = Halving(self.candidates, self._measure, self.bounds, self._goes_on, self.findings)
+            halving = Halving(self.candidates, self._measure, self.bounds, self._has_time, self.findings)
             self.end = halving.run()
         except KeyboardInterrupt:
             if not self._measured_others:
@@ -111,11 +110,11 @@ class SearchRun:
             raise self._out_of_time(report)
         return report
 
-    def _recall(self) -> None:
+    def _reuse_stored_results(self) -> None:
         if self.fresh:
             return
         for candidate in self.candidates:
-            result = self.kept_trials.get(candidate)
+            result = self.stored_trials.get(candidate)
             if result is not None:
                 self.results[candidate] = result
                 self.reused.add(candidate)
@@ -123,11 +122,11 @@ class SearchRun:
     def _require_eager(self) -> None:
         """Try eager PyTorch first, because no candidate can run a model that eager PyTorch cannot run."""
         if self.eager not in self.results:
-            self._measure(self.eager, 10)
+            self._measure(self.eager, ROUNDS[0])
         result = self.results[self.eager]
         if isinstance(result, TrialRefusal):
             raise self._error_of(result)
-        self._require_known_loss(result)
+        self._require_logits(result)
 
     def _error_of(self, refusal: TrialRefusal) -> ThunderError:
         kind = next((error for error in all_errors() if error.code == refusal.code), None)
@@ -140,7 +139,7 @@ class SearchRun:
             fix="run the model in eager PyTorch to see what fails; if its process was killed, it needs more memory",
         )
 
-    def _require_known_loss(self, eager: TrialFacts) -> None:
+    def _require_logits(self, eager: TrialFacts) -> None:
         bounds = {"--max-kl": self.bounds.max_kl, "--min-top1": self.bounds.min_top1}
         names = [name for name, bound in bounds.items() if bound is not None]
         if names and not eager.has_logits:
@@ -150,8 +149,10 @@ class SearchRun:
             )
 
     def _out_of_time(self, report: SearchReport | None) -> SearchOutOfTime:
+        other = "" if report is None else " other than eager PyTorch"
         error = SearchOutOfTime(
-            f"the {self.budget:.0f} s of the search ended before a candidate was measured; nothing was written",
+            f"the search reached its time limit of {self.budget:.0f} s before a candidate{other} was measured; nothing "
+            "was written",
             fix='allow more time (--search 10m; in Python budget="10m"); the results so far are kept',
         )
         error.report = report
@@ -176,33 +177,33 @@ class SearchRun:
         if earlier is not None:
             result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
-        self.kept_trials.keep(candidate, result)
-        row = next(row for row in self._rows() if row.name == candidate.name)
-        self.observer.end_trial(row, self._leader(), self._seconds_left())
+        if isinstance(result, TrialFacts) or candidate != self.eager:  # users correct what eager PyTorch refuses
+            self.stored_trials.keep(candidate, result)
+        self.observer.end_trial(self._row_of(candidate), self._leader(), self._seconds_left())
         return self._finding(result)
 
     def _finding(self, result: TrialFacts | TrialRefusal) -> CandidateFinding:
         return result.finding if isinstance(result, TrialRefusal) else result.finding(self.objective)
 
-    def _goes_on(self) -> bool:
+    def _has_time(self) -> bool:
         return self._seconds_left() > 0
 
     def _limit(self, task: TrialTask) -> float:
-        """Return the seconds that a trial may take. A first trial leaves as much time to write its candidate."""
+        """Return the seconds that a trial may take; a first trial leaves as much time again to write its candidate."""
         is_new = task.first and self.writes and not task.candidate.is_eager
-        rest = self.budget - (time.monotonic() - self.began) - BENCHMARK
+        rest = self.budget - (time.monotonic() - self.began) - BENCHMARK_SECONDS
         return max(0.0, min(self._seconds_left(), rest / 2)) if is_new else self._seconds_left()
 
     def _seconds_left(self) -> float:
         """Return the seconds that are left for trials, without the time to write the winner."""
-        return max(0.0, self.budget - (time.monotonic() - self.began) - self._writing)
+        return max(0.0, self.budget - (time.monotonic() - self.began) - self._writing_seconds)
 
     @property
-    def _writing(self) -> float:
+    def _writing_seconds(self) -> float:
         """The seconds to write the leader: the time of its first trial, and time for the benchmark."""
         leader = leader_of(self.findings, self.bounds) if self.writes else None
         result = None if leader is None else self.results[leader]
-        return result.took + BENCHMARK if isinstance(result, TrialFacts) and leader != self.eager else 0.0
+        return result.took + BENCHMARK_SECONDS if isinstance(result, TrialFacts) and leader != self.eager else 0.0
 
     @property
     def _measured_others(self) -> bool:
@@ -211,12 +212,14 @@ class SearchRun:
     @property
     def _tried_others(self) -> bool:
         results = (result for candidate, result in self.results.items() if candidate != self.eager)
-        return any(isinstance(result, TrialFacts) or not result.passing for result in results)
+        return any(isinstance(result, TrialFacts) or not result.is_temporary for result in results)
 
     def _rows(self) -> tuple[SearchCandidate, ...]:
         return rows_of(self.candidates, self.excluded, self.results, self.bounds)
 
     def _leader(self) -> SearchCandidate | None:
         leader = leader_of(self.findings, self.bounds)
-        row = partial(next, (row for row in self._rows() if leader is not None and row.name == leader.name))
-        return None if leader is None else row()
+        return None if leader is None else self._row_of(leader)
+
+    def _row_of(self, candidate: Candidate) -> SearchCandidate:
+        return next(row for row in self._rows() if row.name == candidate.name)

@@ -85,7 +85,7 @@ class TrialRefusal(ReportFacts):
     """The reason why a candidate is refused; a `passing` refusal is temporary, so a later search tries again."""
 
     reason: str
-    passing: bool = False
+    is_temporary: bool = False
     timed_out: bool = False
     code: str = ""
     fix: str = ""
@@ -94,4 +94,4 @@ class TrialRefusal(ReportFacts):
     @property
     def finding(self) -> CandidateFinding:
         """The refusal as a finding without a score."""
-        return CandidateFinding(reason=self.reason, passing=self.passing)
+        return CandidateFinding(reason=self.reason, is_temporary=self.is_temporary)

@@ -6,8 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from thunder_core.foundation.errors import BoundMissed
 from thunder_core.workflow.benchmark.interval import Interval
+from thunder_core.workflow.benchmark.verdict import MIN_ROUNDS
 from thunder_core.workflow.recipe_search.bounds import CandidateCost, MissedBound, misses
 from thunder_core.workflow.recipe_search.candidate import Candidate
+from thunder_core.workflow.recipe_search.halving import CandidateFinding
 from thunder_core.workflow.report.number_format import size, times
 from thunder_core.workflow.report.search import End, SearchCandidate, SearchReport
 
@@ -23,6 +25,7 @@ def _speed(row: SearchCandidate) -> str:
     return f"{speed_in_words(row.speed)} the speed of eager PyTorch"
 
 
+# The figure of a candidate for each objective: in words, in short words (if shorter), and as a score to compare.
 FIGURES: Mapping[str, Callable[[SearchCandidate], str]] = {
     "latency": _speed,
     "throughput": _speed,
@@ -48,19 +51,36 @@ def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objectiv
     better = [row for row in within if score(row) > score(won)]
     result = f"{won.name} wins with {figure(won)}"
     if better:
-        reason = f"{better[0].name} ({short(better[0])}) {_reason_not_better(better[0], won)}"
+        reason = f"{better[0].name} ({short(better[0])}) {_reason_not_chosen(better[0], won)}"
     elif within:
         reason = f"the next one within the bounds is {within[0].name} ({short(within[0])})"
-    else:
+    elif any(row.state == "measured" and row is not won for row in rows):
         reason = "no other candidate is within the bounds"
-    ended = {"decided": "", "out of time": "; the time ended before more rounds", "interrupted": "; Ctrl-C ended it"}
+    else:
+        reason = "no other candidate was measured"
+    ended = {
+        "decided": "",
+        "out of time": "; the search reached its time limit",
+        "interrupted": "; Ctrl-C ended the search",
+    }
     return f"{result}: {reason}{ended[end]}."
 
 
-def _reason_not_better(row: SearchCandidate, won: SearchCandidate) -> str:
-    if row.rank > won.rank:
-        return f"cannot be told from it, and {won.name} is simpler"
-    return "cannot be told from it, or has too wide an interval"
+def _reason_not_chosen(row: SearchCandidate, won: SearchCandidate) -> str:
+    """Return the reason why a candidate with a better score than the winner did not win."""
+    if _is_settled(row):
+        return f"is not distinguishable from {won.name}, which is simpler"
+    return _reason_not_settled(row)
+
+
+def _is_settled(row: SearchCandidate) -> bool:
+    return row.speed is not None and CandidateFinding(row.speed, row.rounds, exact=row.rank == 0).is_settled
+
+
+def _reason_not_settled(row: SearchCandidate) -> str:
+    if row.rounds < MIN_ROUNDS:
+        return f"has too few rounds ({row.rounds}) for a comparison"
+    return "has a speed that varies too much"
 
 
 def bound_error(report: SearchReport) -> BoundMissed:
@@ -73,16 +93,16 @@ def bound_error(report: SearchReport) -> BoundMissed:
         what = f"the nearest is {nearest.name}: {_worst(report, nearest).words}"
     error = BoundMissed(
         f"no candidate is within the bounds; {what}; nothing was written",
-        fix="allow more, or take a smaller model; the report of --json has every candidate",
+        fix="relax the bounds, or use a smaller model; --json reports every candidate",
     )
     error.report = report
     return error
 
 
 def _worst(report: SearchReport, row: SearchCandidate) -> MissedBound:
-    """Return the largest miss of a candidate; without a miss, its speed varies too much."""
+    """Return the largest miss of a candidate. A candidate without a miss has a speed that cannot be compared."""
     if row.least_memory is not None:
         factor = row.least_memory / (report.bounds.max_memory or 1)
         return MissedBound(f"{row.reason}, {times(factor)} as much", factor)
     all_misses = misses(report.bounds, CandidateCost(row.kl, row.top1, row.error, row.memory))
-    return max(all_misses, key=lambda miss: miss.factor, default=MissedBound("its speed varies too much", 1.0))
+    return max(all_misses, key=lambda miss: miss.factor, default=MissedBound(f"it {_reason_not_settled(row)}", 1.0))

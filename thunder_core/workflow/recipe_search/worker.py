@@ -23,14 +23,14 @@ from thunder_core.workflow.recipe_search.trial_task_format import read_task
 
 RESULT, PATHS, OUTPUT = "result.json", "paths.json", "output.txt"
 END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
-LASTING = frozenset({2, 4, 8})  # exit statuses of permanent refusals
+PERMANENT_STATUSES = frozenset({2, 4, 8})  # exit statuses of errors that a second trial raises again
 
 
 def main(folder: Path, *descriptors: int) -> None:
     """Run the task in a folder, and write the result into the folder."""
     end_with_parent()
     sys.path[:] = json.loads((folder / PATHS).read_text(encoding="utf-8"))
-    result = result_of(folder, *descriptors)
+    result = run_task(folder, *descriptors)
     kind = "facts" if isinstance(result, TrialFacts) else "refusal"
     write_atomically(folder / RESULT, f'{{"{kind}": {result.model_dump_json()}}}')
 
@@ -44,17 +44,21 @@ def end_with_parent() -> None:
         sys.exit(1)
 
 
-def result_of(folder: Path, *descriptors: int) -> TrialFacts | TrialRefusal:
+def run_task(folder: Path, *descriptors: int) -> TrialFacts | TrialRefusal:
     """Run the task in a folder; return the facts, or the reason why the candidate is refused."""
     try:
         return read_task(folder, partial(receive, *descriptors)).run()
     except ThunderError as error:
-        lasts = error.status in LASTING
+        is_permanent = error.status in PERMANENT_STATUSES
         reason = f"{error.code} {error.what}"
-        return TrialRefusal(reason=reason, passing=not lasts, code=error.code, fix=error.fix, status=error.status)
+        return TrialRefusal(
+            reason=reason, is_temporary=not is_permanent, code=error.code, fix=error.fix, status=error.status
+        )
     except Exception as error:
         traceback.print_exc()
-        return TrialRefusal(reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}", passing=True)
+        return TrialRefusal(
+            reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}", is_temporary=True
+        )
 
 
 if __name__ == "__main__":

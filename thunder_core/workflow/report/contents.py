@@ -271,12 +271,6 @@ class Report(ReportFacts):
     generation_benchmarks: tuple[GenerationBenchmark, ...] = ()
     """The measurements of `generate`, one for each size of a batch."""
 
-    @property
-    def internal_check(self) -> InternalCheck | None:
-        """The validation's comparison of each line of the programs with eager PyTorch; None without a validation."""
-        report = self.generation or self.validation
-        return None if report is None else report.internal_check
-
     comparison: ComparisonFacts | None = None
     """The comparison of each executor with eager PyTorch; None if no executor of the recipe compares."""
     search: SearchReport | None = None
@@ -285,6 +279,12 @@ class Report(ReportFacts):
     """The quantized model compared with the float model; None without quantization or without validation."""
     evaluation: Evaluation | None = None
     """A metric of the model on real samples, before and after the optimization; None without samples."""
+
+    @property
+    def internal_check(self) -> InternalCheck | None:
+        """The validation's comparison of each line of the programs with eager PyTorch; None without a validation."""
+        report = self.generation or self.validation
+        return None if report is None else report.internal_check
 
     @property
     def speed(self) -> BenchmarkReport | None:

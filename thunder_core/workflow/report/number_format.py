@@ -22,13 +22,15 @@ def count(value: float) -> str:
 
 
 def error(value: float) -> str:
-    """Return an error with two digits: `2.5e-07`; `0` if the error is zero."""
+    """Return an error with two digits: `2.5e-07`; or `0`, `∞` or `NaN`."""
+    if math.isnan(value):
+        return "NaN"
     return "0" if value == 0 else f"{value:.1e}" if math.isfinite(value) else "∞"
 
 
 def times(value: float) -> str:
     """Return a ratio with a multiplication sign."""
-    return f"{significant(value)}{TIMES}" if math.isfinite(value) else "∞"
+    return "NaN" if math.isnan(value) else f"{significant(value)}{TIMES}" if math.isfinite(value) else "∞"
 
 
 def percent(share: float) -> str:

@@ -27,7 +27,7 @@ from thunder_core.workflow.validation.report import GenerationReport, Validation
 
 
 def as_shown(value: object) -> object:
-    """Return a value as a template writes it: strings without control characters; template markup is unchanged."""
+    """Return a value as a template writes it: strings without control characters. Markup stays markup."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -65,7 +65,7 @@ TEMPLATES.filters.update(
     seconds=format_time,
     significant=significant,
 )
-TEMPLATES.globals.update(generation_rows=generation_rows)
+TEMPLATES.globals.update(generation_rows=generation_rows, verdict_styles=VERDICT_STYLES)
 
 
 @dataclass(frozen=True)
@@ -94,9 +94,7 @@ def render_html(report: Report) -> str:
         "token_plots": token_plots,
         "timeline": timeline(report.ranks) if report.ranks else None,
     }
-    return TEMPLATES.get_template("report.html.j2").render(
-        **parts_of(report), **graphics, verdict_styles=VERDICT_STYLES
-    )
+    return TEMPLATES.get_template("report.html.j2").render(**parts_of(report), **graphics)
 
 
 def parts_of(report: Report) -> dict[str, object]:
@@ -116,18 +114,18 @@ def parts_of(report: Report) -> dict[str, object]:
 
 def search_parts(search: SearchReport | None) -> dict[str, object]:
     """Return the values that pages derive from a search."""
-    return {"search_bounds": [] if search is None else bounds_in_words(search.bounds), "search_styles": VERDICT_STYLES}
+    return {"search_bounds": [] if search is None else bounds_in_words(search.bounds)}
 
 
 def bounds_in_words(bounds: SearchBounds) -> list[str]:
-    """Return the bounds of a search, each in words; one text where there are none."""
+    """Return each bound of a search in words; the bounds of each recipe apply to a search without bounds."""
     stated = [
         bounds.max_kl is not None and f"KL divergence at most {bounds.max_kl:g} nats",
         bounds.min_top1 is not None and f"top-1 agreement at least {bounds.min_top1:g}",
         bounds.max_error is not None and f"relative error at most {bounds.max_error:g}",
         bounds.max_memory is not None and f"memory at most {number_format.size(bounds.max_memory)}",
     ]
-    return [text for text in stated if text] or ["Bounds: the bounds of each recipe"]
+    return [text for text in stated if text] or ["the bounds of each recipe"]
 
 
 def render_search(search: SearchReport, *, model: str = "") -> str:
@@ -178,31 +176,46 @@ def _verdict(report: Report) -> Headline:
     if report.validation_state == "pending":
         return Headline("Verdict", "Validation pending", "run `thunder validate` on the target", "warning")
     if report.generation is not None:
-        return _generation_verdict(report.generation)
-    if report.validation is None:
+        agreement = _agreement_in_words(report.generation)
+        problem = _problem_of_generation(report.generation, agreement)
+    elif report.validation is not None:
+        agreement = _comparison_in_words(report.validation)
+        problem = _problem_of_validation(report.validation, agreement)
+    else:
         return Headline("Verdict", "Not validated", "validation was switched off", "warning")
-    inputs = plural(report.validation.inputs, "input")
-    against = f"{_compared_in_words(report.validation)} on {inputs}, against {report.validation.reference_in_words}"
-    if not report.validation.passed:
-        return Headline("Verdict", "Out of tolerance", against, "bad")
-    broken = [output.name for output in report.validation.outputs if not output.finite]
+    return problem or _verdict_on_valid(report, agreement)
+
+
+def _problem_of_validation(validation: ValidationReport, agreement: str) -> Headline | None:
+    if not validation.passed:
+        return Headline("Verdict", "Out of tolerance", agreement, "bad")
+    broken = [output.name for output in validation.outputs if not output.finite]
     if broken:
-        detail = f"{plural(len(broken), 'output')} with NaN or infinities, including {broken[0]}; {against}"
+        detail = f"{plural(len(broken), 'output')} with NaN or infinities, including {broken[0]}; {agreement}"
         return Headline("Verdict", "Validated, not finite", detail, "warning")
-    if report.validation.vacuous:
-        return Headline("Verdict", "Validated, all zeros", f"every output is zero in eager; {against}", "warning")
+    if validation.vacuous:
+        return Headline("Verdict", "Validated, all zeros", f"every output is zero in eager; {agreement}", "warning")
+    return None
+
+
+def _problem_of_generation(generation: GenerationReport, agreement: str) -> Headline | None:
+    if not generation.passed:
+        return Headline("Verdict", "Out of tolerance", agreement, "bad")
+    return Headline("Verdict", "Validated, not finite", agreement, "warning") if generation.notes else None
+
+
+def _verdict_on_valid(report: Report, agreement: str) -> Headline:
+    """Return the verdict on a model that passed the validation, with the remark that users have to know most."""
     if report.model.caveats:
-        return Headline(
-            "Verdict", "Validated, other weights", f"{'; '.join(report.model.caveats)}; {against}", "warning"
-        )
+        detail = f"{'; '.join(report.model.caveats)}; {agreement}"
+        return Headline("Verdict", "Validated, other weights", detail, "warning")
     if is_slower(report):
-        return Headline(
-            "Verdict", "Validated, slower than eager", f"use another recipe on this machine; {against}", "warning"
-        )
+        detail = f"use another recipe on this machine; {agreement}"
+        return Headline("Verdict", "Validated, slower than eager", detail, "warning")
     if report.degraded:
         skipped = f"{plural(len(report.degraded), 'part')} of the recipe skipped on this machine"
-        return Headline("Verdict", "Validated, degraded", f"{skipped}; {against}", "warning")
-    return Headline("Verdict", "Validated", against, "good")
+        return Headline("Verdict", "Validated, degraded", f"{skipped}; {agreement}", "warning")
+    return Headline("Verdict", "Validated", agreement, "good")
 
 
 def is_slower(report: Report) -> bool:
@@ -213,14 +226,16 @@ def is_slower(report: Report) -> bool:
     )
 
 
-def _generation_verdict(generation: GenerationReport) -> Headline:
+def _agreement_in_words(generation: GenerationReport) -> str:
+    """Return the number of tokens that are equal to eager PyTorch's, and the number of prompt sizes, in words."""
     equal = f"{generation.equal} of {generation.tokens} greedy tokens agree with eager's"
-    detail = f"{equal}, for {plural(len(generation.prompts), 'prompt size')}"
-    if not generation.passed:
-        return Headline("Verdict", "Out of tolerance", detail, "bad")
-    if generation.notes:
-        return Headline("Verdict", "Validated, not finite", detail, "warning")
-    return Headline("Verdict", "Validated", detail, "good")
+    return f"{equal}, for {plural(len(generation.prompts), 'prompt size')}"
+
+
+def _comparison_in_words(validation: ValidationReport) -> str:
+    """Return the compared values, the number of inputs and the reference in words."""
+    inputs = plural(validation.inputs, "input")
+    return f"{_compared_in_words(validation)} on {inputs}, against {validation.reference_in_words}"
 
 
 def _compared_in_words(validation: ValidationReport) -> str:
@@ -247,12 +262,10 @@ def _speed(report: Report) -> list[Headline]:
 
 def warning_of(report: Report) -> str:
     """Return the warning at the top of the page if the recipe makes the model slower; otherwise an empty string."""
-    if report.speed is None or len(report.speed.candidates) < 2:
+    if report.speed is None or not is_slower(report):
         return ""
-    second = report.speed.candidates[1]
-    if report.speed.verdict(second) != "slower":
-        return ""
-    slower = f"{report.recipe.name} makes this model slower than {report.speed.first.name} PyTorch on this machine"
+    first, second = report.speed.candidates[:2]
+    slower = f"{report.recipe.name} makes this model slower than {first.name} PyTorch on this machine"
     return f"{slower}: {number_format.times(second.speedup.value)} the speed."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import inf, isnan
 from typing import Literal
 
 from pydantic import Field
@@ -15,8 +16,8 @@ End = Literal["decided", "out of time", "interrupted"]
 ROUNDING = {"kl": 1e-9, "error": 1e-6}  # a loss up to this value is rounding of float32
 ENDS: dict[End, str] = {
     "decided": "more rounds would not change the result",
-    "out of time": "the time ended it",
-    "interrupted": "Ctrl-C ended it",
+    "out of time": "the search reached its time limit",
+    "interrupted": "Ctrl-C ended the search",
 }
 
 
@@ -64,13 +65,17 @@ class SearchCandidate(ReportFacts):
     is_within: bool = False
     """Whether the candidate was measured and meets all bounds."""
     is_on_front: bool = False
-    """Whether the candidate is on the Pareto front: no other candidate is both faster and nearer to eager PyTorch."""
+    """Whether the candidate is on the Pareto front: no other candidate is at least as fast and as near to eager."""
 
     @property
     def loss(self) -> float | None:
-        """The loss in the plot: the KL divergence, or the error without logits; 0 if it is only rounding."""
+        """The loss in the plot: the KL divergence, or the error without logits; 0 for rounding, infinity for NaN."""
         name, value = ("error", self.error) if self.kl is None else ("kl", self.kl)
-        return value if value is None or value > ROUNDING[name] else 0.0
+        if value is None:
+            return None
+        if isnan(value):
+            return inf
+        return value if value > ROUNDING[name] else 0.0
 
 
 class SearchReport(ReportFacts):

@@ -88,7 +88,7 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
         marks=tuple(marks),
         ticks=across.ticks(lambda value: f"{value:g}", about=8),
         legend=tuple(styles.items()),
-        rest=f"and {hidden} more ranks" if hidden else "",
+        rest=f"and {hidden} more rank{'' if hidden == 1 else 's'}" if hidden else "",
     )
 
 

@@ -6,7 +6,6 @@ import copy
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -35,14 +34,18 @@ from thunder_core.workflow.validation.model_copies import (
     by_id,
     copy_before_call,
     copy_sharing,
-    is_identical,
 )
 from thunder_core.workflow.validation.precision import Reference, widest_affordable
+from thunder_core.workflow.validation.preserved_state import (
+    devices_of,
+    preserve_buffers,
+    preserve_random_state,
+    require_unchanged_parameters,
+)
 from thunder_core.workflow.validation.report import AFTER_CALL, OutputReport, ValidationReport
 from thunder_core.workflow.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
 from thunder_core.workflow.validation.streamed_gradients import MeasuredGradient, StreamedGradients
 from thunder_core.workflow.validation.verdict import Measurement, judge, judge_sizes, require_passed
-from thunder_core.workflow.validation.wide_weights import constant_buffers
 
 RUNS_PER_INPUT = 3
 NOT_COMPARED = "`{}`: only its type was compared, because the contents of a {} cannot be compared"
@@ -50,7 +53,7 @@ MISMATCH = "the layout of a tensor differs from the traced one, so gradients may
 
 
 def ignore_progress(done: int, total: int) -> None:
-    """Do nothing with the progress."""
+    """Ignore the progress."""
 
 
 def validate(
@@ -89,17 +92,12 @@ def validate(
     if not inputs:
         raise Bug("validation needs at least one input", fix="give at least one input")
     reference = Reference(model, reference_dtype or widest_affordable(model, train=train))
-    comparison, budget, done = _Comparison(), Budget(len(inputs), seconds), 0
-    with torch.no_grad(), _preserve_random_state(model):
-        for run in _runs(model, inputs, seed, comparison.mismatches, progress, train=train):
-            if not budget.allows(done):
-                comparison.left_out.append(budget.note(done))
-                break
-            observed = _side_by_side(run, optimized, model, reference, budget)
-            comparison.add(observed, _measure(observed, language_model=language_model, train=train))
-            done += 1
-            del observed
-            trim_memory()
+    comparison, budget = _Comparison(), Budget(len(inputs), seconds)
+    observe = partial(_side_by_side, optimized=optimized, model=model, reference=reference, budget=budget)
+    measure = partial(_measure, language_model=language_model, train=train)
+    with torch.no_grad(), preserve_random_state(model):
+        runs = _runs(model, inputs, seed, comparison.mismatches, progress, train=train)
+        done = comparison.compare(runs, observe, measure, budget)
     report = comparison.report(reference, done, tolerance, sizes[:done], language_model=language_model)
     if not allow_non_finite:
         require_conclusive(report, train=train)
@@ -109,28 +107,48 @@ def validate(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The results of the runs so far: measurements by output, and tensors with another layout.
+    """The results of the runs so far: measurements by output and by the number of the input, and other layouts.
 
     `opaque` has the types of objects that have no readable attributes, by path. `left_out` has notes on the inputs
     that were omitted because of the time limit.
     """
 
-    measured: dict[str, list[Measurement]] = field(default_factory=dict)
+    measured: dict[str, dict[int, Measurement]] = field(default_factory=dict)
     opaque: dict[str, str] = field(default_factory=dict)
     mismatches: dict[str, None] = field(default_factory=dict)
     left_out: list[str] = field(default_factory=list)
 
-    def add(self, observed: _SideBySide, measurements: Iterable[tuple[str, Measurement]]) -> None:
-        """Add one input's measurements, by the names of the outputs."""
+    def add(self, number: int, observed: _SideBySide, measurements: Iterable[tuple[str, Measurement]]) -> None:
+        """Add the measurements of the input with a number, by the names of the outputs."""
         self.opaque.update(observed.eager.opaque)
         for name, measurement in measurements:
-            self.measured.setdefault(name, []).append(measurement)
+            self.measured.setdefault(name, {})[number] = measurement
+
+    def compare(
+        self,
+        runs: Iterable[_Run],
+        observe: Callable[[_Run], _SideBySide],
+        measure: Callable[[_SideBySide], Iterable[tuple[str, Measurement]]],
+        budget: Budget,
+    ) -> int:
+        """Add the measurements of the runs that the time limit allows, and return the number of these runs."""
+        for done, run in enumerate(runs):
+            if not budget.allows(done):
+                self.left_out.append(budget.note(done))
+                return done
+            observed = observe(run)
+            self.add(done, observed, measure(observed))
+            del observed
+            trim_memory()
+        return budget.inputs
 
     def report(
         self, reference: Reference, inputs: int, tolerance: Tolerance, sizes: Sequence[str], *, language_model: bool
     ) -> ValidationReport:
         """Return the verdict on each output, with notes on parts that were not compared and on other layouts."""
-        outputs = tuple(judge(name, measurements, tolerance) for name, measurements in self.measured.items())
+        outputs = tuple(
+            judge(name, [*measurements.values()], tolerance) for name, measurements in self.measured.items()
+        )
         notes = (*finiteness_notes(outputs), *reference.notes, *_notes(outputs, language_model))
         opaque = itertools.starmap(NOT_COMPARED.format, self.opaque.items())
         return ValidationReport(
@@ -156,21 +174,16 @@ def _runs(
 ) -> Iterator[_Run]:
     """Yield one run for each input, each with its own seed; `mismatches` collects bound symbols with another layout."""
     ticks, observe = itertools.count(1), training_step if train else output
-    tick = partial(_tell, progress, ticks, RUNS_PER_INPUT * len(inputs))
+    tick = partial(_report_progress, progress, ticks, RUNS_PER_INPUT * len(inputs))
     for number, call_inputs in enumerate(inputs):
         yield _Run(call_inputs, seed + number, devices_of(model), observe, tick, mismatches)
 
 
-def _tell(progress: Callable[[int, int], None], ticks: Iterator[int], total: int) -> None:
+def _report_progress(progress: Callable[[int, int], None], ticks: Iterator[int], total: int) -> None:
     progress(next(ticks), total)
 
 
-def devices_of(model: torch.nn.Module) -> tuple[torch.device, ...]:
-    """Return the GPUs of a model's parameters."""
-    return tuple({tensor.device for tensor in model.parameters() if tensor.is_cuda})
-
-
-def _same(value: object) -> object:
+def _identity(value: object) -> object:
     return value
 
 
@@ -189,29 +202,29 @@ class _Run:
     mismatches: dict[str, None]
 
     def __call__(
-        self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _same
+        self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _identity
     ) -> Observed:
         """Call the function, which uses the model's parameters, and return the compared values and the state after it.
 
         `convert` is applied to each input.
         """
         self.begin()
-        converted = {name: convert(_own(value)) for name, value in self.inputs.items()}
+        converted = {name: convert(_copy_value(value)) for name, value in self.inputs.items()}
         leaves = self.observe(function, model, converted)
         self.tick()
         return Observed(leaves, state_of(model, converted))
 
-    def noting(
+    def record(
         self,
         function: Callable[..., object],
         model: torch.nn.Module,
-        convert: Callable[[object], object] = _same,
+        convert: Callable[[object], object] = _identity,
         *,
         recorded: DrawnValues | None = None,
     ) -> tuple[Observed, DrawnValues]:
         """Call the function, and also return the random numbers that it drew, or that `recorded` replaced."""
         draws = DrawnValues(self.devices)
-        with draws.note(recorded):
+        with draws.record(recorded):
             return self(function, model, convert), draws
 
     def begin(self) -> None:
@@ -221,7 +234,7 @@ class _Run:
         np.random.seed(self.seed)
 
 
-def _own(value: object) -> object:
+def _copy_value(value: object) -> object:
     return value.clone() if isinstance(value, torch.Tensor) else copy.deepcopy(value)
 
 
@@ -269,7 +282,7 @@ def _side_by_side(
     """Run eager, the optimized callable and the reference. Eager runs first, on a copy, from the same state."""
     with require_unchanged_parameters(model), budget.timing_eager():
         called = copy_sharing(model, by_id(model.parameters()))
-        eager, draws = run.noting(called.model, called.model)
+        eager, draws = run.record(called.model, called.model)
     start = copy_before_call(model, called)
     before, own = state_of(start.model, run.inputs), state_of(model, run.inputs)
     generators = random_state(run.devices)
@@ -298,11 +311,11 @@ def _precise(
     """Run the reference; also return the gradients that were compared while a large reference computed them."""
     if run.observe is training_step and reference.by_layer:
         precise = reference.observe(
-            partial(replace(run, observe=gradients.observe).noting, recorded=draws), start, draws
+            partial(replace(run, observe=gradients.observe).record, recorded=draws), start, draws
         )
         if not gradients.came_in_parts:
             return precise, gradients.measured
-    return reference.observe(partial(run.noting, recorded=draws), start, draws), {}
+    return reference.observe(partial(run.record, recorded=draws), start, draws), {}
 
 
 def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Iterator[tuple[str, Measurement]]:
@@ -336,54 +349,3 @@ def _notes(outputs: Sequence[OutputReport], language_model: bool) -> Iterator[st
     has_some = any(output.name == LOGITS for output in outputs)
     reason = f"no position of `{LOGITS}` is a valid distribution" if has_some else f"no output is named `{LOGITS}`"
     yield f"{reason}, so KL divergence and top-1 agreement were not measured"
-
-
-@contextmanager
-def _preserve_random_state(model: torch.nn.Module) -> Iterator[None]:
-    state, numpy_state = random.getstate(), np.random.get_state()
-    with torch.random.fork_rng(devices=devices_of(model)):
-        try:
-            yield
-        finally:
-            random.setstate(state)
-            np.random.set_state(numpy_state)
-
-
-@contextmanager
-def require_unchanged_parameters(model: torch.nn.Module) -> Iterator[None]:
-    """Raise `NotComparable` if the block writes to the model's parameters, which the copies share."""
-    versions = {name: parameter._version for name, parameter in model.named_parameters()}
-    yield
-    written = [name for name, parameter in model.named_parameters() if parameter._version != versions[name]]
-    if written:
-        raise NotComparable(
-            f"a call of the model writes to its parameter `{written[0]}`, so a second call computes a different result",
-            fix="make a buffer of each tensor that a call updates: self.register_buffer(...)",
-        )
-
-
-@contextmanager
-def preserve_buffers(model: torch.nn.Module, copies: Mapping[int, torch.Tensor] | None = None) -> Iterator[None]:
-    """Restore the values and identities of the model's buffers after the block.
-
-    `copies` are copies of buffers by the ids of the buffers; other buffers are copied.
-    """
-    constant, copies = constant_buffers(model), copies or {}
-    owners = [
-        (module, name, buffer)
-        for module in model.modules()
-        for name, buffer in module.named_buffers(recurse=False)
-        if id(buffer) not in constant
-    ]
-    values = [_copy_of(buffer, copies.get(id(buffer))) for _, _, buffer in owners]
-    try:
-        yield
-    finally:
-        for (module, name, buffer), value in zip(owners, values, strict=True):
-            if not is_identical(buffer, value):
-                buffer.copy_(value)
-            module._buffers[name] = buffer
-
-
-def _copy_of(buffer: torch.Tensor, copied: torch.Tensor | None) -> torch.Tensor:
-    return copied if copied is not None and is_identical(buffer, copied) else buffer.clone()

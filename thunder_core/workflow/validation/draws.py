@@ -36,13 +36,13 @@ class DrawnValues:
     devices: Sequence[torch.device]
     draws: list[Draw] = field(default_factory=list)
 
-    def note(self, recorded: DrawnValues | None = None) -> TorchDispatchMode:
+    def record(self, recorded: DrawnValues | None = None) -> TorchDispatchMode:
         """Return a mode that records random numbers, and replaces them by the recorded numbers in `recorded`.
 
         A reference in a wider dtype thus computes with the numbers of eager PyTorch, although the same seed may give
         other numbers in that dtype.
         """
-        return _Noting(self, () if recorded is None else tuple(recorded.draws))
+        return _Recorder(self, () if recorded is None else tuple(recorded.draws))
 
     def agree_with(self, other: DrawnValues) -> bool:
         """Whether the same operations drew the same numbers, to the precision of the narrower dtype.
@@ -52,10 +52,10 @@ class DrawnValues:
         return len(self.draws) == len(other.draws) and all(map(_same, self.draws, other.draws))
 
 
-class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, draws: DrawnValues, recorded: Sequence[Draw]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.draws, self.given = draws, recorded
+        self.draws, self.recorded = draws, recorded
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if torch.Tag.nondeterministic_seeded not in func.tags:
@@ -63,18 +63,18 @@ class _Noting(TorchDispatchMode):  # type: ignore[no-untyped-call]
         before = random_state(self.draws.devices)
         result = func(*args, **(kwargs or {}))
         if not same_state(before, random_state(self.draws.devices)):
-            self._give(func, result)
+            self._replace_by_recorded(func, result)
             tensors = [leaf.detach() for leaf in _pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
             masks = [tensor for tensor in tensors if tensor.dtype == torch.bool]
             self.draws.draws.append((str(func), tuple(tensor.clone() for tensor in masks or tensors)))
         return result
 
-    def _give(self, func: Any, result: object) -> None:
-        """Write the given numbers into an operation's result, if the result is random numbers of the same shape."""
+    def _replace_by_recorded(self, func: Any, result: object) -> None:
+        """Write the recorded numbers into the result of an operation that draws numbers of the same shape."""
         index = len(self.draws.draws)
-        if index >= len(self.given) or func.overloadpacket.__name__ not in PLAIN_DRAWS:
+        if index >= len(self.recorded) or func.overloadpacket.__name__ not in PLAIN_DRAWS:
             return
-        name, tensors = self.given[index]
+        name, tensors = self.recorded[index]
         shapes = [tensor.shape for tensor in tensors]
         if name == str(func) and isinstance(result, torch.Tensor) and shapes == [result.shape]:
             result.copy_(tensors[0])

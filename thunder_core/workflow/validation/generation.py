@@ -17,7 +17,7 @@ from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.report import GenerationReport, PromptReport
 
 Prompt = Mapping[str, torch.Tensor]  # the keyword arguments of `generate`: tokens, and their mask
-EXACT = (torch.float32, torch.float64)  # the dtypes in which every greedy token has to be eager's
+EXACT = (torch.float32, torch.float64)  # the dtypes in which every greedy token must be equal to eager's
 UNDEFINED = (
     "{} of {} next-token distributions of eager PyTorch contain NaN or infinities; only the others were compared"
 )
@@ -90,9 +90,8 @@ def validate_generation(
     return report
 
 
-Compared = tuple[
-    PromptReport, int, bool
-]  # with the number of eager's undefined distributions, and whether its logits are zero
+# The report, the number of undefined distributions of eager, and whether all its logits are zero.
+Compared = tuple[PromptReport, int, bool]
 
 
 def _compare(optimized: object, model: object, size: str, prompt: Prompt, new_tokens: int) -> Compared:
@@ -158,7 +157,7 @@ def _token_failures(report: PromptReport, tolerance: Tolerance, *, exact: bool) 
     share = report.equal / report.tokens
     if share >= (1.0 if exact else tolerance.top1):
         return []
-    requirement = "all have to agree" if exact else f"{tolerance.top1:.2%} have to agree"
+    requirement = "all must agree" if exact else f"{tolerance.top1:.2%} must agree"
     agreement = f"{report.equal} of its {report.tokens} tokens agree with eager's, and {requirement}"
     return [f"{agreement}; the first difference is at token {report.first_difference or 1}"]
 

@@ -198,7 +198,7 @@ def _first_result(leaves: Leaves) -> torch.Tensor:
     results = (
         tensor for name, tensor in leaves.tensors.items() if name.partition(".")[0] not in (LOSS, *NON_RESULT_OUTPUTS)
     )
-    logits = next((tensor for tensor in results if tensor.is_floating_point() and tensor.ndim > 1), None)
-    if logits is None:
+    numbers = next((tensor for tensor in results if tensor.is_floating_point() and tensor.ndim > 1), None)
+    if numbers is None:
         raise BadData("the model returns no numbers to compare", fix="use another --metric or another --task")
-    return logits
+    return numbers

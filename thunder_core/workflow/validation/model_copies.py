@@ -33,8 +33,8 @@ def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
 def copy_before_call(model: torch.nn.Module, called: ModelCopy) -> ModelCopy:
     """Return a copy of a model that shares the buffers of another copy, on which a call has run.
 
-    Shared are the buffers that the call did not change, so that there is only one copy of them. Nothing may use the
-    copy that was called after this.
+    A buffer that the call did not change is shared, so that there is only one copy of it. The copy on which the call
+    has run must not be used afterwards.
     """
     unwritten = {
         id(buffer): called.buffers[id(buffer)]
@@ -50,7 +50,7 @@ def copy_sharing(model: torch.nn.Module, shared: Mapping[int, object]) -> ModelC
 
     Raises `NotComparable` for a model that cannot be copied.
     """
-    memo = {**constant_buffers(model), **shared, **_results(model)}
+    memo = {**constant_buffers(model), **shared, **_copies_of_results(model)}
     try:
         copied = copy.deepcopy(model, memo)
     except (TypeError, RuntimeError) as error:
@@ -79,7 +79,7 @@ def is_identical(tensor: torch.Tensor, value: torch.Tensor) -> bool:
     return tensor.is_meta or bool(torch.equal(tensor, value))
 
 
-def _results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
+def _copies_of_results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
     """Return copies of earlier results in modules' attributes, because deepcopy refuses tensors with a `grad_fn`."""
     values = (value for module in model.modules() for value in vars(module).values())
     return {id(value): value.detach().clone() for value in values if isinstance(value, torch.Tensor) and value.grad_fn}

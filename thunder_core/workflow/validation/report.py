@@ -95,12 +95,12 @@ class Evaluation(ReportFacts):
     """A metric of a model on real samples, before optimization (eager PyTorch) and after."""
 
     metric: str
-    """`accuracy`, `perplexity` (of the labels) or `cosine` (mean similarity to eager's embeddings)."""
+    """`accuracy`, `perplexity` (of the labels), `mse` (mean squared error) or `cosine` (to eager's embeddings)."""
     file: str
     """The file's name, and the first digits of its SHA-256."""
     samples: int
     counted: int
-    """The number of labels, or of samples for the cosine."""
+    """The number of labels; for the cosine, the number of samples."""
     before: float
     after: float
 
@@ -206,7 +206,10 @@ class QuantizationReport(ReportFacts):
     error: float
     """The norm of the difference of the output, relative to the norm of the float output."""
     kl: float | None
-    """The KL divergence of the logits from the float model's in nats, mean over positions; None without logits."""
+    """The KL divergence of the logits from the float model's in nats; None without logits.
+
+    It is the mean over the positions of each input, and then over the inputs.
+    """
     top1: float | None
     """The share of positions whose most probable token is the float model's; None without logits."""
     layers: tuple[LayerQuality, ...]
@@ -216,7 +219,7 @@ class QuantizationReport(ReportFacts):
     """The size of all weights and buffers of the quantized model in bytes; tied weights and shared codes count once."""
     failures: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
-    """The layers that were not quantized, so that the bound holds."""
+    """The layers that were left in float to meet the bound."""
     calibrated: str = ""
     """The calibration data in words; empty without calibration."""
 

@@ -53,17 +53,22 @@ def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) 
 
 
 def judge_sizes(
-    sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
+    sizes: Sequence[str], measured: Mapping[str, Mapping[int, Measurement]], tolerance: Tolerance
 ) -> tuple[SizeReport, ...]:
-    """Return the report of each size; `sizes` has the size of each input, in the order of the measurements."""
-    return tuple(_judge_point(size, sizes, measured, tolerance) for size in dict.fromkeys(sizes))
+    """Return the report of each size.
+
+    `sizes` has the size of each input. `measured` has the measurements by output and by the number of the input; a
+    state that a call changes on some inputs only has no measurements of the others.
+    """
+    return tuple(_judge_size(size, sizes, measured, tolerance) for size in dict.fromkeys(sizes))
 
 
-def _judge_point(
-    size: str, sizes: Sequence[str], measured: Mapping[str, Sequence[Measurement]], tolerance: Tolerance
+def _judge_size(
+    size: str, sizes: Sequence[str], measured: Mapping[str, Mapping[int, Measurement]], tolerance: Tolerance
 ) -> SizeReport:
     indices = [index for index, input_size in enumerate(sizes) if input_size == size]
-    outputs = [judge(name, [results[index] for index in indices], tolerance) for name, results in measured.items()]
+    of_size = {name: [results[index] for index in indices if index in results] for name, results in measured.items()}
+    outputs = [judge(name, measurements, tolerance) for name, measurements in of_size.items() if measurements]
     worst = max(outputs, key=lambda output: (not output.passed, output.smallest_tolerance, output.optimized.maximum))
     return SizeReport(
         size=size,

@@ -17,13 +17,13 @@ from thunder_core.backend.claiming.deferred_tensor import (
 )
 from thunder_core.backend.quantization.layers import QuantizedLayer
 
-WHOLE = 256 << 20  # bytes: up to this size, all weights are converted at once
+MAX_BYTES_AT_ONCE = 256 << 20  # up to this size, all weights are converted at once
 BASE_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, DeferredTensor)
 
 
 def is_converted_at_once(model: torch.nn.Module, dtype: torch.dtype) -> bool:
     """Whether a model's weights in a dtype are small enough to convert all of them at once."""
-    return bytes_in(model, dtype) <= WHOLE
+    return bytes_in(model, dtype) <= MAX_BYTES_AT_ONCE
 
 
 def bytes_in(model: torch.nn.Module, dtype: torch.dtype) -> int:
@@ -36,8 +36,7 @@ def deferred_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[int, ob
 
     Weights of packed modules are the model's own, because these modules compute in their original dtype.
     """
-    packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
-    small = small_weights(model, dtype)
+    packed, small = packed_tensor_ids(model), small_weights(model, dtype)
     parameters: dict[int, object] = {}
     for parameter in model.parameters():
         if id(parameter) in packed:
@@ -57,9 +56,8 @@ def deferred_buffers(
     Integers are not converted. A write to a deferred buffer raises an error. Constant buffers and buffers of packed
     modules are not converted, so they are left out.
     """
-    packed_ids = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
-    packed_ids |= constant_buffers(model).keys()
-    plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in packed_ids]
+    unconverted = packed_tensor_ids(model) | constant_buffers(model).keys()
+    plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in unconverted]
     small = small_tensors({id(buffer): converted_bytes(buffer, dtype) for buffer in plain})
     return {id(buffer): DeferredTensor(buffer, conversion_to(dtype)) for buffer in plain if id(buffer) not in small}
 
@@ -109,9 +107,14 @@ def is_packed(module: torch.nn.Module) -> bool:
     return any(type(tensor) not in BASE_TENSOR_CLASSES for tensor in tensors_held(module))
 
 
+def packed_tensor_ids(model: torch.nn.Module) -> set[int]:
+    """Return the ids of the parameters and buffers of packed modules."""
+    return {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+
+
 def plain_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
     """Return the parameters and buffers of a model, without duplicates, and without packed modules."""
-    packed = {id(tensor) for module in model.modules() if is_packed(module) for tensor in tensors_held(module)}
+    packed = packed_tensor_ids(model)
     tensors = {id(tensor): tensor for module in model.modules() for tensor in tensors_held(module)}
     return [tensor for number, tensor in tensors.items() if number not in packed]
 

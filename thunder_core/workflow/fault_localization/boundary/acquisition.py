@@ -29,14 +29,14 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.boundary.eager_calls import EagerCall, is_dense
-from thunder_core.workflow.fault_localization.line_faults import line_fault, of_result
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs, values_read
+from thunder_core.workflow.fault_localization.line_faults import line_fault, phrase_of_result
 from thunder_core.workflow.fault_localization.recording import preserve_settings
 from thunder_core.workflow.fault_localization.rounding import rounding_difference
 from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.internal_check import Fault
 
-ExactOf = Callable[[str], Float64Computation]
+ExactOf = Callable[[str], Float64Computation]  # for the name of a result
 Key = tuple[str, str, int, str, int]  # function, file, line, module, number of results
 
 
@@ -53,10 +53,12 @@ class LineEvaluation:
     matched: int = 0
 
 
-def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]) -> LineEvaluation:
+def evaluate_with_eager_results(
+    trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[EagerCall]
+) -> LineEvaluation:
     """Evaluate a traced computation on copies of inputs; each line reads the results of eager PyTorch's calls."""
-    counterparts = matched_calls(trace, calls)
-    values = own_inputs({**inputs, **trace.constants}, trace)
+    counterparts = match_calls(trace, calls)
+    values = copy_inputs({**inputs, **trace.constants}, trace)
     names_to_keep = {*inputs, *(proxy.name for proxy in trace.outputs)}
     with torch.no_grad(), preserve_settings(trace.bound_symbols):
         states.restore()
@@ -83,7 +85,7 @@ def follow(trace: Trace, inputs: Values, states: RandomStates, calls: Sequence[E
     return LineEvaluation(None, (*returned, *at_the_end), len(counterparts))
 
 
-def matched_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
+def match_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
     """Return the eager calls that may correspond to each line of a trace, by the source line, in the trace's order.
 
     A line has several calls if the program makes more or fewer calls of a kind at a source line than the trace has,
@@ -113,12 +115,6 @@ def key_of_call(call: EagerCall) -> Key:
 def results_of(bsym: BoundSymbol) -> list[TensorProxy]:
     """Return the tensors that a bound symbol returns, including inputs that it has written to."""
     return [leaf for leaf in leaves(bsym.output) if isinstance(leaf, TensorProxy)]
-
-
-def values_read(bsym: BoundSymbol, values: Values) -> Values:
-    """Return the values that a bound symbol reads; copies if it writes to any."""
-    read = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
-    return copy_values(read) if bsym.mutates else read
 
 
 def adopt_results(
@@ -175,12 +171,12 @@ def exact_values(bsym: BoundSymbol, inputs: Values, *, drew: bool) -> ExactOf:
 
     def exact(name: str, perturbed: bool = False) -> torch.Tensor | None:
         change = perturb if perturbed else in_float64
-        return result_in_double(bsym, name, convert_inputs(bsym, inputs, change))
+        return result_in_double(bsym, name, convert_line_inputs(bsym, inputs, change))
 
     return lambda name: no_exact_value if drew else partial(exact, name)
 
 
-def convert_inputs(bsym: BoundSymbol, inputs: Values, change: Compute) -> Values:
+def convert_line_inputs(bsym: BoundSymbol, inputs: Values, change: Compute) -> Values:
     """Return a line's inputs in another precision; large tensors are converted when they are read."""
     if bsym.mutates:
         return {name: change(value) for name, value in copy_values(inputs).items()}
@@ -189,4 +185,4 @@ def convert_inputs(bsym: BoundSymbol, inputs: Values, change: Compute) -> Values
 
 def acquisition_fault(trace: Trace, bsym: BoundSymbol, name: str, difference: Difference) -> Fault:
     """Return the fault of a line whose result differs from the program's own call."""
-    return line_fault("acquisition", trace.made_by, trace.name, bsym, name, of_result(name, difference))
+    return line_fault("acquisition", trace.made_by, trace.name, bsym, name, phrase_of_result(name, difference))

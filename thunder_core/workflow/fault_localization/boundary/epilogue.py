@@ -28,7 +28,7 @@ Child = tuple[str, Any]
 
 @dataclass(frozen=True)
 class EpilogueOutput:
-    """The output of an epilogue, the objects that it may have written to, the computation's results, and variables."""
+    """An epilogue's output and variables, the objects that it may have written to, and the computation's results."""
 
     output: object
     subject: object
@@ -99,7 +99,7 @@ def children(value: object) -> Iterator[Child]:
 
 
 def misplaced_result(
-    epilogue: Trace, handed_out: EpilogueOutput, ours: Leaves, theirs: Leaves, unwritten: Iterable[str] = ()
+    epilogue: Trace, epilogue_output: EpilogueOutput, ours: Leaves, theirs: Leaves, unwritten: Iterable[str] = ()
 ) -> Fault | None:
     """Return the fault of an epilogue at the first path where its result differs from eager PyTorch's, or None.
 
@@ -112,16 +112,16 @@ def misplaced_result(
         if mine.get(path) != right.get(path):
             here, there = mine.get(path, "missing"), right.get(path, "missing")
             phrase = DIFFERENT.format(path=path or ROOT, ours=here, theirs=there)
-            return epilogue_fault(epilogue, handed_out, path, phrase)
+            return epilogue_fault(epilogue, epilogue_output, path, phrase)
         value = theirs.tensors.get(path)
         if value is None or is_close(ours.tensors[path], value):
             continue
-        fitting = fitting_result(handed_out.results, ours.tensors[path], value)
+        fitting = fitting_result(epilogue_output.results, ours.tensors[path], value)
         if fitting is not None:
-            name = handed_out.name_of(handed_out.at(path))
+            name = epilogue_output.name_of(epilogue_output.at(path))
             phrase = ANOTHER.format(path=path, ours=name or "another value", right=fitting)
-            return epilogue_fault(epilogue, handed_out, path, phrase)
-    faults = (epilogue_fault(epilogue, handed_out, path, UNWRITTEN.format(path=path)) for path in unwritten)
+            return epilogue_fault(epilogue, epilogue_output, path, phrase)
+    faults = (epilogue_fault(epilogue, epilogue_output, path, UNWRITTEN.format(path=path)) for path in unwritten)
     return next(faults, None)
 
 
@@ -139,26 +139,26 @@ def describe(leaves: Leaves) -> dict[str, str]:
     return leaves.structure | tensors
 
 
-def epilogue_fault(epilogue: Trace, handed_out: EpilogueOutput, path: str, difference: str) -> Fault:
+def epilogue_fault(epilogue: Trace, epilogue_output: EpilogueOutput, path: str, difference: str) -> Fault:
     """Return the fault at the line that sets the value at a path, or at the last line if no line does."""
     return Fault(
         kind="epilogue",
         by=epilogue.made_by,
         trace=epilogue.name,
-        line=line_of(epilogue, handed_out, path),
+        line=line_of(epilogue, epilogue_output, path),
         result=path or ROOT,
         difference=difference,
     )
 
 
-def line_of(epilogue: Trace, handed_out: EpilogueOutput, path: str) -> str:
+def line_of(epilogue: Trace, epilogue_output: EpilogueOutput, path: str) -> str:
     """Return the line of an epilogue that sets the value at a path, or the value of the nearest object around it."""
     lines = [bound_symbol_text(bsym) for bsym in epilogue.bound_symbols]
     end = AFTER_CALL if path.endswith(AFTER_CALL) else ""
     inner = path.removesuffix(AFTER_CALL)
     while True:
-        owners = handed_out.variables_of(handed_out.owner(inner + end))
-        own = handed_out.variables_of(handed_out.at(inner + end))
+        owners = epilogue_output.variables_of(epilogue_output.owner(inner + end))
+        own = epilogue_output.variables_of(epilogue_output.at(inner + end))
         line = writing_line(lines, owners, own, without_prefix(inner).rpartition(".")[2])
         if line or "." not in inner:
             return line or (lines[-1] if lines else str(epilogue).splitlines()[-1].strip())

@@ -17,7 +17,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.fault_localization.boundary.acquisition import follow
+from thunder_core.workflow.fault_localization.boundary.acquisition import evaluate_with_eager_results
 from thunder_core.workflow.fault_localization.boundary.eager_calls import (
     EagerCall,
     RecordCalls,
@@ -31,8 +31,8 @@ from thunder_core.workflow.fault_localization.boundary.epilogue import (
     misplaced_result,
     returned_leaves,
 )
+from thunder_core.workflow.fault_localization.input_copies import copy_inputs
 from thunder_core.workflow.fault_localization.line_faults import return_fault
-from thunder_core.workflow.fault_localization.own_inputs import own_inputs
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall
 from thunder_core.workflow.fault_localization.recording import inputs_by_name
 from thunder_core.workflow.fault_localization.time_limit import limit_time
@@ -66,20 +66,20 @@ def wrong_outside(
     trace fits into memory.
     """
     acquired = program.traces("computation")[0]
-    inputs = own_inputs(inputs_by_name(acquired, preparation.inputs), *program.traces("computation"))
-    with call.undone():
-        ours, handed_out = run_program(program, call, preparation)
-    with call.undone():
+    inputs = copy_inputs(inputs_by_name(acquired, preparation.inputs), *program.traces("computation"))
+    with call.preserve_state():
+        ours, epilogue_output = run_program(program, call, preparation)
+    with call.preserve_state():
         theirs = run_eager(call, states)
     paths = {**ours.changed, **theirs.changed}
     mine, right = (result.observed.with_state_at(paths).leaves for result in (ours, theirs))
     unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
-    fault = misplaced_result(program.last("epilogue"), handed_out, mine, right, unwritten)
+    fault = misplaced_result(program.last("epilogue"), epilogue_output, mine, right, unwritten)
     if (thorough or fault is not None or not has_close_values(mine, right)) and has_room(acquired):
         with limit_time(None) if fault is not None else nullcontext():
-            calls = eager_calls(call, call.own_arguments, states, room_for(acquired))
-            followed = follow(acquired, inputs, states, calls)
-        fault = followed.fault or fault or wrong_result(acquired, followed.values, mine, right)
+            calls = eager_calls(call, call.copy_arguments, states, room_for(acquired))
+            evaluation = evaluate_with_eager_results(acquired, inputs, states, calls)
+        fault = evaluation.fault or fault or wrong_result(acquired, evaluation.values, mine, right)
     yield from [] if fault is None else [fault]
 
 
@@ -95,7 +95,7 @@ class CallResult:
     replaced: list[str]
 
 
-def run_of(output: object, call: SubjectCall, arguments: Arguments, before: Leaves, values: Leaves) -> CallResult:
+def call_result(output: object, call: SubjectCall, arguments: Arguments, before: Leaves, values: Leaves) -> CallResult:
     """Return the result of a call with this output; `before` is the state before the call, `values` a copy of it."""
     after = call.state(arguments)
     state = copied_leaves(after)
@@ -117,21 +117,21 @@ def run_program(program: Program, call: SubjectCall, preparation: PrologueResult
     proxies = program.last("epilogue").inputs[len(preparation.outside) :]
     names = {proxy.name: value for proxy, value in zip(proxies, results, strict=False)}
     arguments = {**{str(index): value for index, value in enumerate(args)}, **kwargs}
-    run = run_of(output, call, preparation.arguments, before, values)
+    run = call_result(output, call, preparation.arguments, before, values)
     return run, EpilogueOutput(output, call.subject, arguments, names, variables)
 
 
 def run_eager(call: SubjectCall, states: RandomStates) -> CallResult:
     """Run the call in eager PyTorch."""
-    args, kwargs = arguments = call.own_arguments()
+    args, kwargs = arguments = call.copy_arguments()
     before = call.state(arguments)
     values = copied_leaves(before)
     states.restore()
-    return run_of(call.subject(*args, **kwargs), call, arguments, before, values)
+    return call_result(call.subject(*args, **kwargs), call, arguments, before, values)
 
 
 def eager_calls(
-    call: SubjectCall, own_arguments: Callable[[], Arguments], states: RandomStates, room: float
+    call: SubjectCall, copy_arguments: Callable[[], Arguments], states: RandomStates, room: float
 ) -> list[EagerCall]:
     """Return the calls of PyTorch that the subject makes for arguments; their effects are undone.
 
@@ -140,9 +140,9 @@ def eager_calls(
     is_differentiated = torch.is_grad_enabled()
 
     def run(recorder: RecordCalls) -> None:
-        args, kwargs = own_arguments()
+        args, kwargs = copy_arguments()
         before = states.current_states()
-        with call.undone(), torch.set_grad_enabled(is_differentiated), recorder:
+        with call.preserve_state(), torch.set_grad_enabled(is_differentiated), recorder:
             states.restore()
             call.subject(*args, **kwargs)
         before.restore()
@@ -168,11 +168,11 @@ def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
 
 def wrong_result(acquired: Trace, computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> Fault | None:
     """Return the fault of a traced computation that did not compute eager PyTorch's value at a path, or None."""
-    path = unlike_path(computed, ours, theirs)
+    path = first_differing_path(computed, ours, theirs)
     return None if path is None else return_fault("acquisition", acquired, path, Difference(OTHER_VALUES.format(path)))
 
 
-def unlike_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
+def first_differing_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
     """Return the first path whose value in eager PyTorch differs from ours and is not in `computed`, or None."""
     for path, tensor in theirs.tensors.items():
         if not any(is_close(value, tensor) for value in (ours.tensors.get(path), *computed)):

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 
 from thunder_core.backend.claiming.comparison import significant_strides
-from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall, own
+from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall, copy_contents
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 
 OTHERS: Mapping[type, Callable[[Any], Any]] = {
     bool: lambda value: not value,
     int: lambda value: value + 1,
-    float: lambda value: 0.75 if value == 0.5 else value / 2 + 0.25,  # a probability stays one
+    float: lambda value: 0.75 if value == 0.5 else value / 2 + 0.25,  # a probability stays a probability
     str: lambda value: f"{value}_",
     type(None): lambda _: 1,
     tuple: lambda value: (*value, *value[-1:]),
@@ -40,7 +40,9 @@ def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Pr
         yield Probe(f"no {name}", without_argument(call, name), path="kwargs")
     for name, value in further_arguments(call):
         yield Probe(f"{name}={value!r}", with_argument(call, name, value), path="kwargs")
-    yield Probe("one more positional argument", lambda: own(((*call.args, None), dict(call.kwargs))), path="args")
+    yield Probe(
+        "one more positional argument", lambda: copy_contents(((*call.args, None), dict(call.kwargs))), path="args"
+    )
 
 
 def further_arguments(call: SubjectCall) -> Iterator[tuple[str, Any]]:
@@ -113,14 +115,14 @@ def size_probes(call: SubjectCall) -> Iterator[Probe]:
 
 def with_arguments(call: SubjectCall, values: Mapping[str, Any]) -> Callable[[], Arguments]:
     """Return a function that makes the arguments of a call with some arguments replaced."""
-    return lambda: own((call.args, {**call.kwargs, **values}))
+    return lambda: copy_contents((call.args, {**call.kwargs, **values}))
 
 
 def with_argument(call: SubjectCall, name: str, value: object) -> Callable[[], Arguments]:
     """Return a function that makes the arguments of a call with one argument replaced."""
-    return lambda: own((call.args, {**call.kwargs, name: value}))
+    return lambda: copy_contents((call.args, {**call.kwargs, name: value}))
 
 
 def without_argument(call: SubjectCall, name: str) -> Callable[[], Arguments]:
     """Return a function that makes the arguments of a call without one argument."""
-    return lambda: own((call.args, {key: value for key, value in call.kwargs.items() if key != name}))
+    return lambda: copy_contents((call.args, {key: value for key, value in call.kwargs.items() if key != name}))

@@ -14,8 +14,9 @@ import torch
 
 from thunder_core.backend.claiming.copies import copy_values, reason_not_copied
 from thunder_core.foundation.errors import NotComparable
-from thunder_core.workflow.validation.comparison import preserve_buffers
+from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
+from thunder_core.workflow.validation.preserved_state import preserve_buffers
 from thunder_core.workflow.validation.state import state_of
 
 SEED = 0
@@ -37,9 +38,17 @@ class SubjectCall:
         """The objects that paths begin with."""
         return {"module": self.subject, "args": self.args, "kwargs": self.kwargs}
 
-    def own_arguments(self) -> Arguments:
+    @property
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The tensors of the arguments and of a module; a call may draw random numbers on their devices."""
+        module = self.subject if isinstance(self.subject, torch.nn.Module) else torch.nn.Module()
+        values = (*leaves((self.args, dict(self.kwargs))), *module.parameters(), *module.buffers())
+        tensors = (value for value in values if isinstance(value, torch.Tensor))
+        return {str(index): tensor for index, tensor in enumerate(tensors)}
+
+    def copy_arguments(self) -> Arguments:
         """Return copies of the arguments, which may be written to."""
-        return own((self.args, dict(self.kwargs)))
+        return copy_contents((self.args, dict(self.kwargs)))
 
     def state(self, arguments: Arguments) -> Leaves:
         """Return the state that a call with these arguments may change: the subject's state, and the arguments."""
@@ -49,7 +58,7 @@ class SubjectCall:
         return state_of(model, named)
 
     @contextmanager
-    def undone(self) -> Iterator[None]:
+    def preserve_state(self) -> Iterator[None]:
         """Restore a module's buffers, attributes and hooks, and the generators of Python and NumPy, after the block.
 
         In each block, the generators draw the same numbers.
@@ -71,7 +80,7 @@ class SubjectCall:
                 yield
             finally:
                 for entries, values in before:
-                    put_back(entries, values)
+                    restore_entries(entries, values)
 
 
 @contextmanager
@@ -93,26 +102,26 @@ def dicts_of(module: torch.nn.Module) -> Iterator[dict[Any, Any]]:
     yield from (value for value in vars(module).values() if isinstance(value, dict))
 
 
-def put_back(entries: dict[Any, Any], before: Mapping[Any, Any]) -> None:
+def restore_entries(entries: dict[Any, Any], before: Mapping[Any, Any]) -> None:
     """Restore the entries of a dict."""
     if entries.keys() != before.keys() or any(entries[key] is not value for key, value in before.items()):
         entries.clear()
         entries.update(before)
 
 
-def own(arguments: Arguments) -> Arguments:
+def copy_contents(arguments: Arguments) -> Arguments:
     """Return copies of arguments and their contents; identical objects stay identical.
 
     Modules and parameters are shared.
     """
     memo: dict[int, Any] = {}
     args, kwargs = arguments
-    return tuple(own_value(value, memo) for value in args), {
-        name: own_value(value, memo) for name, value in kwargs.items()
+    return tuple(copy_value(value, memo) for value in args), {
+        name: copy_value(value, memo) for name, value in kwargs.items()
     }
 
 
-def own_value(value: object, memo: dict[int, Any]) -> Any:
+def copy_value(value: object, memo: dict[int, Any]) -> Any:
     """Return a copy of a value, or the value if it cannot be copied; `memo` has the parts that were copied before."""
     if isinstance(value, AS_THEY_ARE) or callable(value):
         return value
@@ -120,14 +129,14 @@ def own_value(value: object, memo: dict[int, Any]) -> Any:
         tensors = leaves_of(value).tensors.values()
         for tensor in tensors:
             shared = isinstance(tensor, AS_THEY_ARE)
-            memo.setdefault(id(tensor), tensor if shared else own_tensor(tensor))
+            memo.setdefault(id(tensor), tensor if shared else copy_tensor(tensor))
         memo.setdefault(id(memo), []).extend(tensors)  # keeps the tensors alive, so that their ids stay valid
         return copy.deepcopy(value, memo)
     except (NotComparable, RuntimeError, TypeError, ValueError, AttributeError):
         return value
 
 
-def own_tensor(tensor: torch.Tensor) -> torch.Tensor:
+def copy_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return a copy of a tensor with the same strides."""
     if reason_not_copied(tensor) is not None:
         return tensor.detach().clone().requires_grad_(tensor.requires_grad)

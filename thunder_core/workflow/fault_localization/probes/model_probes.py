@@ -26,16 +26,16 @@ def model_probes(program: Program, call: SubjectCall) -> Iterator[Probe]:
     names = guarded_modules(program, call)
     for name, module in model.named_modules():
         path = names.get(id(module), f"module.{name}".rstrip("."))
-        arguments = call.own_arguments
-        yield Probe(f"a hook of {path}", arguments, with_hook(module), path, "hooks")
-        yield Probe(f"another {path}.forward", arguments, own_forward(module), f"{path}.__dict__", "'forward'")
+        arguments = call.copy_arguments
+        yield Probe(f"a hook of {path}", arguments, add_hook(module), path, "hooks")
+        yield Probe(f"another {path}.forward", arguments, replace_forward(module), f"{path}.__dict__", "'forward'")
         if module is not model:  # a compiled callable is bound to the model, so the class of the model needs no guard
-            yield Probe(f"{path} of another class", arguments, of_another_class(module), path, "was a")
+            yield Probe(f"{path} of another class", arguments, replace_class(module), path, "was a")
     for kind in dict.fromkeys(map(type, model.modules())):
         where = f"{kind.__name__}.forward"
-        yield Probe(f"another {where}", call.own_arguments, another_forward(kind), where)
+        yield Probe(f"another {where}", call.copy_arguments, replace_class_forward(kind), where)
     mode = "eval" if model.training else "train"
-    yield Probe(f"the model in {mode} mode", call.own_arguments, other_mode(model))
+    yield Probe(f"the model in {mode} mode", call.copy_arguments, switch_mode(model))
 
 
 def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
@@ -48,13 +48,13 @@ def guarded_modules(program: Program, call: SubjectCall) -> dict[int, str]:
 
 
 def process_probes(call: SubjectCall) -> Iterator[Probe]:
-    """Yield the call with other settings of PyTorch."""
+    """Yield probes that change settings of PyTorch."""
     for path, change in SETTINGS.items():
-        yield Probe(f"another {path}", call.own_arguments, change(), path)
+        yield Probe(f"another {path}", call.copy_arguments, change(), path)
 
 
 @contextmanager
-def other_default_dtype() -> Iterator[None]:
+def change_default_dtype() -> Iterator[None]:
     """Set another default dtype while the block runs."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.float64 if before != torch.float64 else torch.float32)
@@ -64,21 +64,21 @@ def other_default_dtype() -> Iterator[None]:
         torch.set_default_dtype(before)
 
 
-def other_autocast() -> AbstractContextManager[Any]:
-    """Return a context that disables autocast if it is enabled, and enables it otherwise."""
+def switch_autocast() -> AbstractContextManager[Any]:
+    """Return a context that disables autocast on the CPU if it is enabled, and enables it otherwise."""
     return torch.autocast("cpu", torch.bfloat16, enabled=not torch.is_autocast_enabled("cpu"))
 
 
 SETTINGS: Mapping[str, Change] = {
     "torch.is_grad_enabled()": lambda: torch.set_grad_enabled(not torch.is_grad_enabled()),
     "torch.is_inference_mode_enabled()": lambda: torch.inference_mode(not torch.is_inference_mode_enabled()),
-    "torch.get_default_dtype()": other_default_dtype,
-    'torch.is_autocast_enabled("cpu")': other_autocast,
+    "torch.get_default_dtype()": change_default_dtype,
+    'torch.is_autocast_enabled("cpu")': switch_autocast,
 }
 
 
 @contextmanager
-def with_hook(module: torch.nn.Module) -> Iterator[None]:
+def add_hook(module: torch.nn.Module) -> Iterator[None]:
     """Register a hook that raises an error on a module while the block runs."""
     handle = module.register_forward_hook(run_another)
     try:
@@ -88,7 +88,7 @@ def with_hook(module: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def own_forward(module: torch.nn.Module) -> Iterator[None]:
+def replace_forward(module: torch.nn.Module) -> Iterator[None]:
     """Give a module its own `forward`, which raises an error, while the block runs."""
     before = vars(module).get("forward")
     vars(module)["forward"] = run_another
@@ -100,7 +100,7 @@ def own_forward(module: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def of_another_class(module: torch.nn.Module) -> Iterator[None]:
+def replace_class(module: torch.nn.Module) -> Iterator[None]:
     """Give a module another class, whose `forward` raises an error, while the block runs."""
     kind = type(module)
     module.__class__ = type(kind.__name__, (kind,), {"forward": run_another})
@@ -111,7 +111,7 @@ def of_another_class(module: torch.nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def another_forward(kind: Any) -> Iterator[None]:
+def replace_class_forward(kind: Any) -> Iterator[None]:
     """Give a class of modules another `forward`, which raises an error, while the block runs."""
     before = vars(kind).get("forward")
     kind.forward = run_another
@@ -125,7 +125,7 @@ def another_forward(kind: Any) -> Iterator[None]:
 
 
 @contextmanager
-def other_mode(model: torch.nn.Module) -> Iterator[None]:
+def switch_mode(model: torch.nn.Module) -> Iterator[None]:
     """Switch a model between eval and train mode while the block runs."""
     modes = [(module, module.training) for module in model.modules()]
     model.train(not model.training)

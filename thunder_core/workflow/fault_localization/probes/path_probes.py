@@ -19,7 +19,7 @@ from thunder_core.workflow.fault_localization.probes.unpacking import value_at
 
 ARGUMENTS = ("args", "kwargs")  # their values are probed as arguments
 UNTOUCHED = frozenset({"builtins", "sys", "typing"})  # modules whose functions everything calls
-Entries = tuple[Any, Any]  # a dict or list, and a key of it
+Entries = tuple[Any, Any]  # a dict, and a key of it
 
 
 class AnotherFunction(RuntimeError):
@@ -41,8 +41,8 @@ def path_probes(program: Program, call: SubjectCall, *, functions: bool = True) 
         if not functions and isinstance(entries[key], FunctionType | BuiltinFunctionType):
             continue
         for what, replacement in other_values(entries[key]):
-            changed = changed_entry(entries, key, replacement)
-            yield Probe(f"{guard.path} {what}", call.own_arguments, changed, guard.path, guard.words)
+            change = replace_entry(entries, key, replacement)
+            yield Probe(f"{guard.path} {what}", call.copy_arguments, change, guard.path, guard.words)
 
 
 def other_values(value: object) -> Iterator[tuple[str, Any]]:
@@ -91,8 +91,8 @@ def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
 
 
 @contextmanager
-def changed_entry(entries: Any, key: object, value: object) -> Iterator[None]:
-    """Replace an entry of a dict or list while the block runs."""
+def replace_entry(entries: Any, key: object, value: object) -> Iterator[None]:
+    """Replace an entry of a dict while the block runs."""
     before = entries[key]
     entries[key] = value
     try:

@@ -15,17 +15,17 @@ from thunder_core.workflow.fault_localization.probes.calls import Arguments
 class Probe:
     """A call that differs from the traced call: the difference in words, the arguments, and a context with a change.
 
-    The guard that must refuse the call checks `path`, as guards name it, and contains the text `guard_text`.
+    The guard that must refuse the call checks `path`, as guards name it, and contains `guard_text`.
     """
 
     what: str
     arguments: Callable[[], Arguments]
     changed: AbstractContextManager[Any] = field(default_factory=nullcontext)
     path: str = ""
-    told: str = ""
+    guard_text: str = ""
 
     def guard(self, program: Program) -> str:
         """Return the guard that must refuse this call; if the program has no such guard, the call in words."""
         fitting = [guard for guard in program.guards if guard.path == self.path]
-        guard = next((guard for guard in fitting if self.told in guard.words), fitting[0] if fitting else None)
+        guard = next((guard for guard in fitting if self.guard_text in guard.words), fitting[0] if fitting else None)
         return f"a call with {self.what}" if guard is None else f"guard {guard}"

@@ -13,7 +13,7 @@ from torch.utils import _pytree
 
 from thunder_core.backend.parallel.local_parts import subclass_like
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
-from thunder_core.workflow.validation.comparison import preserve_buffers
+from thunder_core.workflow.validation.preserved_state import preserve_buffers
 
 
 def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:

@@ -19,8 +19,8 @@ from thunder_core.workflow.models.inputs.inputs import Inputs, example_inputs
 from thunder_core.workflow.models.inputs.transformers_inputs import require_sizes
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.mode import put_into_mode
-from thunder_core.workflow.validation.comparison import preserve_buffers
 from thunder_core.workflow.validation.gradients import loss_of, preserve_gradients
+from thunder_core.workflow.validation.preserved_state import preserve_buffers
 
 Call = Callable[..., object]
 UNFREEZE = "unfreeze the parameters to train (`requires_grad_(True)`)"

@@ -25,9 +25,9 @@ from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.model_state import restore_model_state
 from thunder_core.workflow.report.number_format import size as bytes_in_words
-from thunder_core.workflow.validation.comparison import preserve_buffers
 from thunder_core.workflow.validation.gradients import preserve_gradients
 from thunder_core.workflow.validation.precision import reference_bytes, widest_affordable
+from thunder_core.workflow.validation.preserved_state import preserve_buffers
 
 # No published model needs more than this multiple of its inputs' bytes: a token of 16 bytes becomes at most half a
 # megabyte of logits. Inputs that fit with this factor are not estimated further.

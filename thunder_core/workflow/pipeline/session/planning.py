@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from thunder_core.foundation.options.whole_number import is_whole_number
-from thunder_core.workflow.benchmark.machine_load import observed_load
+from thunder_core.workflow.benchmark.machine_load import observe_load
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.destination import check_destination, choose_destination
 from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
@@ -43,7 +43,7 @@ def plan(request: Request, *, dry_run: bool = False) -> Plan:
 
 def outline(request: Request, *, dry_run: bool = False) -> Plan:
     """Plan a request as `plan` does, but without the memory, which needs the model's code."""
-    with observed_load() as load:
+    with observe_load() as load:
         planned = _outline(request, dry_run=dry_run)
     return replace(planned, load=load)
 

@@ -12,7 +12,7 @@ from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.program import Program
 from thunder_core.passes.autodiff.autograd_node import with_layout
 from thunder_core.tracing.ir.printer import print_trace
-from thunder_core.workflow.benchmark.time_shares import Timed, time_shares
+from thunder_core.workflow.benchmark.time_shares import TimedTrace, time_shares
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class TimeShares:
 def program_shares(program: Program, model: torch.nn.Module, inputs: dict[str, Any]) -> TimeShares:
     """Run a program for a call of the model with these inputs, and return the executors' shares of the time."""
     tensors, _ = program.prepare(model, (), inputs)
-    forward = Timed(program.last("computation"), lambda: tensors)
+    forward = TimedTrace(program.last("computation"), lambda: tensors)
     parts = [forward, *_backward(program, tensors)]
     is_recorded = program.derivative is None and torch.is_grad_enabled()  # by autograd; the program may use gradients
     with torch.set_grad_enabled(is_recorded):
@@ -34,7 +34,7 @@ def program_shares(program: Program, model: torch.nn.Module, inputs: dict[str, A
     return TimeShares(*shares)
 
 
-def _backward(program: Program, tensors: Any) -> list[Timed]:
+def _backward(program: Program, tensors: Any) -> list[TimedTrace]:
     """Return the backward that was compiled last, with ones as gradients."""
     if program.derivative is None:
         return []
@@ -45,4 +45,4 @@ def _backward(program: Program, tensors: Any) -> list[Timed]:
     gradients = [
         with_layout(torch.ones_like(outputs[index]), layout) for index, layout, has_gradient in pairs if has_gradient
     ]
-    return [Timed(stage.trace, lambda: [[*outputs[signature.count :], *gradients]])]
+    return [TimedTrace(stage.trace, lambda: [[*outputs[signature.count :], *gradients]])]

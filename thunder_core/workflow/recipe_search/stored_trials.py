@@ -23,7 +23,7 @@ from thunder_core.foundation.storage.file import write_atomically
 from thunder_core.foundation.storage.plain_file import read_plain
 from thunder_core.workflow.benchmark.machine import machine_name
 from thunder_core.workflow.recipe_search.candidate import Candidate
-from thunder_core.workflow.recipe_search.kept_folder import searches_folder
+from thunder_core.workflow.recipe_search.stored_searches import searches_folder
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
@@ -71,7 +71,7 @@ class StoredTrials:
 
     def keep(self, candidate: Candidate, result: TrialFacts | TrialRefusal) -> None:
         """Write the result of a candidate, unless the result is a temporary refusal or writing fails (full disk)."""
-        if isinstance(result, TrialRefusal) and result.passing:
+        if isinstance(result, TrialRefusal) and result.is_temporary:
             return
         refusal, facts = (result, None) if isinstance(result, TrialRefusal) else (None, result)
         trial = StoredTrial(candidate=candidate.name, facts=facts, refusal=refusal)

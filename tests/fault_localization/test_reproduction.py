@@ -1,0 +1,30 @@
+"""Scripts that reproduce a fault run with the inputs of the fault."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import torch
+
+from tests.fault_localization.examined import program_of, silu
+from thunder_core.workflow.fault_localization.evidence import Evidence
+from thunder_core.workflow.fault_localization.reproduction import write_reproduction
+from thunder_core.workflow.validation.internal_check import Fault
+
+FAULT = Fault(kind="executor", by="mine", trace="computation", line="t0 = silu(x)", difference="is wrong")
+
+
+def test_script_runs_with_inputs_in_their_layouts(tmp_path):
+    inputs = {"x": torch.randn(1, 4).expand(3, 4), "y": torch.randn(4, 3).t()}
+    trace = program_of(lambda x, y: silu(x) + y, **inputs).traces("computation")[0]
+    values = {proxy.name: value for proxy, value in zip(trace.inputs, inputs.values(), strict=True)}
+    folder = tmp_path / "fault"
+    written = write_reproduction(folder, FAULT, Evidence(tuple(trace.bound_symbols), values), ())
+    assert written is not None
+    script = [sys.executable, "-W", "ignore", str(folder / "reproduce.py")]
+    done = subprocess.run(script, capture_output=True, text=True, check=False, env=os.environ.copy())
+    assert done.stderr == ""
+    assert done.returncode == 0
+    assert "the largest difference is 0" in done.stdout
