@@ -198,3 +198,105 @@ def test_method_call_without_its_arguments_raises_as_in_eager() -> None:
     compiled = thunder.jit(program)
     assert compiled(torch.zeros(()), [1]) == 1
     assert thunder.cache_misses(compiled) == 1
+
+
+class Answering:
+    """Has a slot, which is empty at first; `__getattr__` answers for it."""
+
+    __slots__ = ("a",)
+
+    def __getattr__(self, name: str) -> int:
+        return 5
+
+
+def test_an_empty_slot_is_no_attribute_although_getattr_answers() -> None:
+    owner = Answering()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            del owner.a
+        except AttributeError:
+            return x * 3
+        return x * 2
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    assert torch.equal(compiled(x), x * 3)
+    owner.a = 1
+    assert torch.equal(compiled(x), x * 2)
+    assert torch.equal(compiled(x), x * 3)
+
+
+def deletes(owner: types.CellType) -> Callable[[torch.Tensor], torch.Tensor]:
+    """Return a program that deletes the closure variable of a cell, or notes that it has no value."""
+
+    def delete(x: torch.Tensor) -> torch.Tensor:
+        nonlocal variable
+        try:
+            del variable
+        except NameError:
+            return x * 3
+        return x * 2
+
+    variable = 1
+    return types.FunctionType(delete.__code__, globals(), closure=(owner,))
+
+
+def test_a_closure_variable_is_deleted_at_each_call() -> None:
+    cell = types.CellType(1)
+    compiled, x = thunder.jit(deletes(cell)), torch.ones(2)
+    for _ in range(2):
+        assert torch.equal(compiled(x), x * 2)
+        assert torch.equal(compiled(x), x * 3)
+        assert cell == types.CellType()
+        cell.cell_contents = 1
+
+
+def test_a_closure_variable_that_is_set_and_deleted_is_empty_afterwards() -> None:
+    variable = 1
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        nonlocal variable
+        variable = 2
+        del variable
+        return x * 2
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for _ in range(3):
+        assert torch.equal(compiled(x), x * 2)
+        with pytest.raises(NameError):
+            print(variable)
+    assert thunder.cache_misses(compiled) == 2  # with and without a value at the start
+
+
+def test_defaults_of_a_function_are_set_and_deleted() -> None:
+    def function(a: int = 1) -> int:
+        return a
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        function.__defaults__ = (2,)
+        del function.__defaults__
+        return x * 2
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for _ in range(2):
+        assert torch.equal(compiled(x), x * 2)
+        assert function.__defaults__ is None
+        function.__defaults__ = (3,)
+
+
+def test_a_write_to_a_readonly_attribute_raises_eagers_error() -> None:
+    def function() -> None: ...
+
+    log = []
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        log.append(1)
+        try:
+            function.__closure__ = None
+        except AttributeError:
+            log.append(2)
+        return x * len(log)
+
+    x = torch.ones(2)
+    assert torch.equal(thunder.jit(program)(x), x * 2)
+    assert log == [1, 2]

@@ -33,6 +33,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     NotStored,
     OverridesNone,
     SharesStorage,
+    Unbound,
 )
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.trace import Trace
@@ -550,7 +551,19 @@ def test_imports_inside_functions_are_replayed(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(
     "kind",
     [
-        *(SameAs, NoHooks, NoOtherHooks, Truth, Values, Misses, NotStored, DefinesNone, OverridesNone, HasCode),
+        *(
+            SameAs,
+            NoHooks,
+            NoOtherHooks,
+            Truth,
+            Values,
+            Misses,
+            Unbound,
+            NotStored,
+            DefinesNone,
+            OverridesNone,
+            HasCode,
+        ),
         *(KeepsCall, NoAccumulationHooks, SharesStorage),
     ],
 )
@@ -591,6 +604,28 @@ def attribute_deleted_twice() -> bool:
     with contextlib.suppress(AttributeError):
         compiled(owner, total)
     return total.item() == 1
+
+
+def variable_bound() -> bool:
+    size = 1.0
+
+    def set_size(value: float | None) -> None:
+        nonlocal size
+        size = value
+        if value is None:
+            del size
+
+    def program(x: Tensor) -> Tensor:
+        try:
+            return x * size
+        except NameError:
+            return -x
+
+    compiled = thunder.jit(program)
+    set_size(None)
+    compiled(X)
+    set_size(3.0)
+    return torch.equal(compiled(X), X * 3)
 
 
 def offset_changed() -> bool:
@@ -785,6 +820,7 @@ KINDS = kinds_of(Guard)
 SCENES: dict[type[Guard], Callable[[], bool]] = {
     NotStored: builtin_hidden,
     Misses: cache_cleared,
+    Unbound: variable_bound,
     SameAs: aliases_parted,
     Apart: others_made_one,
     AllApart: equals_made_one,

@@ -145,6 +145,9 @@ class Observer:
         """Receive a value before it is written to a free variable."""
         return value
 
+    def on_unbound_deref(self, cell: CellType) -> None:
+        """Note that a free variable has no value, before the `NameError` is raised."""
+
     def on_delete_deref(self, frame: Frame, name: str, cell: CellType) -> None:
         """Note that a free variable is about to be deleted."""
 

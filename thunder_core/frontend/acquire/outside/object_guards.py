@@ -277,6 +277,18 @@ class HasCode(Guard):
 
 
 @dataclass(frozen=True, eq=False)
+class Unbound(Guard):
+    """Requires a closure variable without a value."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{subject} == type({subject})()"  # an empty cell
+
+    @property
+    def words(self) -> str:
+        return "had no value"
+
+
+@dataclass(frozen=True, eq=False)
 class Misses(Guard):
     """Requires a function under `functools.lru_cache` whose cache has this number of misses."""
 

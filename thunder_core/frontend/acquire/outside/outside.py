@@ -36,6 +36,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     Length,
     Members,
     MembersThemselves,
+    Unbound,
 )
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path, leads_from_draw
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
@@ -182,6 +183,13 @@ class Outside(GuardedPaths):
         path = self.paths.get(id(owner))
         if path is not None and not self.effects.has_written(owner, name):
             self.guard(Lacks(path, name))
+
+    def note_missing_contents(self, cell: object) -> None:
+        """Guard that a cell is empty, unless the program has emptied it."""
+        self.require_up_to_date(cell)
+        path = self.paths.get(id(cell))
+        if path is not None and not self.effects.has_written(cell, "cell_contents"):
+            self.guard(Unbound(path))
 
     def symbolic_path(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
         """Return the path to a value that the program is reading, if the value is a symbolic number; otherwise None.

@@ -33,30 +33,28 @@ def table_identities(owner: object) -> list[int]:
 
 
 def has_own(owner: object, name: str) -> bool:
-    """Whether an object itself has an attribute: in a dict of attributes, in a slot, or by a descriptor of C.
+    """Whether an object itself has an attribute: in a dict of attributes, in a slot, or by a C descriptor.
 
-    Return True for an object without a dict of attributes, unless the attribute is an empty slot or the object is a
-    class.
+    Return True for any name of an object that is no class and has neither a dict of attributes nor such a descriptor.
     """
-    if issubclass(type(owner), type) or is_slot(owner, name):
+    if issubclass(type(owner), type) or tables_of(owner) or _descriptor(owner, name) is not None:
         return can_delete(owner, name)
-    return not tables_of(owner) or can_delete(owner, name) or _descriptor(owner, name) is not None
+    return True
 
 
 def can_delete(owner: object, name: str) -> bool:
-    """Whether `del owner.name`, or `del owner[name]` for a namespace, does not raise."""
+    """Whether an object itself stores an attribute, or a namespace an entry, so that the program can delete it.
+
+    An empty slot and an empty cell store no value, whatever a `__getattr__` of the class returns.
+    """
     if type(owner) is dict:
         return name in owner
     if issubclass(type(owner), type):
         return name in vars(owner)
-    if is_slot(owner, name):
-        return hasattr(owner, name)  # an empty slot is no attribute
+    descriptor = _descriptor(owner, name)
+    if descriptor is not None:
+        return _stored_value(descriptor, owner) is not MISSING
     return any(name in table for table in tables_of(owner))
-
-
-def is_slot(owner: object, name: str) -> bool:
-    """Whether an object has a slot for an attribute, which may be empty."""
-    return isinstance(type_lookup(type(owner), name), types.MemberDescriptorType)
 
 
 def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]], Iterable[str]]) -> Restore:
@@ -101,9 +99,9 @@ def entry_snapshot(table: dict[str, Any], name: str, order: Iterable[str]) -> Re
 
 
 def _descriptor(owner: object, name: str) -> Any:
-    """Return the C descriptor that sets an attribute of an object; None if there is none, and for tensors.
+    """Return the C descriptor of an attribute of an object; None for other attributes, and for tensors.
 
-    Writes to attributes of tensors are recorded.
+    The trace records writes to attributes of tensors.
     """
     unbound = type_lookup(type(owner), name)
     is_in_c = isinstance(unbound, types.MemberDescriptorType | types.GetSetDescriptorType)
@@ -111,19 +109,23 @@ def _descriptor(owner: object, name: str) -> Any:
 
 
 def _descriptor_snapshot(descriptor: Any, owner: Any, name: str) -> Restore:
-    try:
-        old = descriptor.__get__(owner)
-    except (AttributeError, ValueError):  # an empty slot, or an empty cell
-        old = MISSING
+    old = _stored_value(descriptor, owner)
 
     def restore() -> None:
-        if old is not MISSING:
-            descriptor.__set__(owner, old)
-        elif not isinstance(owner, types.CellType) or owner != types.CellType():
-            with contextlib.suppress(AttributeError):  # the attribute does not exist if the write has raised
-                descriptor.__delete__(owner)
+        if _stored_value(descriptor, owner) is old:  # such as an attribute that cannot be written
+            return
+        with contextlib.suppress(AttributeError):  # it cannot be written, and is another object at each read
+            descriptor.__delete__(owner) if old is MISSING else descriptor.__set__(owner, old)
 
     return restore
+
+
+def _stored_value(descriptor: Any, owner: object) -> Any:
+    """Return the value of a C descriptor for an object; `MISSING` for an empty slot or cell."""
+    try:
+        return descriptor.__get__(owner)
+    except (AttributeError, ValueError):
+        return MISSING
 
 
 def _class_snapshot(owner: type, name: str) -> Restore:

@@ -85,6 +85,10 @@ class ObservedReads(ObservedWrites, TracedRun):
         self.outside.note_attribute_read(cell, "cell_contents", value)
         return value
 
+    def on_unbound_deref(self, cell: object) -> None:
+        """Guard that a closure variable of an outside function has no value."""
+        self.outside.note_missing_contents(cell)
+
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
         """Guard an attribute of an outside object.
 
