@@ -276,8 +276,10 @@ class AppliedFunctions:
             called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
 
         def refuse(reason: str) -> NoReturn:
-            self._run.recorder.failure = CannotReplay(f"{called} {reason}", fix=FIX, where=line)
-            raise self._run.recorder.failure
+            failure = CannotReplay(f"{called} {reason}", fix=FIX, where=line)
+            failure.runs_in_eager = True
+            self._run.recorder.failure = failure
+            raise failure
 
         return refuse
 
