@@ -354,3 +354,57 @@ def test_a_whole_step_is_fused_and_follows_eager() -> None:
     assert len(steps) == 4, "one region for each parameter"
     others = {line.symbol.name for line in lines if line.mutates and line.executor != "inductor"}
     assert others == {"torch.Tensor.add_"}, "only steps are counted outside of them"
+
+
+def make_stepper() -> type[torch.optim.Optimizer]:
+    """Return a new class of optimizers, whose `step` PyTorch wraps when the first instance is created."""
+
+    class Descent(torch.optim.Optimizer):
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {"lr": 0.1})
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            for group in self.param_groups:
+                for parameter in group["params"]:
+                    parameter.add_(parameter.grad, alpha=-group["lr"])
+
+    return Descent
+
+
+def test_a_program_creates_the_first_instance_of_an_optimizer() -> None:
+    def program(x: torch.Tensor, kind: type[torch.optim.Optimizer]) -> torch.Tensor:
+        weight = torch.nn.Parameter(torch.ones(2))
+        optimizer = kind([weight])
+        for _ in range(2):
+            optimizer.zero_grad()
+            (x * weight).sum().backward()
+            optimizer.step()
+        return weight.detach()
+
+    x, kind = torch.ones(3, 2), make_stepper()
+    expected, compiled = program(x, make_stepper()), thunder.jit(program)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x, kind), expected)
+    assert thunder.cache_misses(compiled) == 2  # the first call wraps the method
+
+
+@pytest.mark.parametrize("wraps_again", [False, True])
+def test_a_program_replaces_a_method_and_calls_it(wraps_again: bool) -> None:
+    def make_class() -> type:
+        class Model:
+            def double(self, x: torch.Tensor) -> torch.Tensor:
+                return x * 2
+
+        return Model
+
+    def program(x: torch.Tensor, kind: Any) -> torch.Tensor:
+        original = kind.double
+        if wraps_again or not hasattr(original, "is_wrapped"):
+            kind.double = lambda self, x: original(self, x) + 1
+            kind.double.is_wrapped = True
+        return kind().double(x)
+
+    x, kinds, compiled = torch.ones(2), (make_class(), make_class()), thunder.jit(program)
+    for _ in range(3):
+        assert torch.equal(compiled(x, kinds[0]), program(x, kinds[1]))

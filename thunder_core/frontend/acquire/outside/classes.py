@@ -146,14 +146,16 @@ class Classes:
     def _guard_definer(self, bases: Iterable[type], name: str) -> None:
         """Guard which of the bases of a class defines a name, and that no earlier base does.
 
-        Classes of libraries are guarded only if the user's code has replaced the entry.
+        Classes of libraries are guarded only if the user's code has replaced the entry. An entry that the program has
+        written needs no guard.
         """
         bases = list(bases)
         definer = next((base for base in bases if name in dict_of(base)), None)
         is_replaced = definer is not None and not self.is_users(definer) and _is_users_entry(dict_of(definer)[name])
         for base in bases:
             is_definer = base is definer
-            if self.is_users(base) or (is_replaced and not self._outside.is_made(base)):
+            is_outside = self.is_users(base) or (is_replaced and not self._outside.is_made(base))
+            if is_outside and not self._outside.effects.has_stored(base, name):
                 root = self._outside.root("class", base.__name__, base)
                 if is_definer:
                     self._guard_entry(root.entry(name, dict_of(base)[name]), dict_of(base)[name])
