@@ -72,7 +72,7 @@ class Cubin:
 
 def capability_of(target: str) -> int:
     """Return the number of an architecture: 90 for `sm_90`. Raises BadOption for another name."""
-    if variant := re.fullmatch(r"(sm_\d+)[af]", target):  # code that runs on no later architecture
+    if variant := re.fullmatch(r"(sm_\d+)[af]", target):  # machine code for one architecture or family
         raise BadOption(f"the architecture {target!r} is not supported", fix=f"use {variant[1]}")
     digits = target.removeprefix("sm_")
     if digits == target or not digits.isdecimal():

@@ -11,6 +11,6 @@ from thunder_executors.inductor.building import library
 def test_compilers_are_limited_by_cores_and_available_memory(
     free: int | None, expected: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(library.os, "sched_getaffinity", lambda process: range(4))
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: range(4))
     monkeypatch.setattr(library, "available_memory", lambda: free)
     assert library.compilers_at_once() == expected
