@@ -109,14 +109,19 @@ def parameter_rows(parameter: Any) -> Iterator[str]:
     names = (
         ", ".join(f"`{name}`" for name in parameter.opts)
         if is_option
-        else f"`{(parameter.metavar or parameter.name.upper()).replace('|', chr(92) + '|')}`"
+        else f"`{escape_bars(parameter.metavar or parameter.name.upper())}`"
     )
-    takes = f" `{parameter.metavar}`" if is_option and parameter.metavar and not parameter.is_flag else ""
+    takes = f" `{escape_bars(parameter.metavar)}`" if is_option and parameter.metavar and not parameter.is_flag else ""
     default = parameter.default
     default_note = (
         f" [default: {default}]" if is_option and default not in (None, False, "", ()) and not callable(default) else ""
     )
-    yield f"| {names}{takes} | {(parameter.help or '').replace('|', chr(92) + '|')}{default_note} |"
+    yield f"| {names}{takes} | {escape_bars(parameter.help or '')}{default_note} |"
+
+
+def escape_bars(text: str) -> str:
+    """Return the text with escaped vertical bars, which would end a cell of a table."""
+    return text.replace("|", "\\|")
 
 
 if __name__ == "__main__":

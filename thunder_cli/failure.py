@@ -21,9 +21,9 @@ from thunder_core.foundation.errors import (
     ThunderError,
 )
 from thunder_core.foundation.errors.tree import first_line
+from thunder_core.foundation.memory_limits import is_refused_memory, process_limits
 from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
-from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, process_limits
 
 CONTINUATION = "\n      "  # the lines of a message are indented, so that they differ from the other parts
 

@@ -68,6 +68,21 @@ def test_the_error_names_slower_rows_and_holds_all_rows() -> None:
 
 
 @pytest.mark.parametrize(
+    ("ratio", "change"),
+    [(1.5, "unchanged"), (1.5001, "unchanged"), (1.4999, "unchanged"), (1.6, "6.2% faster"), (1.4, "7.1% slower")],
+)
+def test_row_names_the_change(ratio: float, change: str) -> None:
+    (row,) = compare_with_baseline(suite(ratio), suite(1.5), 0.05)
+    assert str(row).endswith(f": {change}")
+
+
+def test_measurement_with_one_candidate_cannot_be_compared() -> None:
+    alone = suite(1.5, candidates=suite(1.5).reports[0].candidates[:1])
+    with pytest.raises(BadOption, match="nothing can be compared with the baseline: the measurement only has eager"):
+        check_against_baseline(alone, suite(1.5), 0.05)
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"machine": "another"}, "was measured on another"),

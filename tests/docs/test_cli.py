@@ -23,6 +23,12 @@ def test_every_command_is_on_the_page():
     assert all(f"## `thunder {name}" in text for name in plugins.names("commands"))
 
 
+def test_every_row_of_a_table_has_two_cells():
+    rows = [line for line in cli.render().splitlines() if line.startswith("| ")]
+    assert len(rows) > 100
+    assert [row for row in rows if len(re.findall(r"(?<!\\)\|", row)) != 3] == []
+
+
 def test_the_example_of_a_file_is_valid(tmp_path):
     (tmp_path / "run.toml").write_text(re.search(r"```toml\n(.*?)```", cli.HEAD, re.DOTALL).group(1))
     assert read_settings(tmp_path / "run.toml").get("recipe") == "hf-llama3"

@@ -130,6 +130,36 @@ def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
     assert times.agrees
 
 
+def test_another_compiler_is_another_key_and_the_same_name_for_ranks(monkeypatch):
+    keys = []
+    for version in ("g++ 13", "g++ 14"):
+        monkeypatch.setattr(kernel_times, "compiler_version", lambda name, version=version: version)
+        keys.append(kernel_times.key_on_processor("times", "a product", "source"))
+    assert keys[0].digest != keys[1].digest
+    assert kernel_times.name_for_ranks(keys[0]) == kernel_times.name_for_ranks(keys[1])
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected", "calls"),
+    [
+        ((0.03, 0.001, 0.02), {"kernel": 0.02, "library": 0.001}, 3),  # clear, also after the repetition
+        ((0.03, 0.001, 0.002), {"kernel": 0.002, "library": 0.002}, 3 + 8),  # the first call was interrupted
+        ((0.002, 0.001), {"kernel": 0.002, "library": 0.002}, 2 + 8),
+    ],
+)
+def test_slower_single_call_is_repeated_before_it_decides(monkeypatch, seconds, expected, calls):
+    measured = []
+
+    def pass_seconds(_call, _weights, count):
+        measured.append(count)
+        return seconds[len(measured) - 1] if len(measured) <= len(seconds) else 0.002 * count
+
+    monkeypatch.setattr(measurement, "pass_seconds", pass_seconds)
+    found = measurement.seconds_of({"kernel": len, "library": len}, iter(()), 5)
+    assert found == pytest.approx(expected)
+    assert len(measured) == calls
+
+
 def test_measured_kernel_matches_a_real_measurement(own_cache):
     compiled = compiled_layers(Layer(64, 64))
     trace = thunder.last_traces(compiled)[-1]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.workflow.models.memory import free_memory as module
-from thunder_core.workflow.models.memory import memory_limits
+from thunder_core.foundation import memory_limits
 from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_of_memory
 
 CPU = torch.device("cpu")
@@ -17,7 +16,7 @@ CPU = torch.device("cpu")
 @pytest.fixture(autouse=True)
 def no_container(monkeypatch: pytest.MonkeyPatch) -> None:
     """The tests run in no control group that sets a limit."""
-    monkeypatch.setattr(module, "limited_memory", lambda: None)
+    monkeypatch.setattr(memory_limits, "limited_memory", lambda: None)
 
 
 def test_of_the_cpu_it_is_what_linux_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from tests.processes import run_python
+from thunder_core.foundation.memory_limits import private_memory
 from thunder_core.workflow.models.memory import release_memory as module
-from thunder_core.workflow.models.memory.memory_limits import private_memory
 from thunder_core.workflow.models.memory.release_memory import release_memory
 
 
@@ -24,7 +24,7 @@ class Cycle:
 MEASURED = """
 import gc, sys
 from tests.models.test_release_memory import Cycle
-from thunder_core.workflow.models.memory.memory_limits import private_memory
+from thunder_core.foundation.memory_limits import private_memory
 from thunder_core.workflow.models.memory.release_memory import release_memory
 
 gc.collect()

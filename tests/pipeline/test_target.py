@@ -158,11 +158,11 @@ def kept(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[Any, Any]]:
     launch = pytest.importorskip("thunder_executors.triton.launch")
     driving = pytest.importorskip("thunder_executors.triton.driver")
     monkeypatch.setattr(driving, "driver", lambda: driving.Driver(None))
-    before = dict(launch.KEPT)
-    launch.KEPT.clear()
-    yield launch.KEPT
-    launch.KEPT.clear()
-    launch.KEPT.update(before)
+    before = dict(launch.STORED_KERNELS)
+    launch.STORED_KERNELS.clear()
+    yield launch.STORED_KERNELS
+    launch.STORED_KERNELS.clear()
+    launch.STORED_KERNELS.update(before)
 
 
 def test_the_model_launches_only_kept_kernels(

@@ -17,5 +17,5 @@ def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:
 
 
 def allowed_loss(output: BenchOutput) -> float:
-    """Return the part of a speed-up that may be lost."""
+    """Return the allowed slowdown as a fraction: the baseline's speed-up divided by the current one, minus 1."""
     return fraction_of(output.fail_above or "5%")

@@ -23,7 +23,7 @@ from triton.runtime.jit import JITFunction
 
 from thunder_executors.inductor.generate import Unsupported
 from thunder_executors.inductor.launch import CubinLaunch
-from thunder_executors.triton.cubin import UNSUPPORTED, VERSION, WARP, Cubin, capability_of, is_consistent
+from thunder_executors.triton.cubin import VERSION, WARP, Cubin, capability_of, launch_problems
 from thunder_executors.triton.driver import SCALARS
 from thunder_executors.triton.launch import Specialization
 
@@ -104,11 +104,10 @@ def _in_order(arguments: tuple[str, ...], numbers: Mapping[str, int]) -> list[in
 
 def _cubin(name: str, result: Any, types: Mapping[str, str], target: str) -> Cubin:
     metadata = result.metadata
-    odd = {key: value for key, usual in UNSUPPORTED.items() if (value := getattr(metadata, key, usual)) != usual}
     specialization = Specialization(name, tuple(types.items()), (), (), metadata.num_warps)
     cubin = Cubin(specialization, result.asm["cubin"], metadata.name, metadata.shared, target, VERSION)
-    if odd or not is_consistent(cubin):
-        raise Unsupported(f"{name} cannot be launched correctly: {odd}")
+    if problems := launch_problems(cubin, metadata):
+        raise Unsupported(f"{name} cannot be launched correctly: {', '.join(problems)}")
     return cubin
 
 

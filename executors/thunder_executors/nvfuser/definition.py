@@ -1,4 +1,4 @@
-"""Regions as nvFuser definitions: the text of a module that builds a definition and calls it."""
+"""Print a region as the source of a module that builds an nvFuser definition and calls it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ HEAD = "from thunder_executors.nvfuser.library import DataType, FusionDefinition
 
 Rule: TypeAlias = Callable[["Definition", BoundSymbol], "str | tuple[str, ...]"]
 RULES: dict[str, Rule] = {}
-# Operations that only move values: if such an operation makes a result of a region, PyTorch runs it, to get views.
+# Operations that only move values. A region's output that is only a view of a value is computed by PyTorch, outside
+# the fused kernel.
 MOVEMENTS: set[str] = set()
 
 
@@ -40,7 +41,10 @@ class Unsupported(Exception):
 
 
 def rule(*names: str, moves: bool = False) -> Callable[[Rule], Rule]:
-    """Register the rule of aten operations of these names, which returns an expression for each result."""
+    """Register a function as the rule of these aten operations. A rule returns one expression for each result.
+
+    `moves` is True for operations that only move values.
+    """
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
@@ -58,11 +62,14 @@ class Definition:
     _count: int = 0
 
     def write(self, operation: BoundSymbol) -> None:
-        """Write an aten operation; raise `Unsupported`."""
+        """Write an aten operation.
+
+        Raises `Unsupported` if there is no rule for it, or if nvFuser does not support its arguments or results.
+        """
         name = name_of(operation)
         if name not in RULES:
             raise Unsupported(f"nvFuser has no {name}")
-        if reason := unusual((*operation.inputs, *operation.outputs)):
+        if reason := reason_unsupported((*operation.inputs, *operation.outputs)):
             raise Unsupported(f"{name}: {reason}")
         expressions = RULES[name](self, operation)
         results = (expressions,) if isinstance(expressions, str) else expressions
@@ -75,8 +82,8 @@ class Definition:
         self.statements.append(f"{name} = {expression}")
         return name
 
-    def wide(self, proxy: TensorProxy) -> str:
-        """Return a tensor in nvFuser's compute dtype."""
+    def upcast(self, proxy: TensorProxy) -> str:
+        """Return the name of the tensor, cast to float32 if it is float16 or bfloat16."""
         return self.name_expression(cast(proxy.name, torch.float32)) if proxy.dtype in SHORT else proxy.name
 
 
@@ -88,7 +95,7 @@ def name_of(operation: BoundSymbol) -> str:
     return str(target.overloadpacket.__name__)
 
 
-def unusual(proxies: Iterable[Proxy]) -> str | None:
+def reason_unsupported(proxies: Iterable[Proxy]) -> str | None:
     """Return the reason why nvFuser does not support these tensors; None if it does."""
     for proxy in proxies:
         if not isinstance(proxy, TensorProxy):
@@ -148,43 +155,51 @@ def print_module(region: Region) -> str:
     """Return the text of a module that defines `region`; raise `Unsupported` if nvFuser does not support it."""
     producer_of = {proxy.name: operation for operation in region.operations for proxy in operation.defines}
     bases = {proxy.name: base_of(proxy.name, producer_of) for proxy in region.outputs}
-    producers = {name: producer_of[name] for name in dict.fromkeys(bases.values()) if name in producer_of}
+    fused_names = [name for name in dict.fromkeys(bases.values()) if name in producer_of]
     definition = Definition()
-    inside = needed_operations(producers, producer_of)
-    read = {proxy.name for operation in inside for proxy in operation.inputs}
+    fused = needed_operations(fused_names, producer_of)
+    read = {proxy.name for operation in fused for proxy in operation.inputs}
     inputs = [proxy for proxy in region.inputs if proxy.name in read]
-    if reason := unusual(inputs) or _scattered_problem(inputs):
+    if reason := reason_unsupported(inputs) or _device_problem(inputs):
         raise Unsupported(reason)
-    for operation in inside:
+    for operation in fused:
         definition.write(operation)
     moved = needed_operations(bases, producer_of, until=bases.values())
-    return "\n".join([*_head(inputs, definition, producers), *_entry(region, inputs, producers, moved), ""])
+    strides = {proxy.name: proxy.stride for operation in fused for proxy in operation.tensors}
+    fused_strides = {name: strides[name] for name in fused_names}
+    return "\n".join([*_head(inputs, definition, fused_names), *_entry(region, inputs, fused_strides, moved), ""])
 
 
-def _scattered_problem(inputs: Iterable[TensorProxy]) -> str | None:
+def _device_problem(inputs: Iterable[TensorProxy]) -> str | None:
     devices = {str(proxy.device) for proxy in inputs}
+    if not devices:
+        return "no operation for nvFuser reads an input"
     return None if len(devices) == 1 else f"its inputs are on {len(devices)} devices"
 
 
-def base_of(name: str, makers: Mapping[str, BoundSymbol]) -> str:
-    """Return the computed value, or the input, of which a value is only a view or a copy."""
-    while name in makers and name_of(makers[name]) in MOVEMENTS:
-        name = makers[name].inputs[0].name
+def base_of(name: str, producer_of: Mapping[str, BoundSymbol]) -> str:
+    """Follow movement operations back from a value, to a computed value or an input."""
+    while name in producer_of and name_of(producer_of[name]) in MOVEMENTS:
+        name = producer_of[name].inputs[0].name
     return name
 
 
 def needed_operations(
-    names: Iterable[str], makers: Mapping[str, BoundSymbol], until: Iterable[str] = ()
+    names: Iterable[str], producer_of: Mapping[str, BoundSymbol], until: Iterable[str] = ()
 ) -> list[BoundSymbol]:
-    """Return the operations that compute these values, in order, without operations before the values in `until`."""
+    """Return the operations that compute these values, in order.
+
+    The search stops at the values in `until`; the operations that compute these are not returned.
+    """
     stop, pending = set(until), list(names)
     operations: dict[int, BoundSymbol] = {}
     while pending:
         name = pending.pop()
-        if name in makers and name not in stop and id(makers[name]) not in operations:
-            operations[id(makers[name])] = makers[name]
-            pending += [proxy.name for proxy in makers[name].inputs]
-    order = {id(maker): index for index, maker in enumerate(dict.fromkeys(makers.values()))}
+        producer = producer_of.get(name)
+        if producer is not None and name not in stop and id(producer) not in operations:
+            operations[id(producer)] = producer
+            pending += [proxy.name for proxy in producer.inputs]
+    order = {id(producer): index for index, producer in enumerate(dict.fromkeys(producer_of.values()))}
     return sorted(operations.values(), key=lambda operation: order[id(operation)])
 
 
@@ -199,12 +214,10 @@ def _head(inputs: Iterable[TensorProxy], definition: Definition, fused_names: It
 
 
 def _entry(
-    region: Region, inputs: Iterable[TensorProxy], producers: Mapping[str, BoundSymbol], moved: Iterable[BoundSymbol]
+    region: Region, inputs: Iterable[TensorProxy], fused_strides: Mapping[str, Any], moved: Iterable[BoundSymbol]
 ) -> Iterator[str]:
-    proxies = {proxy.name: proxy for operation in producers.values() for proxy in operation.tensors}
     yield from ("", "", f"def {ENTRY}({', '.join(proxy.name for proxy in region.inputs)}):")
-    if producers:
-        yield f"    [{', '.join(producers)}] = fd.execute([{', '.join(proxy.name for proxy in inputs)}])"
-    yield from (f"    {name} = laid_out({name}, {proxies[name].stride})" for name in producers)
+    yield f"    [{', '.join(fused_strides)}] = fd.execute([{', '.join(proxy.name for proxy in inputs)}])"
+    yield from (f"    {name} = laid_out({name}, {stride})" for name, stride in fused_strides.items())
     yield from (f"    {statement(operation, Scope())}" for operation in moved)
     yield f"    return {', '.join(proxy.name for proxy in region.outputs)}"

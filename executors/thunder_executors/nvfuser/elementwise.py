@@ -144,7 +144,7 @@ def clamp(definition: Definition, operation: BoundSymbol) -> str:
 def gelu(definition: Definition, operation: BoundSymbol) -> str:
     """Return the formula `x * Phi(x)`, or its tanh approximation (https://arxiv.org/abs/1606.08415)."""
     named = arguments(operation)
-    x = definition.wide(named["self"])
+    x = definition.upcast(named["self"])
     if named["approximate"] == "tanh":
         cube = definition.name_expression(call("mul", call("mul", x, x), x))
         inner = call("mul", call("add", x, call("mul", cube, "0.044715")), repr(math.sqrt(2 / math.pi)))

@@ -67,7 +67,7 @@ def extreme(definition: Definition, operation: BoundSymbol) -> str:
     name = target.overloadpacket.__name__.removeprefix("a")
     if named["self"].dtype in WHOLE:
         raise Unsupported(f"a{name} of integers")
-    x = definition.wide(named["self"])
+    x = definition.upcast(named["self"])
     return in_dtype(reduce(name, x, dimensions(named["dim"], named["self"]), named["keepdim"]), operation)
 
 
@@ -80,7 +80,7 @@ def variance(definition: Definition, operation: BoundSymbol) -> str:
     correction = 1 if named["correction"] is None else named["correction"]
     if correction != int(correction):
         raise Unsupported("var with a correction that is not an integer")
-    x, dims = definition.wide(named["self"]), dimensions(named["dim"], named["self"])
+    x, dims = definition.upcast(named["self"]), dimensions(named["dim"], named["self"])
     return in_dtype(reduce("var", x, dims, named["keepdim"], correction=int(correction)), operation)
 
 
@@ -97,7 +97,7 @@ def shift_by_maximum(definition: Definition, operation: BoundSymbol) -> tuple[st
             call("broadcast_in_dim", x, shape=shape, broadcast_dims=list(range(len(shape))))
         )
 
-    x = definition.wide(proxy)
+    x = definition.upcast(proxy)
     largest = widen(definition.name_expression(reduce("max", x, [dim], True)))
     less = definition.name_expression(call("sub", x, largest))
     return less, definition.name_expression(reduce("sum", call("exp", less), [dim], True)), widen
@@ -123,7 +123,7 @@ def layer_norm(definition: Definition, operation: BoundSymbol) -> tuple[str, ...
     named = arguments(operation)
     proxy: TensorProxy = named["input"]
     dims = list(range(len(proxy.shape) - len(named["normalized_shape"]), len(proxy.shape)))
-    x = definition.wide(proxy)
+    x = definition.upcast(proxy)
     both = definition.name_expression(reduce("var_mean", x, dims, True, correction=0))
     variance, center = definition.name_expression(f"{both}[0]"), definition.name_expression(f"{both}[1]")
     factor = definition.name_expression(call("rsqrt", call("add", variance, repr(float(named["eps"])))))

@@ -1,8 +1,8 @@
-"""The time of a product by PyTorch's library and by the kernel, measured on this machine and cached.
+"""Measures a linear layer with PyTorch's operator and with Thunder's kernel, and caches both times.
 
 First, the results of both are compared: a kernel that computes other values on this processor is never chosen. Both run
 alternately. As in a model, the input is in the processor's cache, and the weights are not. The time is the minimum over
-some passes, divided by the number of products.
+some passes, divided by the number of calls in a pass.
 """
 
 from __future__ import annotations
@@ -27,16 +27,20 @@ from thunder_executors.packed_linear.product import Product
 from thunder_executors.packed_linear.product_kinds import LINEAR
 from thunder_executors.packed_linear.source import NAME, PACK
 
-POOL = 1 << 26  # bytes of weights, more than the cache of most processors
+POOL_BYTES = 1 << 26  # memory for weights, more than the cache of most processors
 PASSES = 3
 PASS_SECONDS = 0.015
 CALL_SECONDS = 0.05  # for a longer call, only some columns are measured
 MAX_CALLS = 200  # in a pass
-FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5  # of a slow core, for the estimate of a measurement's time
-SLACK = 32  # rows behind a weight that may be read: a packed weight has a multiple of as many columns
+# Operations and bytes per second, and seconds per call, of a slow core: for estimates of time.
+FLOPS, BANDWIDTH, OVERHEAD = 4e10, 8e9, 1e-5
+# Extra weight rows after each weight: the kernel reads packed weights in panels of 32 columns, also past the last
+# column.
+SLACK = 32
 PERIOD = 65_537
-LARGEST_CODE = 8  # of weights in groups, whose product with a scale is then at most one
-CLEAR_RATIO, CLEAR_SECONDS = 4.0, 5e-3  # one call each decides if the slower call takes this long, and this many times
+LARGEST_INT4 = 8  # the largest absolute value of a 4-bit weight: with scales of at most 1 / 8, a weight is at most 1
+# If the slower of two single calls takes over 5 ms and over 4 times the other, no passes are timed.
+CLEAR_RATIO, CLEAR_SECONDS = 4.0, 5e-3
 
 empty_strided_cpu = torch._C._dynamo.guards._empty_strided_cpu  # type: ignore[attr-defined]
 Multiply = Callable[[torch.Tensor], torch.Tensor]
@@ -72,50 +76,52 @@ def key_of(product: Product) -> Key:
 
 
 def call_seconds(rows: int, depth: int, columns: int) -> float:
-    """Return an estimate of the time of one product, by an implementation for this processor."""
+    """Return an estimate of the seconds of one call on a slow core."""
     return 2 * rows * depth * columns / FLOPS + 4 * depth * columns / BANDWIDTH + OVERHEAD
 
 
 def measured_columns(product: Product) -> int:
     """Return the number of measured columns: fewer if a call takes long or the weight exceeds half of the pool."""
     fitting = int(product.columns * CALL_SECONDS / call_seconds(product.rows, product.depth, product.columns))
-    return min(product.columns, max(64, min(fitting, numbers_in_pool(product) // (2 * product.depth)) // 64 * 64))
+    return min(product.columns, max(64, min(fitting, elements_in_pool(product) // (2 * product.depth)) // 64 * 64))
 
 
-def products_in_pass(product: Product) -> int:
-    """Return the number of products in a pass, which is long enough for the clock."""
+def calls_in_pass(product: Product) -> int:
+    """Return the number of calls in a pass: enough for the resolution of the clock."""
     seconds = call_seconds(product.rows, product.depth, measured_columns(product))
     return min(MAX_CALLS, 1 + int(PASS_SECONDS / seconds))
 
 
 def measuring_seconds(product: Product) -> float:
-    """Return an estimate of the time for measuring a product."""
+    """Return an estimate of the seconds that `measure` takes on a slow core."""
     seconds = call_seconds(product.rows, product.depth, measured_columns(product))
-    return 2 * (PASSES + 1) * products_in_pass(product) * seconds
+    return 2 * (PASSES + 1) * calls_in_pass(product) * seconds
 
 
-def numbers_in_pool(product: Product) -> int:
-    """Return the number of weights in the pool."""
-    return POOL // product.kind.weight.itemsize
+def elements_in_pool(product: Product) -> int:
+    """Return the number of elements of the weights in the pool."""
+    return POOL_BYTES // product.kind.weight.itemsize
 
 
 def measure(product: Product, kernel: Callable[..., Any]) -> Times:
-    """Time a product by both; if only some columns ran, scale the time up to all columns."""
+    """Time the kernel and PyTorch's operator; if only some columns ran, scale the times up to all columns."""
     kind, rows, depth, columns = product.kind, product.rows, product.depth, measured_columns(product)
     shape, extra_shape = shapes(product, columns)
-    numbers = pattern(max(numbers_in_pool(product), 2 * prod(shape)) + SLACK * depth, kind.weight)
+    numbers = pattern(max(elements_in_pool(product), 2 * prod(shape)) + SLACK * depth, kind.weight)
     x = pattern(rows * depth, kind.input).view(rows, depth)
     extra: tuple[torch.Tensor, ...] = ()
     if product.extra is not None and kind.extra is not None:
-        extra = (pattern(prod(extra_shape), kind.extra).view(extra_shape) / (LARGEST_CODE if kind.in_groups else 1),)
+        extra = (pattern(prod(extra_shape), kind.extra).view(extra_shape) / (LARGEST_INT4 if kind.in_groups else 1),)
 
     activate = product.activation.function if product.activation else lambda result: result
     number = product.activation.number if product.activation else 0
 
     def multiply(weight: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = empty_strided_cpu((rows, columns), (columns, 1), kind.result)
-        sizes = (rows, depth, columns, depth, product.group_length)  # rows follow each other without gaps
-        kernel(x, weight, (*extra, weight)[0], result, *sizes, len(extra), number)
+        # The input is contiguous, so its row stride is `depth`.
+        sizes = (rows, depth, columns, depth, product.group_length)
+        pointer = extra[0] if extra else weight  # without `extra`, the kernel reads nothing from this pointer
+        kernel(x, weight, pointer, result, *sizes, len(extra), number)
         return result
 
     weights = cold_weights(numbers, shape)
@@ -127,7 +133,7 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
         weight = next(weights)
         prepared = PackedWeights.of(library_of(kind).function(PACK))(weight) if kind.prepacked else weight
         agrees = is_close(calls["kernel"](prepared), calls["library"](weight), kind.tolerance, depth)
-        seconds = seconds_of(calls, weights, products_in_pass(product))
+        seconds = seconds_of(calls, weights, calls_in_pass(product))
     scale = product.columns / columns
     scaled = {name: scale * value for name, value in seconds.items()}
     executor = PREPACKED_NAME if kind.prepacked else EXECUTOR_NAME
@@ -142,23 +148,35 @@ def shapes(product: Product, columns: int) -> tuple[tuple[int, ...], tuple[int, 
 
 
 def is_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float, depth: int) -> bool:
-    """Whether results are equal, up to errors that grow with the square root of the number of products in a sum."""
+    """Whether the results are equal within the tolerance; `atol` grows with the square root of `depth`."""
     return torch.allclose(actual, expected, rtol=tolerance, atol=tolerance * depth**0.5)
 
 
 def seconds_of(calls: dict[str, Multiply], weights: Iterator[torch.Tensor], count: int) -> dict[str, float]:
-    """Return the time of a product by each call: by one product each if that is clear, or the minimum of passes."""
+    """Return the seconds of a call of each function: the minimum of passes with `count` calls.
+
+    If single calls differ clearly, no passes are timed. The slower call is repeated first, because another process may
+    have interrupted the call.
+    """
     once = {name: pass_seconds(call, weights, 1) for name, call in calls.items()}
-    if max(once.values()) > max(CLEAR_SECONDS, CLEAR_RATIO * min(once.values())):
-        return once
+    if is_clear(once):
+        slower = max(once, key=once.__getitem__)
+        once[slower] = min(once[slower], pass_seconds(calls[slower], weights, 1))
+        if is_clear(once):
+            return once
     passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
     return {name: min(seconds[name] for seconds in passes[1:]) / count for name in calls}
 
 
-def pattern(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    """Return numbers from -1 to 1, or integers of all bits, with a prime period, so that matrix rows differ.
+def is_clear(seconds: dict[str, float]) -> bool:
+    """Whether the slowest call takes so much longer than the fastest that single calls decide."""
+    return max(seconds.values()) > max(CLEAR_SECONDS, CLEAR_RATIO * min(seconds.values()))
 
-    The random generator is not used.
+
+def pattern(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+    """Return values of a fixed sine pattern: floats in [-1, 1], or int8 in [-127, 127] (reinterpreted for uint8).
+
+    The period is prime, so that the rows of a matrix differ. The random generator is not used.
     """
     period = torch.arange(PERIOD, device="cpu", dtype=torch.float32).mul_(0.7).sin_()
     numbers = period.to(dtype) if dtype.is_floating_point else (period * 127).to(torch.int8).view(dtype)
@@ -166,7 +184,10 @@ def pattern(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 
 
 def cold_weights(numbers: torch.Tensor, shape: tuple[int, ...]) -> Iterator[torch.Tensor]:
-    """Yield consecutive weights in memory, repeatedly."""
+    """Cycle through adjacent slices of `numbers` as weights.
+
+    A weight has therefore left the processor's cache before its next use.
+    """
     size = prod(shape)
     while True:
         for start in range(0, len(numbers) - size - SLACK * shape[-1] + 1, size):
@@ -174,7 +195,7 @@ def cold_weights(numbers: torch.Tensor, shape: tuple[int, ...]) -> Iterator[torc
 
 
 def pass_seconds(call: Multiply, weights: Iterator[torch.Tensor], count: int) -> float:
-    """Return the time of one pass."""
+    """Return the seconds of one pass with `count` calls."""
     inputs, read_clock = list(islice(weights, count)), clock()
     start = read_clock()
     for weight in inputs:

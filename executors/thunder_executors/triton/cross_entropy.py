@@ -17,6 +17,7 @@ from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import (
+    MATRIX,
     as_rows,
     block_of,
     check_floats,
@@ -34,7 +35,7 @@ def cross_entropy_kernel(
     logits: tl.tensor,
     labels: tl.tensor,
     logsumexp: tl.tensor,
-    picked: tl.tensor,
+    label_logits: tl.tensor,
     losses: tl.tensor,
     logits_stride: tl.int64,
     first: tl.int32,
@@ -43,16 +44,17 @@ def cross_entropy_kernel(
     CONTINUED: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Process one row's words from `first` on: its logsumexp and its label's logit so far, and the loss.
+    """Update a row's logsumexp and label logit with the classes `first` to `first + columns`, and store the row's loss.
 
-    A label that is not a word gives NaN, where PyTorch stops the program.
+    The loss is final after the last range. If a label is out of range, the loss is NaN; PyTorch raises an error (on
+    CUDA: a device assertion).
     """
     row = tl.program_id(0).to(tl.int64)
     label = tl.load(labels + row)
     if CONTINUED:
         highest = tl.load(logsumexp + row)
         total = tl.where(highest == float("-inf"), 0.0, 1.0)
-        logit = tl.load(picked + row)
+        logit = tl.load(label_logits + row)
     else:
         highest = float("-inf")
         total = 0.0
@@ -60,16 +62,17 @@ def cross_entropy_kernel(
     for start in range(0, columns, BLOCK):
         column = start + tl.arange(0, BLOCK)
         value = tl.load(logits + row * logits_stride + column, column < columns, float("-inf")).to(tl.float32)
-        raised = tl.maximum(highest, tl.max(value))
+        new_highest = tl.maximum(highest, tl.max(value))
         # The row has only -inf so far: its exponentials are zero, not NaN.
-        base = tl.where(raised == float("-inf"), 0.0, raised)
+        base = tl.where(new_highest == float("-inf"), 0.0, new_highest)
         total = total * tl.exp(highest - base) + tl.sum(tl.exp(value - base))
-        highest = raised
-    here = (label >= first) & (label < first + columns)
-    logit = tl.where(here, tl.load(logits + row * logits_stride + (label - first), here, 0.0).to(tl.float32), logit)
+        highest = new_highest
+    has_label = (label >= first) & (label < first + columns)
+    label_logit = tl.load(logits + row * logits_stride + (label - first), has_label, 0.0).to(tl.float32)
+    logit = tl.where(has_label, label_logit, logit)
     result = highest + tl.log(total)
     tl.store(logsumexp + row, result)
-    tl.store(picked + row, logit)
+    tl.store(label_logits + row, logit)
     tl.store(losses + row, tl.where(label == ignored, 0.0, result - logit))
 
 
@@ -86,19 +89,24 @@ def cross_entropy_gradient_kernel(
     first: tl.int32,
     columns: tl.int32,
     blocks: tl.int32,
+    classes: tl.int32,
     ignored: tl.int64,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Process a block of a row: (softmax - onehot) * scale; `dlogits` may be `logits`."""
+    """Store (softmax - onehot) * scale for a block of a row; NaN if the label is not in [0, classes).
+
+    The row of an ignored label is zero. `dlogits` may alias `logits`.
+    """
     row = (tl.program_id(0) // blocks).to(tl.int64)
     column = tl.program_id(0) % blocks * BLOCK + tl.arange(0, BLOCK)
     inside = column < columns
     label = tl.load(labels + row)
     value = tl.load(logits + row * logits_stride + column, inside, 0.0).to(tl.float32)
     softmax = tl.exp(value - tl.load(logsumexp + row))
-    slope = (softmax - tl.where(column + first == label, 1.0, 0.0)) * tl.load(scales + row * scales_stride)
-    slope = tl.where(label == ignored, 0.0, slope)
-    tl.store(dlogits + row * dlogits_stride + column, slope.to(dlogits.dtype.element_ty), inside)
+    gradient = (softmax - tl.where(column + first == label, 1.0, 0.0)) * tl.load(scales + row * scales_stride)
+    gradient = tl.where((label >= 0) & (label < classes), gradient, float("nan"))
+    gradient = tl.where(label == ignored, 0.0, gradient)
+    tl.store(dlogits + row * dlogits_stride + column, gradient.to(dlogits.dtype.element_ty), inside)
 
 
 def reference(
@@ -109,9 +117,9 @@ def reference(
     in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return PyTorch's cross_entropy, and the logsumexp of each row."""
-    wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
-    loss = functional.cross_entropy(wide, labels, ignore_index=ignore_index, reduction=reduction)
-    return loss if in_float32 else loss.to(logits.dtype), wide.logsumexp(-1)
+    upcast = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    loss = functional.cross_entropy(upcast, labels, ignore_index=ignore_index, reduction=reduction)
+    return loss if in_float32 else loss.to(logits.dtype), upcast.logsumexp(-1)
 
 
 def gradient_reference(
@@ -148,17 +156,17 @@ REDUCTIONS = {
 
 def gradient_scales(dloss: torch.Tensor, labels: torch.Tensor, ignore_index: int, reduction: str) -> torch.Tensor:
     """Return the factors of the rows' gradients: one number for each row, or one for all rows."""
-    wide = dloss.to(torch.promote_types(dloss.dtype, torch.float32))
-    return wide / (labels != ignore_index).sum() if reduction == "mean" else wide
+    loss_gradient = dloss.to(torch.promote_types(dloss.dtype, torch.float32))
+    return loss_gradient / (labels != ignore_index).sum() if reduction == "mean" else loss_gradient
 
 
 def accumulate(
     logits: torch.Tensor, labels: torch.Tensor, state: tuple[torch.Tensor, ...], first: int, ignored: int
 ) -> None:
-    """Add the logits of the words from `first` on to the state of each row."""
+    """Update each row's running state (logsumexp, label logit, loss) with logits for the classes from `first`."""
     rows, columns = logits.shape
     block = block_of(columns, LONGEST_FORWARD)
-    logsumexp, picked, losses = state
+    logsumexp, label_logits, losses = state
     launch(
         cross_entropy_kernel,
         (rows,),
@@ -166,7 +174,7 @@ def accumulate(
         logits=logits,
         labels=labels,
         logsumexp=logsumexp,
-        picked=picked,
+        label_logits=label_logits,
         losses=losses,
         first=first,
         columns=columns,
@@ -183,9 +191,13 @@ def store_gradient(
     scales: torch.Tensor,
     dlogits: torch.Tensor,
     first: int,
+    classes: int,
     ignored: int,
 ) -> None:
-    """Store the gradient of the logits of the words from `first` on in `dlogits`, which may be `logits`."""
+    """Write the logits' gradient for the classes from `first` to `dlogits`, which may alias `logits`.
+
+    `classes` is the number of classes in all ranges: the gradient of a label outside of [0, classes) is NaN.
+    """
     rows, columns = logits.shape
     launch_over_columns(
         cross_entropy_gradient_kernel,
@@ -199,20 +211,30 @@ def store_gradient(
         scales=scales,
         dlogits=dlogits,
         first=first,
+        classes=classes,
         ignored=ignored,
     )
 
 
 def empty_state(rows: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return empty tensors for each row's logsumexp, label's logit and loss."""
-    lanes = [torch.empty(rows, dtype=torch.float32, device=device) for _ in range(3)]
-    return lanes[0], lanes[1], lanes[2]
+    """Return uninitialized float32 tensors (rows,) for each row's logsumexp, label logit and loss."""
+    state = [torch.empty(rows, dtype=torch.float32, device=device) for _ in range(3)]
+    return state[0], state[1], state[2]
 
 
-def empty_results(rows: torch.Tensor, reduction: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return an empty tensor for the loss of some rows, and one for the logsumexp of each row."""
-    logsumexp = torch.empty(rows.shape[0], dtype=torch.float32, device=rows.device)
-    return torch.empty(logsumexp.shape if reduction == "none" else (), dtype=dtype, device=rows.device), logsumexp
+def empty_results(inputs: torch.Tensor, reduction: str, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return uninitialized tensors for the loss, and for the float32 logsumexp of each row of the inputs."""
+    logsumexp = torch.empty(inputs.shape[0], dtype=torch.float32, device=inputs.device)
+    return torch.empty(logsumexp.shape if reduction == "none" else (), dtype=dtype, device=inputs.device), logsumexp
+
+
+def _check(logits: torch.Tensor, labels: torch.Tensor, reduction: str) -> None:
+    check_floats(logits=logits)
+    if logits.ndim != MATRIX:
+        raise KernelRefuses(
+            f"cross-entropy got logits of {describe(logits)}", fix="pass logits of shape (rows, classes)"
+        )
+    check_labels(labels, logits.shape[0], reduction)
 
 
 def _metadata(
@@ -222,8 +244,7 @@ def _metadata(
     reduction: str = "mean",
     in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    check_floats(logits=logits)
-    check_labels(labels, logits.shape[0], reduction)
+    _check(logits, labels, reduction)
     return empty_results(logits, reduction, torch.float32 if in_float32 else logits.dtype)
 
 
@@ -235,12 +256,12 @@ def cross_entropy(
     reduction: str = "mean",
     in_float32: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss of logits (rows, words) and int64 labels (rows), and the logsumexp of each row in float32.
+    """Return the cross-entropy loss, and the float32 logsumexp of each row. `logits` is (N, C); `labels` is int64 (N,).
 
     The loss is computed in float32, and rounded to the dtype of the logits unless `in_float32` is set.
+    A label that is neither ignored nor in [0, C) gives NaN. Raises KernelRefuses for other shapes and dtypes.
     """
-    check_floats(logits=logits)
-    check_labels(labels, logits.shape[0], reduction)
+    _check(logits, labels, reduction)
     values, targets = as_rows(logits), labels.contiguous()
     state = empty_state(values.shape[0], logits.device)
     accumulate(values, targets, state, 0, ignore_index)
@@ -257,16 +278,19 @@ def cross_entropy_gradient(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """Return the gradient of the logits, contiguous."""
+    """Return the gradient of the logits (N, C), contiguous; NaN in rows whose label is neither ignored nor a class."""
+    _check(logits, labels, reduction)
     dlogits = torch.empty(logits.shape, dtype=logits.dtype, device=logits.device)
     if not is_dropping():
         scales = gradient_scales(dloss, labels, ignore_index, reduction)
-        store_gradient(as_rows(logits), labels.contiguous(), logsumexp, scales, dlogits, 0, ignore_index)
+        store_gradient(
+            as_rows(logits), labels.contiguous(), logsumexp, scales, dlogits, 0, logits.shape[1], ignore_index
+        )
     return dlogits
 
 
 def save_for_backward(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, torch.Tensor]) -> None:
-    """Save the tensors among the inputs, the logsumexp and the options for the backward."""
+    """Save the input tensors, the logsumexp and the options for the backward."""
     tensors = [value for value in inputs if isinstance(value, torch.Tensor)]
     ctx.ignore_index, ctx.reduction, *_ = inputs[len(tensors) :]
     ctx.mark_non_differentiable(output[1])

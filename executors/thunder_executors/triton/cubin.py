@@ -1,7 +1,8 @@
-"""Kernels as machine code: compiled for a GPU that this machine may lack, with the facts that a launcher needs."""
+"""Compile Triton kernels to cubins with the facts for a launch, for a GPU that this machine need not have."""
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -16,14 +17,14 @@ from triton.runtime.jit import JITFunction
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadOption, Bug, EnvironmentLacks
 from thunder_executors.triton.elf import architecture_of, parameter_sizes, required_threads
-from thunder_executors.triton.launch import ALIGNMENT, Specialization
+from thunder_executors.triton.launch import ALIGNMENT, INTERPRETED, Specialization
 
 WARP = 32
 VERSION = f"triton {triton.__version__}"  # the compiler
-SIZES = {"i32": 4, "i64": 8, "fp32": 4}  # bytes of a parameter; a pointer has eight
+SIZES = {"i32": 4, "i64": 8, "fp32": 4}  # type of a parameter to its bytes; a pointer has eight
 SCRATCH_POINTERS = 2  # Triton appends them to every kernel's parameters; Thunder's kernels do not use them
-# A launcher passes none of these, so a kernel that needs them is refused.
-UNSUPPORTED = {
+# The only value of each option that a launcher supports.
+SUPPORTED_OPTIONS = {
     "num_ctas": 1,
     "global_scratch_size": 0,
     "profile_scratch_size": 0,
@@ -37,7 +38,7 @@ class Cubin:
     """The machine code of a specialization of a kernel: an ELF file, and the facts for a launch.
 
     `entry` is the function's name in the file, `shared` the bytes of shared memory of a block, `target` the GPU's
-    architecture (`sm_90`), and `compiler` the compiler that made it.
+    architecture (`sm_90`), and `compiler` the compiler and its version.
     """
 
     specialization: Specialization
@@ -70,7 +71,9 @@ class Cubin:
 
 
 def capability_of(target: str) -> int:
-    """Return the number of an architecture: 90 for `sm_90`."""
+    """Return the number of an architecture: 90 for `sm_90`. Raises BadOption for another name."""
+    if variant := re.fullmatch(r"(sm_\d+)[af]", target):  # machine code for one architecture or family
+        raise BadOption(f"the architecture {target!r} is not supported", fix=f"use {variant[1]}")
     digits = target.removeprefix("sm_")
     if digits == target or not digits.isdecimal():
         raise BadOption(
@@ -80,11 +83,18 @@ def capability_of(target: str) -> int:
 
 
 def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
-    """Compile a specialization for an architecture; no GPU is needed, and no cache is read or written.
+    """Compile a specialization for an architecture; no GPU is needed, and Triton's cache of kernels is not used.
 
-    Raises EnvironmentLacks under Triton's interpreter, which compiles nothing.
+    Raises EnvironmentLacks under Triton's interpreter, which compiles nothing, and Bug for a kernel that has another
+    decorator than `triton.jit`, such as `triton.autotune`.
     """
     kernel = plugins.import_object(specialization.kernel)
+    if not isinstance(kernel, JITFunction) and not INTERPRETED:
+        raise Bug(
+            f"{specialization.kernel} is an object of the class {type(kernel).__name__}; only a function that is "
+            "decorated with triton.jit alone can be compiled ahead of time",
+            fix="please report it, with the output of `thunder doctor --json`",
+        )
     if not isinstance(kernel, JITFunction):
         raise EnvironmentLacks(
             f"{specialization.kernel} was loaded for Triton's interpreter and cannot be compiled",
@@ -93,22 +103,36 @@ def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
     compiled = _compile(kernel, specialization, GPUTarget("cuda", capability_of(target), WARP))
     metadata = compiled.metadata
     cubin = Cubin(specialization, compiled.asm["cubin"], metadata.name, metadata.shared, target, VERSION)
-    odd = {name: value for name, usual in UNSUPPORTED.items() if (value := getattr(metadata, name, usual)) != usual}
-    if odd or not is_consistent(cubin):
+    if problems := launch_problems(cubin, metadata):
         raise Bug(
-            f"Triton compiled {specialization.kernel} into a kernel that Thunder cannot launch correctly: {odd}",
+            f"Triton compiled {specialization.kernel} into a kernel that Thunder cannot launch correctly: "
+            f"{', '.join(problems)}",
             fix="please report it, with the output of `thunder doctor --json`",
         )
     return cubin
 
 
-def is_consistent(cubin: Cubin) -> bool:
-    """Whether the machine code is for its architecture, and takes the parameters and threads of a launch."""
-    if architecture_of(cubin.image) != cubin.target:
-        return False
+def launch_problems(cubin: Cubin, metadata: object) -> list[str]:
+    """Return the reasons why a launcher cannot launch a cubin; `metadata` are the compiler's facts about the kernel."""
+    options = ((name, getattr(metadata, name, value), value) for name, value in SUPPORTED_OPTIONS.items())
+    unsupported = [f"{name} is {value}" for name, value, supported in options if value != supported]
+    return [*unsupported, *inconsistencies(cubin)]
+
+
+def inconsistencies(cubin: Cubin) -> list[str]:
+    """Return the differences between the machine code and the facts for a launch: architecture, parameters, threads."""
+    architecture = architecture_of(cubin.image)
+    if architecture != cubin.target:
+        return [f"its architecture is {architecture}, not {cubin.target}"]
     expected = [SIZES.get(kind, 8) for _, kind in cubin.specialization.types] + [8] * SCRATCH_POINTERS
     sizes, threads = parameter_sizes(cubin.image, cubin.entry), required_threads(cubin.image, cubin.entry)
-    return sizes == expected and threads == cubin.threads
+    compared = (("parameter sizes in bytes", sizes, expected), ("threads", threads, cubin.threads))
+    return [f"its {name} are {actual}, not {wanted}" for name, actual, wanted in compared if actual != wanted]
+
+
+def is_consistent(cubin: Cubin) -> bool:
+    """Whether the machine code is for its architecture, and takes the parameters and threads of a launch."""
+    return not inconsistencies(cubin)
 
 
 def _compile(kernel: Any, specialization: Specialization, target: GPUTarget) -> Any:

@@ -20,7 +20,7 @@ from thunder_core.foundation.errors import (
     ThunderError,
 )
 from thunder_executors.triton.cubin import Cubin
-from thunder_executors.triton.launch import KEPT, Launch, Specialization, compile_now
+from thunder_executors.triton.launch import STORED_KERNELS, Launch, Specialization, compile_now
 
 LIBRARY = "libcuda.so.1"
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -184,6 +184,6 @@ def keep(cubins: Iterable[Cubin]) -> None:
     """
     for cubin in cubins:
         kernel = CubinKernel(cubin, driver())
-        kernels = KEPT.setdefault(cubin.specialization, CubinKernels())
+        kernels = STORED_KERNELS.setdefault(cubin.specialization, CubinKernels())
         if isinstance(kernels, CubinKernels):
             kernels.add(kernel)

@@ -1,8 +1,8 @@
 """A launch of a Triton kernel as data, and its uses: run it, record it, derive the specialization to compile.
 
-A launcher (for example `rms_norm.rms_norm`) allocates its outputs and makes a `Launch` of them. The `Specialization`
-that the kernel is compiled for is derived from the same object, so that an immediate launch, ahead-of-time compilation
-and the lookup of stored machine code cannot differ.
+A launcher (for example `rms_norm.rms_norm`) allocates its outputs and makes a `Launch` of them. The `Launch` derives
+the `Specialization` that the kernel is compiled for. An immediate launch, ahead-of-time compilation and the lookup of
+stored machine code all use this specialization, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ POINTERS = {
     torch.uint8: "*u8",
     torch.int64: "*i64",
 }
-# A kernel annotates its numbers. An annotated number is compiled for its type at any value, including 1; without an
-# annotation, Triton would make three kernels.
+# The annotation of a kernel's parameter to the type of a number. Without an annotation, Triton compiles up to three
+# variants of an integer (1, multiple of 16, other). With one, 1 is not special: two variants.
 NUMBERS = {"tl.int32": "i32", "tl.int64": "i64", "tl.float32": "fp32"}
-INTERPRETED = bool(knobs.runtime.interpret)  # as set when Triton was imported, which decides
+INTERPRETED = bool(knobs.runtime.interpret)  # the value of TRITON_INTERPRET when this file is imported
 if INTERPRETED:
     interpreted.mend()
-ALIGNMENT = 16  # bytes of a pointer, units of an integer: Triton specializes on such multiples to load vectors
+# Triton generates vectorized loads if an address in bytes, or an integer argument, is a multiple of this.
+ALIGNMENT = 16
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,8 @@ class Specialization:
     """The arguments' types, constants and options that a kernel is compiled for.
 
     `kernel` is the path of its function (`module:name`). `types` are its run-time parameters in order, each with its
-    type (`*bf16`, `i64`). `divisible` names the parameters that are multiples of 16; `constants` are built in.
+    type (`*bf16`, `i64`). `divisible` names the parameters that are multiples of 16. `constants` are compile-time
+    constants (`tl.constexpr`, and parameters that are None).
     """
 
     kernel: str
@@ -88,7 +90,8 @@ class Specialization:
 class Launch:
     """A kernel with everything that it is launched with.
 
-    `arguments` are tensors (real or fake), numbers and None, in the order of the kernel's parameters; None is built in.
+    `arguments` are tensors (real or fake), numbers and None, in the order of the kernel's parameters. None and
+    `constants` are compile-time constants (`tl.constexpr`).
     """
 
     kernel: Any
@@ -98,17 +101,17 @@ class Launch:
     warps: int
 
     def run(self) -> None:
-        """Launch the kernel, or record or drop the launch in `recorded_launches` or `dropped_launches`."""
-        _taker.get()(self)
+        """Launch the kernel; inside `recorded_launches`, record it; inside `dropped_launches`, do nothing."""
+        _launch_handler.get()(self)
 
     @property
     def values(self) -> dict[str, torch.Tensor | int | float]:
-        """The arguments that are passed at the launch."""
+        """The arguments that are passed at the launch: all that are not None."""
         return {name: value for name, value in self.arguments.items() if value is not None}
 
     @property
     def device(self) -> torch.device:
-        """The device of its tensors."""
+        """The device of the launch's tensors."""
         return next(value.device for value in self.arguments.values() if isinstance(value, torch.Tensor))
 
     @cached_property
@@ -146,7 +149,10 @@ def _specialization(
 
 
 def is_divisible(value: torch.Tensor | int | float) -> bool:
-    """Whether an integer, or the address of a tensor's data, is a multiple of 16; allocated memory always is."""
+    """Whether an integer, or the address of a tensor's data, is a multiple of 16.
+
+    A fake tensor has no address: its storage is assumed to begin at a multiple of 16, as allocated memory does.
+    """
     if isinstance(value, FakeTensor):
         return int(value.storage_offset()) * value.element_size() % ALIGNMENT == 0
     if isinstance(value, torch.Tensor):
@@ -154,32 +160,40 @@ def is_divisible(value: torch.Tensor | int | float) -> bool:
     return isinstance(value, int) and value % ALIGNMENT == 0
 
 
-# Loaded machine code by specialization: launched instead of kernels that Triton would compile.
-KEPT: dict[Specialization, Callable[[Launch], None]] = {}
+# Stored machine code that is loaded, by specialization; `launch_now` launches it instead of compiling the kernel.
+STORED_KERNELS: dict[Specialization, Callable[[Launch], None]] = {}
 
 
 def launch_now(launch: Launch) -> None:
-    """Launch a kernel, from stored machine code if there is any, else through Triton; an empty grid does nothing.
+    """Launch a kernel: its stored machine code if there is any, else through Triton. An empty grid launches nothing.
 
     Raises DeviceNotAvailable for CPU tensors, unless Triton's interpreter was enabled before Triton was imported.
     """
     if 0 in launch.grid:
         return
-    if KEPT and (kernel := KEPT.get(launch.specialization) or find_weaker(launch.specialization)):
-        kernel(launch)
-        return
+    if STORED_KERNELS:
+        specialization = launch.specialization
+        kernel = STORED_KERNELS.get(specialization) or find_weaker(specialization)
+        if kernel:
+            kernel(launch)
+            return
     compile_now(launch)
 
 
 def find_weaker(specialization: Specialization) -> Callable[[Launch], None] | None:
-    """Return stored machine code that assumes less alignment than a launch has; None if there is none.
+    """Return stored code whose alignment assumptions hold for this launch; None if there is none.
 
-    If all stored code of the kernel assumes more alignment, Triton has to compile the kernel, and a warning says so.
+    If all stored code of the kernel assumes more alignment, a warning says that Triton compiles the kernel again.
     """
-    same = [compiled for compiled in KEPT if compiled.with_alignment(specialization.divisible) == specialization]
+    # The list is a copy, because another thread may store code during the search.
+    same = [
+        compiled
+        for compiled in list(STORED_KERNELS)
+        if compiled.with_alignment(specialization.divisible) == specialization
+    ]
     usable = [compiled for compiled in same if set(compiled.divisible) <= set(specialization.divisible)]
     if usable:
-        return KEPT[max(usable, key=lambda compiled: len(compiled.divisible))]
+        return STORED_KERNELS[max(usable, key=lambda compiled: len(compiled.divisible))]
     if same and specialization not in _REPORTED:
         _REPORTED.add(specialization)
         name = specialization.kernel.partition(":")[2]
@@ -196,7 +210,7 @@ _REPORTED: set[Specialization] = set()
 
 
 def compile_now(launch: Launch) -> None:
-    """Launch a kernel through Triton, which compiles the kernel at its first launch."""
+    """Launch a kernel through Triton, which compiles each specialization at its first launch."""
     device = launch.device
     if device.type != "cuda" and not INTERPRETED:
         raise DeviceNotAvailable(
@@ -208,39 +222,42 @@ def compile_now(launch: Launch) -> None:
         launch.kernel[launch.grid](**launch.arguments, **launch.constants, num_warps=launch.warps)
 
 
-def drop(launch: Launch) -> None:
-    """Do nothing with a launch."""
+def ignore_launch(launch: Launch) -> None:
+    """Launch nothing: the handler inside `dropped_launches`."""
 
 
-_taker: ContextVar[Callable[[Launch], None]] = ContextVar("_taker", default=launch_now)
+_launch_handler: ContextVar[Callable[[Launch], None]] = ContextVar("_launch_handler", default=launch_now)
 
 
 def is_dropping() -> bool:
     """Whether launches are dropped, so that a launcher need not prepare its inputs."""
-    return _taker.get() is drop
+    return _launch_handler.get() is ignore_launch
 
 
 def is_recording() -> bool:
-    """Whether launches are recorded, so that a launcher must not be replaced by a fake that launches nothing."""
-    return _taker.get() not in (launch_now, drop)
+    """Whether launches are recorded.
+
+    `Operator` then calls the launcher directly, because the operation's fake implementation does not launch.
+    """
+    return _launch_handler.get() not in (launch_now, ignore_launch)
 
 
 @contextmanager
 def recorded_launches() -> Iterator[list[Launch]]:
     """Record launches in the list instead of running them, within the context; for launchers with fake tensors."""
     launches: list[Launch] = []
-    token = _taker.set(launches.append)
+    token = _launch_handler.set(launches.append)
     try:
         yield launches
     finally:
-        _taker.reset(token)
+        _launch_handler.reset(token)
 
 
 @contextmanager
 def dropped_launches() -> Iterator[None]:
     """Drop launches within the context: launchers only allocate their outputs, for an operation's metadata."""
-    token = _taker.set(drop)
+    token = _launch_handler.set(ignore_launch)
     try:
         yield
     finally:
-        _taker.reset(token)
+        _launch_handler.reset(token)

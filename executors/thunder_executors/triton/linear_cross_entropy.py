@@ -1,7 +1,7 @@
-"""Softmax cross-entropy of the product of hidden states and a vocabulary, without materialized logits.
+"""Softmax cross-entropy of the product of hidden states and a weight, without materialized logits.
 
-The logits are computed and consumed for a range of words at a time, and recomputed for the gradients, as in Wijmans et
-al., 2024 (arXiv:2411.09009); with logsumexp saved, each word's gradient is complete in one step.
+The logits are computed and consumed for a range of classes at a time, and recomputed for the gradients, as in Wijmans
+et al., 2024 (arXiv:2411.09009). The logsumexp is saved, so each class's gradient is complete in one step.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import check_floats, describe
 
 CHUNK_ELEMENTS = 2**26  # logits that exist at once without a logits tensor: 128 MiB in bfloat16
-CHUNK_WORDS = 1024  # a range of words is a multiple of this, so that the matrix product is fast
+CHUNK_CLASSES = 1024  # the length of a range of classes is a multiple of this, so that the matrix product is fast
 
 
 def linear_reference(
@@ -58,11 +58,11 @@ def linear_gradient_reference(
     return dlogits @ weight, dlogits.T @ hidden
 
 
-def _ranges(rows: int, words: int) -> Iterator[tuple[int, int]]:
-    """Yield ranges of words whose logits may exist at once."""
-    length = max(CHUNK_WORDS, CHUNK_ELEMENTS // max(rows, 1) // CHUNK_WORDS * CHUNK_WORDS)
-    for first in range(0, words, length):
-        yield first, min(first + length, words)
+def _ranges(rows: int, classes: int) -> Iterator[tuple[int, int]]:
+    """Yield ranges of classes whose logits may exist at once."""
+    length = max(CHUNK_CLASSES, CHUNK_ELEMENTS // max(rows, 1) // CHUNK_CLASSES * CHUNK_CLASSES)
+    for first in range(0, classes, length):
+        yield first, min(first + length, classes)
 
 
 def _metadata(
@@ -78,13 +78,13 @@ def _metadata(
 
 def _check(hidden: torch.Tensor, weight: torch.Tensor, labels: torch.Tensor, reduction: str) -> None:
     check_floats(hidden=hidden, weight=weight)
-    check_labels(labels, hidden.shape[0], reduction)
     fit = hidden.ndim == weight.ndim == 2 and hidden.shape[1] == weight.shape[1]
     if not fit or hidden.dtype != weight.dtype:
         raise KernelRefuses(
             f"hidden states of {describe(hidden)} do not fit a weight of {describe(weight)}",
-            fix="pass hidden states (rows, width) and a weight (words, width) of the same dtype",
+            fix="pass hidden states (rows, width) and a weight (classes, width) of the same dtype",
         )
+    check_labels(labels, hidden.shape[0], reduction)
 
 
 @operator(linear_reference, metadata=_metadata)
@@ -95,7 +95,11 @@ def linear_cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the loss of `hidden @ weight.T` (rows, width; words, width) in float32, and each row's logsumexp."""
+    """Return the cross-entropy loss of `hidden @ weight.T`, and the logsumexp of each row, both in float32.
+
+    `hidden` is (N, width), `weight` is (C, width), and `labels` is int64 (N,). A label that is neither ignored nor in
+    [0, C) gives NaN. Raises KernelRefuses for other shapes and dtypes.
+    """
     _check(hidden, weight, labels, reduction)
     rows, targets = hidden.shape[0], labels.contiguous()
     state = empty_state(rows, hidden.device)
@@ -128,17 +132,19 @@ def linear_cross_entropy_gradient(
     ignore_index: int = -100,
     reduction: str = "mean",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the gradients of the hidden states (summed in float32 over the ranges of words) and of the weight."""
+    """Return the gradients of the hidden states (summed in float32 over the ranges of classes) and of the weight."""
+    _check(hidden, weight, labels, reduction)
     scales = gradient_scales(dloss, labels, ignore_index, reduction)
     targets = labels.contiguous()
     dhidden = torch.zeros(hidden.shape, dtype=torch.float32, device=hidden.device)
     dweight = torch.empty(weight.shape, dtype=weight.dtype, device=weight.device)
-    for first, last in _ranges(hidden.shape[0], weight.shape[0]):
-        words = weight.narrow(0, first, last - first)
-        logits = torch.mm(hidden, words.T)
-        store_gradient(logits, targets, logsumexp, scales, logits, first, ignore_index)
+    classes = weight.shape[0]
+    for first, last in _ranges(hidden.shape[0], classes):
+        weight_range = weight.narrow(0, first, last - first)
+        logits = torch.mm(hidden, weight_range.T)
+        store_gradient(logits, targets, logsumexp, scales, logits, first, classes, ignore_index)
         torch.mm(logits.T, hidden, out=dweight.narrow(0, first, last - first))
-        dhidden += torch.mm(logits, words)
+        dhidden += torch.mm(logits, weight_range)
     return dhidden.to(hidden.dtype), dweight
 
 

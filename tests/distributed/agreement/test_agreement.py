@@ -108,6 +108,40 @@ def test_run_that_failed_before_its_collectives_is_no_difference() -> None:
     assert first.difference(1, run) is None
 
 
+class FailingStore(dist.HashStore):
+    """A store that fails as often as `failures` says."""
+
+    failures = 0
+
+    def set(self, key: str, value: str) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise RuntimeError("the connection is lost")
+        super().set(key, value)
+
+
+@pytest.mark.parametrize("is_first_run", [True, False], ids=["begin", "answer"])
+def test_run_that_the_store_refused_is_published_with_the_next_answer(is_first_run: bool) -> None:
+    first, second = ledgers()
+    second.store = store = FailingStore()
+    first.store = store
+    run = first.begin(0, REDUCED)
+    store.failures = 1
+    if is_first_run:
+        with pytest.raises(RuntimeError, match="connection"):
+            second.begin(0, SENT)
+    else:
+        second.note(0, SENT)
+        store.failures = 0
+        first.ask(1)
+        store.failures = 1
+        with pytest.raises(RuntimeError, match="connection"):
+            second.answer(Counting(0))
+    first.ask(1)
+    second.answer(Counting(0))
+    assert first.difference(1, run) == SENT
+
+
 def test_reported_error_is_raised_by_a_rank_that_waits() -> None:
     store = dist.HashStore()
     first = Ledger("group", 0, 3, store)

@@ -22,7 +22,7 @@ from thunder_core.foundation import plugins
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_executors import nvfuser
 from thunder_executors.nvfuser import EXECUTOR
-from thunder_executors.nvfuser.definition import RULES, print_module
+from thunder_executors.nvfuser.definition import RULES, Unsupported, print_module
 
 
 def norm(x, weight):
@@ -302,6 +302,12 @@ def test_a_llama_for_a_gpu_that_is_not_here_can_be_written():
     assert all("fd.add_output" in print_module(one.region) for _, one in found)
     assert sum(len(places) for places, _ in found) > len(trace) / 2
     assert len({one.region.digest for _, one in found}) < len(found), "layers are equal"
+
+
+def test_region_that_computes_nothing_is_refused_for_this_reason():
+    region = region_of(*next(iter(PROGRAMS.values())))
+    with pytest.raises(Unsupported, match="no operation for nvFuser reads an input"):
+        print_module(Region(region.inputs, region.operations, region.inputs))
 
 
 @pytest.mark.skipif(not plugins.is_installed("nvfuser_direct"), reason="needs nvfuser_direct")

@@ -35,7 +35,7 @@ def test_cross_entropy_of_logits_equals_the_reference(
 def test_cross_entropy_without_logits_equals_the_reference(
     reduction: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(linear, "CHUNK_WORDS", 8)
+    monkeypatch.setattr(linear, "CHUNK_CLASSES", 8)
     monkeypatch.setattr(linear, "CHUNK_ELEMENTS", 40)
     hidden, weight, labels = draw(5, 6, dtype=dtype), draw(19, 6, dtype=dtype, seed=1), labels_of(5, 19)
     assert len(linear_cross_entropy.launches(hidden, weight, labels)) == 3
@@ -79,9 +79,23 @@ def test_great_logits() -> None:
 
 
 @pytest.mark.parametrize("label", [-1, 3, 2**40])
-def test_a_label_that_is_no_word_is_not_a_number(label: int) -> None:
-    loss, _ = cross_entropy(draw(2, 3), torch.tensor([label, 0]), reduction="none")
+def test_loss_and_gradient_of_an_out_of_range_label_are_nan(label: int) -> None:
+    logits = draw(2, 3).requires_grad_()
+    loss, _ = cross_entropy(logits, torch.tensor([label, 0]), reduction="none")
     assert loss.isnan().tolist() == [True, False]
+    loss.sum().backward()
+    assert logits.grad.isnan().tolist() == [[True] * 3, [False] * 3]
+
+
+def test_linear_gradient_of_an_out_of_range_label_is_nan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(linear, "CHUNK_CLASSES", 8)
+    monkeypatch.setattr(linear, "CHUNK_ELEMENTS", 24)
+    hidden, weight = draw(4, 6).requires_grad_(), draw(19, 6, seed=1)
+    loss, _ = linear_cross_entropy(hidden, weight, torch.tensor([18, 19, -100, 0]), reduction="none")
+    assert loss.isnan().tolist() == [False, True, False, False]
+    loss.sum().backward()
+    assert hidden.grad.isnan().any(1).tolist() == [False, True, False, False]
+    assert hidden.grad[2].eq(0).all()
 
 
 def test_rows_with_gaps_in_memory() -> None:
@@ -117,3 +131,12 @@ def test_unsupported_inputs_are_refused() -> None:
         cross_entropy(draw(2, 3), torch.tensor([0, 1]), -100, "middle")
     with pytest.raises(KernelRefuses, match="of the same dtype"):
         linear_cross_entropy(draw(2, 3), draw(4, 3).half(), torch.tensor([0, 1]))
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (2, 3, 4)], ids=str)
+def test_logits_of_other_dimensions_are_refused(shape: tuple[int, ...]) -> None:
+    labels = torch.zeros(shape[:1], dtype=torch.int64)
+    with pytest.raises(KernelRefuses, match=r"pass logits of shape \(rows, classes\)"):
+        cross_entropy(torch.zeros(shape), labels)
+    with pytest.raises(KernelRefuses, match="hidden states"):
+        linear_cross_entropy(torch.zeros(shape), draw(4, 3), labels)

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +16,9 @@ from filelock import FileLock
 
 from tests.executors.triton.closeness import DTYPES
 from tests.executors.triton.examples import EXAMPLES, empty_tensors, random_tensors
-from thunder_core.foundation.errors import BadOption, EnvironmentLacks
-from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, is_consistent
+from thunder_core.foundation.errors import BadOption, Bug, EnvironmentLacks
+from thunder_executors.triton import cubin as cubin_module
+from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, is_consistent, launch_problems
 from thunder_executors.triton.elf import architecture_of, parameter_sizes, required_threads
 from thunder_executors.triton.launch import INTERPRETED, Specialization
 from thunder_executors.triton.operations import OPERATORS
@@ -148,6 +150,27 @@ def test_the_interpreter_compiles_nothing() -> None:
     (launch,) = rms_norm.launches(*next(EXAMPLES["rms_norm"](random_tensors(torch.float32, "cpu"))))
     with pytest.raises(EnvironmentLacks, match="interpreter"):
         compile_for(launch.specialization)
+
+
+def test_kernel_of_another_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cubin_module, "INTERPRETED", False)
+    (launch,) = rms_norm.launches(*next(EXAMPLES["rms_norm"](random_tensors(torch.float32, "cpu"))))
+    with pytest.raises(Bug, match="an object of the class InterpretedFunction"):
+        compile_for(launch.specialization)
+
+
+def test_launch_problems_name_options_and_the_architecture() -> None:
+    (launch,) = rms_norm.launches(*next(EXAMPLES["rms_norm"](random_tensors(torch.float32, "cpu"))))
+    cubin = Cubin(launch.specialization, b"", "kernel", 0, "sm_90", "triton")
+    metadata = SimpleNamespace(num_ctas=2, launch_pdl=False)
+    assert launch_problems(cubin, metadata) == ["num_ctas is 2", "its architecture is None, not sm_90"]
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "sm_100f"])
+def test_variant_of_an_architecture_is_refused(target: str) -> None:
+    with pytest.raises(BadOption, match="is not supported") as refused:
+        capability_of(target)
+    assert refused.value.fix == f"use {target[:-1]}"
 
 
 @pytest.mark.parametrize("target", ["", "sm_", "90", "gfx90a", "sm_9x", "sm_-1"])

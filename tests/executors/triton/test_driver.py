@@ -25,7 +25,7 @@ from thunder_executors.triton import driver as driving
 from thunder_executors.triton import launch as launching
 from thunder_executors.triton.cubin import Cubin, compile_for
 from thunder_executors.triton.driver import CAUSES, CubinKernel, Driver, keep
-from thunder_executors.triton.launch import INTERPRETED, KEPT, Launch, launch_now
+from thunder_executors.triton.launch import INTERPRETED, STORED_KERNELS, Launch, launch_now
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.rms_norm import rms_norm
 
@@ -168,7 +168,7 @@ def test_missing_driver_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     driving.driver.cache_clear()
     with pytest.raises(DeviceNotAvailable, match="the CUDA driver cannot be loaded"):
         keep([example()[1]])
-    assert example()[0].specialization not in KEPT
+    assert example()[0].specialization not in STORED_KERNELS
 
 
 def test_kept_machine_code_is_launched(one_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,7 +176,7 @@ def test_kept_machine_code_is_launched(one_gpu: None, monkeypatch: pytest.Monkey
     notes = Notes()
     notes.types = launch.specialization.types
     monkeypatch.setattr(driving, "driver", lambda: Driver(notes))
-    monkeypatch.setattr(driving, "KEPT", kept := {})
+    monkeypatch.setattr(driving, "STORED_KERNELS", kept := {})
     keep([cubin])
     assert list(kept) == [launch.specialization]
     kept[launch.specialization](launch)
@@ -189,7 +189,7 @@ def test_each_architecture_has_machine_code_of_its_own(one_gpu: None, monkeypatc
     notes, compiled = Notes(), []
     notes.types = launch.specialization.types
     monkeypatch.setattr(driving, "driver", lambda: Driver(notes))
-    monkeypatch.setattr(driving, "KEPT", kept := {})
+    monkeypatch.setattr(driving, "STORED_KERNELS", kept := {})
     monkeypatch.setattr(driving, "compile_now", compiled.append)
     keep([replace(cubin, target="sm_80", image=b"\x7fELF of sm_80"), cubin])
     keep([cubin])
@@ -214,7 +214,7 @@ def test_machine_code_that_assumes_less_serves_aligned_launches(one_gpu: None, m
     kept: dict[Any, Any] = {}
     with monkeypatch.context() as patch:
         for module in (driving, launching):
-            patch.setattr(module, "KEPT", kept)
+            patch.setattr(module, "STORED_KERNELS", kept)
         keep([replace(cubin, specialization=odd.specialization)])
         launch_now(launch)
         launch_now(odd)
@@ -266,7 +266,7 @@ def test_on_a_gpu_kept_machine_code_equals_triton(
         }
         with monkeypatch.context() as patch:
             for one, kernel in kernels.items():
-                patch.setitem(KEPT, one, kernel)
+                patch.setitem(STORED_KERNELS, one, kernel)
             actual = tensors(operator(*arguments))
         assert all(kernel.loaded.functions for kernel in kernels.values())
         for found, wanted in zip(actual, expected, strict=True):

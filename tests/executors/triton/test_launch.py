@@ -12,7 +12,7 @@ from tests.executors.triton.closeness import draw
 from tests.executors.triton.examples import EXAMPLES, random_tensors
 from thunder_core.foundation.errors import DeviceNotAvailable
 from thunder_executors.triton import launch as launching
-from thunder_executors.triton.launch import KEPT, Launch, Specialization, dropped_launches
+from thunder_executors.triton.launch import STORED_KERNELS, Launch, Specialization, dropped_launches
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.rms_norm import rms_norm
 
@@ -72,7 +72,7 @@ def test_dropped_launches_leave_the_outputs_unwritten(monkeypatch: pytest.Monkey
 
 def test_kept_machine_code_is_launched_in_place_of_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[Launch] = []
-    monkeypatch.setitem(KEPT, EXPECTED, taken.append)
+    monkeypatch.setitem(STORED_KERNELS, EXPECTED, taken.append)
     x = draw(3, 32, dtype=torch.bfloat16)
     rms_norm(x, None, 1e-6)
     assert [launch.specialization for launch in taken] == [EXPECTED]
@@ -101,3 +101,17 @@ def test_each_operation_is_a_valid_operator_of_pytorch(name: str) -> None:
             small,
             test_utils=("test_schema", "test_autograd_registration", "test_faketensor"),
         )
+
+
+def test_code_that_another_thread_stores_during_a_search_is_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: dict[Specialization, object] = {}
+    monkeypatch.setattr(launching, "STORED_KERNELS", stored)
+
+    class Storing(Specialization):
+        def with_alignment(self, divisible: tuple[str, ...]) -> Specialization:
+            stored[Specialization("other", (), (), (), len(stored))] = print
+            return super().with_alignment(divisible)
+
+    stored[Storing(EXPECTED.kernel, EXPECTED.types, (), EXPECTED.constants, EXPECTED.warps)] = print
+    stored[Specialization("last", (), (), (), 1)] = print
+    assert launching.find_weaker(EXPECTED) is None

@@ -16,9 +16,11 @@ from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.parallel.choices import shared_choice
 from thunder_core.foundation.errors import OutOfDisk
 from thunder_core.tracing.extension.processor import processor_name
+from thunder_core.tracing.extension.requirement import compiler_version, cxx_name
 
 FILE = "times.json"
-MACHINE_FIELDS = ("processor", "threads")  # fields of keys that may differ between the ranks of a process group
+# Fields of keys that may differ between the ranks of a process group.
+MACHINE_FIELDS = ("processor", "threads", "compiler")
 # A kernel is used only if its time is less than this fraction of the library's time: measurements vary by some percent.
 TIME_MARGIN = 0.97
 NOT_MEASURED = "it was not measured in the time that --tune allows"
@@ -50,11 +52,17 @@ T = TypeVar("T", bound=KernelTimes)
 
 
 def key_on_processor(name: str, region: str, source: str, **others: str) -> Key:
-    """Return the key of a measurement on the CPU: the operation, the processor, the threads and the code on both sides.
+    """Return the key of a measurement on the CPU: the operation, the machine, and the code of the kernel and PyTorch.
 
-    `source` is the digest of the kernel's code, and `others` are more fields of the key.
+    The machine is the processor, the number of threads, and the C++ compiler, which compiles the kernel. `source` is
+    the digest of the kernel's code, and `others` are more fields of the key.
     """
-    machine = {"processor": processor_name(), "threads": str(torch.get_num_threads()), "torch": torch.__version__}
+    machine = {
+        "processor": processor_name(),
+        "threads": str(torch.get_num_threads()),
+        "compiler": compiler_version(cxx_name()),
+        "torch": torch.__version__,
+    }
     return Key(name, {REGION: region, "source": source, **machine, **others})
 
 

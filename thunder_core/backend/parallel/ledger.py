@@ -1,4 +1,7 @@
-"""The ledger of a process group: the programs that its ranks run, by the position in the group's collectives."""
+"""The record of a group's program runs.
+
+A run's position is the number of collectives that the rank called in the group before it.
+"""
 
 from __future__ import annotations
 
@@ -15,12 +18,12 @@ from thunder_core.backend.parallel.positions import position_of
 from thunder_core.tracing.analysis.collectives import first_difference
 
 PREFIX = "thunder_collectives"
-NO_WAITS = "[]"  # the text of a rank that waits in no collective
+NO_WAITS = "[]"  # the JSON that a rank publishes if it waits in no collective
 MAX_RUNS = 100  # runs that a ledger keeps for questions of other ranks
 
 
 class RunKey(NamedTuple):
-    """The key of a run: the number of the group's collectives before it, and the number of runs at this position.
+    """The key of a run: its position, and `attempt`, the number of earlier runs at the same position.
 
     A run that fails before its first collective leaves the position unchanged.
     """
@@ -40,7 +43,11 @@ class RecordedRun(NamedTuple):
 
 
 class RankWaits(NamedTuple):
-    """The position of a rank, the collectives in which it waits, and the question to which it replies."""
+    """The answer of a rank to a question.
+
+    `position` is the rank's position in the group, `waits` the collectives in which the rank waits, as JSON, and
+    `question` the number of the question that it answers.
+    """
 
     position: int
     waits: str
@@ -49,11 +56,11 @@ class RankWaits(NamedTuple):
 
 @dataclass
 class Ledger:
-    """The runs of programs in a group: of this rank, and of the other ranks as far as they are published.
+    """The runs of programs in a group: the runs of this rank, and the published runs of the other ranks.
 
-    A rank publishes the first run of each program, and other runs only if another rank asks for them. A group may be
-    created again with the name and the store of an earlier group. A rank therefore reads only what other ranks
-    published in ledgers of the same creation: `number` counts the groups with this name and store, up to this group.
+    A rank publishes the first run of each program, and other runs only if another rank asks for them. `number`
+    distinguishes groups that are created one after another with the same name, store and size: a rank only reads what
+    other ranks published with the same number.
     """
 
     name: str
@@ -62,17 +69,19 @@ class Ledger:
     group_store: InitVar[Any]
     number: int = 1
     store: Any = field(init=False)
-    position: int = -1  # `position` and `attempt` are the key of the last run
-    attempt: int = 0
+    position: int = -1  # the position of this rank's last run
+    attempt: int = 0  # the attempt of this rank's last run
+    lines: tuple[str, ...] = ()  # the lines of this rank's last run
     unpublished: deque[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: deque(maxlen=MAX_RUNS))
-    published: int = 0
-    numbers: dict[tuple[str, ...], int] = field(default_factory=dict)  # of published lines
-    lines: tuple[str, ...] = ()  # of the last run
-    answered: bytes = b""
-    lock: Lock = field(default_factory=Lock)
-    # The lines of the runs that were read, by rank and key; the number of these runs; and all lines by number.
+    published_count: int = 0  # the number of runs that this rank has published
+    line_indices: dict[tuple[str, ...], int] = field(default_factory=dict)  # the index of each published tuple of lines
+    answered: bytes = b""  # the number of the last question that this rank answered
+    lock: Lock = field(default_factory=Lock)  # held while runs are taken from `unpublished` and published
+    # By rank: the lines of each run that this rank has read.
     lines_by_rank: defaultdict[int, dict[RunKey, tuple[str, ...]]] = field(default_factory=lambda: defaultdict(dict))
-    counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    # By rank: the number of runs that this rank has read.
+    read_counts: defaultdict[int, int] = field(default_factory=lambda: defaultdict(int))
+    # By rank: the tuples of lines that this rank has read, each once; the index in a published run refers to this list.
     distinct_lines: defaultdict[int, list[tuple[str, ...]]] = field(default_factory=lambda: defaultdict(list))
 
     def __post_init__(self, group_store: object) -> None:
@@ -85,39 +94,42 @@ class Ledger:
         return RunKey(self.position, self.attempt)
 
     def note(self, position: int, lines: tuple[str, ...]) -> None:
-        """Note a run of this rank, which begins now."""
+        """Note a run of this rank, which begins now, without publishing it."""
         self.attempt = self.attempt + 1 if position == self.position else 0
         self.position, self.lines = position, lines
         self.unpublished.append((position, self.attempt, lines))
 
     def publish(self, position: int, attempt: int, lines: tuple[str, ...]) -> None:
-        """Write a run of this rank to the store; lines that were written before are written as their number."""
+        """Write a run of this rank to the store.
+
+        If the same lines were published before, only their index is written.
+        """
         text = str(RunKey(position, attempt))
-        if lines in self.numbers:
-            text += f" {self.numbers[lines]}"
+        if lines in self.line_indices:
+            text += f" {self.line_indices[lines]}"
         else:
             text = "\n".join((text, *lines))
-        self.store.set(f"{self.rank}/{self.published}", text)
-        self.numbers.setdefault(lines, len(self.numbers))  # after the text is in the store
-        self.published += 1
+        self.store.set(f"{self.rank}/{self.published_count}", text)
+        self.line_indices.setdefault(lines, len(self.line_indices))  # only after `set` succeeded
+        self.published_count += 1
 
     def begin(self, position: int, lines: tuple[str, ...]) -> RecordedRun:
-        """Note the first run of a program, write the run to the store, and return it."""
+        """Note the first run of a program, publish it, and return it."""
         self.note(position, lines)
         with self.lock:
-            if self.unpublished:  # unless the answering thread published it in the meantime
-                self.publish(*self.unpublished.pop())
+            if self.unpublished:  # otherwise, the answering thread has published the run in the meantime
+                self.publish_taken(self.unpublished.pop, self.unpublished.append)
         return RecordedRun(self.last, lines)
 
-    def answer(self, group: object, waits: Callable[[], str] = NO_WAITS.__str__) -> None:
+    def answer(self, group: object, waits: Callable[[], str] = lambda: NO_WAITS) -> None:
         """Publish all runs, the position and the waits of this rank, if another rank has asked for them."""
         key = f"{self.rank}/asked"
         if not self.store.check([key]) or (question := self.store.get(key)) == self.answered:
             return
-        position = position_of(group)  # before the runs are read, so that no run before the position is missing
+        position = position_of(group)  # Read the position first: a rank publishes its runs before its position.
         with self.lock:
             while self.unpublished:
-                self.publish_oldest()
+                self.publish_taken(self.unpublished.popleft, self.unpublished.appendleft)
         waiting = waits()
         self.store.set(f"{self.rank}/at", f"{position} {question.decode()} {waiting}")
         if is_compiling() and waiting == NO_WAITS:
@@ -125,7 +137,7 @@ class Ledger:
         self.answered = question
 
     def compilation_of(self, rank: int) -> bytes:
-        """Return the last question that another rank answered while it compiled a program; empty if there is none."""
+        """Return the last question that the rank answered while it compiled a program; empty if there is none."""
         key = f"{rank}/compiles"
         return bytes(self.store.get(key)) if self.store.check([key]) else b""
 
@@ -134,36 +146,42 @@ class Ledger:
         self.store.set(f"{self.rank}/ended", str(position_of(group)))
 
     def end_of(self, rank: int) -> int:
-        """Return the position at which another rank ended; -1 if that rank has not ended."""
+        """Return the position at which the rank ended; -1 if the rank has not ended."""
         key = f"{rank}/ended"
         return int(self.store.get(key)) if self.store.check([key]) else -1
 
-    def publish_oldest(self) -> None:
-        """Publish the oldest run, and keep the run for the next question if the store fails."""
-        run = self.unpublished.popleft()  # first, because a run that is noted now may push the oldest run out
+    def publish_taken(
+        self, take: Callable[[], tuple[int, int, tuple[str, ...]]], put_back: Callable[[Any], None]
+    ) -> None:
+        """Publish the run that `take` takes from `unpublished`; if the store fails, put the run back.
+
+        The run is taken first, because a run that is noted meanwhile may push the oldest run out.
+        """
+        run = take()
         try:
             self.publish(*run)
         except RuntimeError:
             if len(self.unpublished) < MAX_RUNS:
-                self.unpublished.appendleft(run)
+                put_back(run)
             raise
 
     def ask(self, rank: int) -> None:
-        """Ask another rank for its runs."""
+        """Ask the rank for its runs."""
         self.store.set(f"{rank}/asked", str(self.store.add("questions", 1)))
 
     def read(self, rank: int) -> None:
-        """Read the runs that another rank has published so far."""
-        while self.store.check([key := f"{rank}/{self.counts[rank]}"]):
-            head, *lines = self.store.get(key).decode().split("\n")
-            key, _, number = head.partition(" ")
-            if not number:
-                self.distinct_lines[rank].append(tuple(lines))
-            self.lines_by_rank[rank][run_key_of(key)] = self.distinct_lines[rank][int(number or -1)]
-            self.counts[rank] += 1
+        """Read the runs that the rank has published so far."""
+        while self.store.check([store_key := f"{rank}/{self.read_counts[rank]}"]):
+            head, *lines = self.store.get(store_key).decode().split("\n")
+            run_key, _, index = head.partition(" ")
+            distinct_lines = self.distinct_lines[rank]
+            if not index:  # new lines: the last of the list from now on
+                distinct_lines.append(tuple(lines))
+            self.lines_by_rank[rank][run_key_of(run_key)] = distinct_lines[int(index or -1)]
+            self.read_counts[rank] += 1
 
     def waits_of(self, rank: int) -> RankWaits:
-        """Return the position and the waits that another rank has published last."""
+        """Return the position and the waits that the rank has published last."""
         key = f"{rank}/at"
         if not self.store.check([key]):
             return RankWaits(-1, NO_WAITS, "")
@@ -171,16 +189,16 @@ class Ledger:
         return RankWaits(int(position), waits, question)
 
     def position_of(self, rank: int) -> int:
-        """Return the position that another rank has published last."""
+        """Return the position that the rank has published last; -1 if there is none."""
         return self.waits_of(rank).position
 
     def difference(self, rank: int, run: RecordedRun) -> tuple[str, ...] | None:
-        """Return the different lines of another rank for the key of a run, or None if that rank agrees.
+        """Return the rank's lines at the run's position if they differ; None if the rank agrees.
 
-        That rank also agrees if it has passed the position with collectives of other code than compiled programs.
-        Raises `LookupError` if that rank has not published enough for a decision.
+        A rank also agrees if it is past this position and has published no run there; runs dropped beyond MAX_RUNS look
+        the same. Raises `LookupError` if the rank has not published enough for a decision.
         """
-        position = self.position_of(rank)  # before the runs, which are published before the position
+        position = self.position_of(rank)  # Read the position first: a rank publishes its runs before its position.
         self.read(rank)
         runs = {key: lines for key, lines in self.lines_by_rank[rank].items() if key.position == run.key.position}
         agrees = any(first_difference(run.lines, lines) is None for lines in runs.values())
@@ -203,12 +221,12 @@ class Ledger:
         return str(self.store.get("deadlock").decode()) if self.store.check(["deadlock"]) else ""
 
     def error_of(self, run: RunKey) -> str:
-        """Return the error that another rank has written for a run, or an empty string."""
+        """Return the error that a rank has written for a run, or an empty string."""
         key = f"differs/{run}"
         return str(self.store.get(key).decode()) if self.store.check([key]) else ""
 
 
 def run_key_of(text: str) -> RunKey:
-    """Return the key that a text describes."""
+    """Return the key that `str` of a `RunKey` describes."""
     position, _, attempt = text.partition("/")
     return RunKey(int(position), int(attempt))

@@ -43,7 +43,8 @@ class Comparison(BenchmarkFacts):
     def __str__(self) -> str:
         where = " ".join(f"{key}={value}" for key, value in self.configuration.items())
         now, then = (f"{i.value:.3f}x [{i.low:.3f}, {i.high:.3f}]" for i in (self.speedup, self.baseline))
-        change = f"{abs(self.slowdown):.1%} {'slower' if self.slowdown > 0 else 'faster'}"
+        percent = f"{abs(self.slowdown):.1%}"
+        change = "unchanged" if percent == "0.0%" else f"{percent} {'slower' if self.slowdown > 0 else 'faster'}"
         return f"{self.candidate}{f' ({where})' if where else ''}: {now}, was {then}: {change}"
 
 
@@ -61,7 +62,10 @@ def write_suite(suite: BenchmarkSuite, path: Path) -> None:
 
 
 def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
-    """Read the measurements in a file; raise BadOption, with the option's name, if it cannot be read."""
+    """Read the measurements in a file; raise BadOption if it cannot be read.
+
+    `option` is the option and a space, as printed before the path.
+    """
     try:
         return BenchmarkSuite.model_validate_json(read_plain(path, MAX_BYTES).decode("utf-8-sig"))
     except OSError as error:
@@ -84,7 +88,7 @@ def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fai
     """Compare every candidate except the first, in each current configuration, with the baseline.
 
     `fail_above` is a fraction: 0.05 marks candidates with a slowdown of more than 5% as too slow. Raises BadOption if
-    the baseline lacks a configuration or candidate, or was measured on another machine.
+    the baseline lacks a configuration or candidate, has another first candidate, or was measured on another machine.
     """
     earlier = {_key(report.configuration): report for report in baseline.measured}
     return [
@@ -95,8 +99,16 @@ def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fai
 
 
 def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
-    """Compare with a baseline; raise SlowerThanBaseline, with all rows as its `rows`, if any row is too slow."""
+    """Compare with a baseline; raise SlowerThanBaseline, with all rows as its `rows`, if any row is too slow.
+
+    Raises BadOption as `compare_with_baseline`, and if the current measurement has no candidate except the first.
+    """
     rows = compare_with_baseline(current, baseline, fail_above)
+    if not rows:
+        raise BadOption(
+            f"nothing can be compared with the baseline: the measurement only has {current.reports[0].first.name}",
+            fix="measure at least one more candidate",
+        )
     slow = [row for row in rows if row.too_slow]
     if not slow:
         return rows

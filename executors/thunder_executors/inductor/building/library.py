@@ -1,4 +1,4 @@
-"""Kernels as a shared object: all kernels in one translation unit, because headers are slow to compile."""
+"""Compile C++ kernels into a shared object: all in one translation unit, because headers are slow to compile."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from torch._inductor.exc import InvalidCxxCompiler
 
 from thunder_core.backend.fusion.machine_code import MODULE
 from thunder_core.foundation.errors import CompilerFailed
+from thunder_core.foundation.memory_limits import available_memory
 from thunder_executors.inductor.building.compilers import Compilers, compilers
 from thunder_executors.inductor.building.machine import processors
 from thunder_executors.inductor.building.precompiled import with_headers
@@ -26,10 +27,12 @@ STANDARD = "-std="
 # g++ compiles the headers with C++17 in five sixths of the time of Inductor's C++20, and most of a kernel's compile
 # time is headers. Kernels that do not compile with C++17 are compiled with Inductor's standard.
 LEAN_STANDARD = "-std=c++17"
-MEMORY = 1 << 30  # bytes that a compiler may need for the headers and the kernels of a unit
-_SETTINGS = RLock()
-# The lock is free while the process forks, so that a child does not wait for a thread that exists only in its parent.
-os.register_at_fork(before=_SETTINGS.acquire, after_in_parent=_SETTINGS.release, after_in_child=_SETTINGS.release)
+COMPILER_BYTES = 1 << 30  # memory that a compiler may need for the headers and the kernels of a unit
+_SETTINGS_LOCK = RLock()
+# The forking thread holds the lock during a fork, so no other thread can, and the child can release it.
+os.register_at_fork(
+    before=_SETTINGS_LOCK.acquire, after_in_parent=_SETTINGS_LOCK.release, after_in_child=_SETTINGS_LOCK.release
+)
 POINTER = re.compile(r"(const )?[a-zA-Z_:0-9<>]+ ?\*")
 INTEGER = re.compile(r"(const )?int64_t")
 
@@ -75,7 +78,7 @@ PyMODINIT_FUNC PyInit_{module}() {{
 
 
 def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
-    """Return the source of all kernels, and of an extension module that calls them with memory and integers."""
+    """Return C++ source with all kernels and an extension module whose functions take tensors and integers."""
     parts = [HEAD]
     for name, kernel in kernels.items():
         source = kernel.source.replace("void  kernel(", f"void {name}(").replace("void kernel(", f"void {name}(")
@@ -87,17 +90,17 @@ def translation_unit(kernels: Mapping[str, CppKernel]) -> str:
 
 
 def _arguments(name: str, kernel: CppKernel) -> str:
-    numbered_arguments = enumerate(kernel.arguments)
-    return ", ".join(f"({argument}){_reader(name, argument)}(args[{index}])" for index, argument in numbered_arguments)
+    types = enumerate(kernel.arguments)
+    return ", ".join(f"({type_name}){_reader(name, type_name)}(args[{index}])" for index, type_name in types)
 
 
-def _reader(name: str, argument: str) -> str:
-    """Return the function that reads an argument of that type from a Python object."""
-    if POINTER.fullmatch(argument.strip()):
+def _reader(name: str, type_name: str) -> str:
+    """Return the C++ function that reads an argument of a type from a Python object."""
+    if POINTER.fullmatch(type_name.strip()):
         return "data_of"
-    if INTEGER.fullmatch(argument.strip()):
+    if INTEGER.fullmatch(type_name.strip()):
         return "integer_of"
-    raise Unsupported(f"{name} takes a {argument}")
+    raise Unsupported(f"{name} takes a {type_name}")
 
 
 def compile_library(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:
@@ -118,7 +121,7 @@ def compile_library(kernels: Mapping[str, CppKernel], compilers: Compilers) -> b
 
 
 def compile_functions(functions: Iterable[tuple[str, tuple[str, ...], str]]) -> bytes:
-    """Return the shared object of functions: name, types of the arguments, and source; raise as `compile_library`."""
+    """Compile functions, given as (name, argument types, source), into a shared object; raise as `compile_library`."""
     kernels = {name: CppKernel(arguments, source) for name, arguments, source in functions}
     with compilers() as started:
         return compile_library(kernels, started)
@@ -130,21 +133,21 @@ def with_standard(command: Sequence[str], standard: str) -> list[str]:
 
 
 def compilers_at_once() -> int:
-    """Return the number of compilers to run at once, which the cores and the free memory limit."""
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return max(1, min(len(os.sched_getaffinity(0)), free // MEMORY))
+    """Return how many compilers to run in parallel: at most one per core, and one per GiB of free memory."""
+    cores, free = len(os.sched_getaffinity(0)), available_memory()
+    return cores if free is None else max(1, min(cores, free // COMPILER_BYTES))
 
 
 def _command(source: Path, target: Path) -> list[str]:
     try:
-        with _SETTINGS:  # Inductor's settings are global to the process
+        with _SETTINGS_LOCK:  # Inductor's settings are global to the process
             return command_for(source, target)
     except InvalidCxxCompiler as error:
         raise CompilerFailed(str(error), fix="install g++, or set CXX to a C++ compiler that works") from None
 
 
 def command_for(source: Path, target: Path) -> list[str]:
-    """Return Inductor's own command line, for one file and for a class of processors instead of this machine."""
+    """Return Inductor's compiler command with `-march` set to `processors()[0]` instead of `native`."""
     options = CppTorchOptions(vec_isa=vector_extension(), include_pytorch=False, shared=True, warning_all=False)
     builder = CppBuilder(name="kernels", sources=str(source), BuildOption=options, output_dir=str(target.parent))
     command = shlex.split(builder.get_command_line())

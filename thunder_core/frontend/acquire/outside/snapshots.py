@@ -57,17 +57,17 @@ def can_delete(owner: object, name: str) -> bool:
     return any(name in table for table in tables_of(owner))
 
 
-def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]], Iterable[str]]) -> Restore:
+def attribute_snapshot(owner: Any, name: str, names_at_start: Callable[[dict[str, Any]], Iterable[str]]) -> Restore:
     """Return a function that restores the current value of an attribute.
 
-    `orders(table)` returns the names in a table in their order at the start of the program.
+    `names_at_start(table)` returns the names in a table in their order at the start of the program.
     """
     if issubclass(type(owner), type):
         return _class_snapshot(owner, name)
     descriptor = _descriptor(owner, name)
     if descriptor is not None:
         return _descriptor_snapshot(descriptor, owner, name)
-    restores = [entry_snapshot(table, name, orders(table)) for table in tables_of(owner)]
+    restores = [entry_snapshot(table, name, names_at_start(table)) for table in tables_of(owner)]
     non_persistent = vars(owner).get(NON_PERSISTENT_BUFFERS) if issubclass(type(owner), torch.nn.Module) else None
     was_non_persistent = isinstance(non_persistent, set) and name in non_persistent
 
@@ -80,20 +80,24 @@ def attribute_snapshot(owner: Any, name: str, orders: Callable[[dict[str, Any]],
     return restore
 
 
-def entry_snapshot(table: dict[str, Any], name: str, order: Iterable[str]) -> Restore:
-    """Return a function that restores the current entry of a name in a table, at its position in `order`."""
+def entry_snapshot(table: dict[str, Any], name: str, names_at_start: Iterable[str]) -> Restore:
+    """Return a function that sets `table[name]` to its present value.
+
+    If the name was deleted, the function reorders the table by the names at the start. If the table has no such name
+    now, the function deletes the name.
+    """
     old = table.get(name, MISSING)
 
     def restore() -> None:
         if old is MISSING:
             table.pop(name, None)
             return
-        is_moved = name not in table
+        was_deleted = name not in table
         table[name] = old
-        if is_moved:
-            for ordered_name in [*order]:
-                if ordered_name in table:
-                    table[ordered_name] = table.pop(ordered_name)
+        if was_deleted:
+            for earlier_name in [*names_at_start]:
+                if earlier_name in table:
+                    table[earlier_name] = table.pop(earlier_name)
 
     return restore
 

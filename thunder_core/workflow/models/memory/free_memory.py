@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.workflow.models.memory.memory_limits import is_refused_memory, limited_memory, machines_memory
+from thunder_core.foundation.memory_limits import available_memory, is_refused_memory
 
 SHARED_POOL = (0, 0)  # the pool of tensors outside of CUDA graphs
 
@@ -19,9 +19,7 @@ def free_memory(device: torch.device) -> int | None:
             return None
         return torch.cuda.mem_get_info(device)[0] + cached_memory(device)
     if device.type == "cpu":
-        return min(
-            (free_bytes for free_bytes in (machines_memory(), limited_memory()) if free_bytes is not None), default=None
-        )
+        return available_memory()
     return None
 
 

@@ -8,8 +8,8 @@ from contextlib import contextmanager
 
 import torch
 
+from thunder_core.foundation.memory_limits import used_data
 from thunder_core.workflow.models.memory.free_memory import free_memory
-from thunder_core.workflow.models.memory.memory_limits import used_data
 
 MARGIN = 0.03  # the share of free memory that is reserved for the page cache and compilers
 

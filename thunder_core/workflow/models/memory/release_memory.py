@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import gc
 
-from thunder_core.workflow.models.memory.memory_limits import private_memory
+from thunder_core.foundation.memory_limits import private_memory
 
 # glibc keeps freed blocks of up to 32 MiB (mallopt(3), M_MMAP_THRESHOLD), such as weights and their copies.
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from thunder_core.foundation.memory_limits import limited_memory, machines_memory
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
-from thunder_core.workflow.models.memory.memory_limits import limited_memory, machines_memory
 from thunder_core.workflow.models.request.names import spelled_dtype
 from thunder_core.workflow.models.request.request import ModelRequest
 

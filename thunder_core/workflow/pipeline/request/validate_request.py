@@ -16,7 +16,12 @@ from thunder_core.workflow.pipeline.request.request import Request
 class ValidateRequest:
     """The inputs and bounds of the comparison with eager PyTorch, and whether the artifact is marked as validated."""
 
-    inputs: int = same_option(Request, "inputs", help="Number of new inputs; they have the sizes of the traced inputs")
+    inputs: int = same_option(
+        Request,
+        "inputs",
+        help="Number of random inputs of the traced sizes, or of batches from --input. With random inputs, the sizes "
+        "of dynamic ranges are validated in addition",
+    )
     seed: int | None = same_option(
         ModelRequest,
         "seed",

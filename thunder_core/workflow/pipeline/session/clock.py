@@ -15,10 +15,10 @@ from thunder_core.backend.runtime.program_compiler import ProgramCompiler
 from thunder_core.compilation.compiler import Compiler, specializations_of
 from thunder_core.compilation.compiler.for_device import CompilerForDevice
 from thunder_core.foundation.errors import Bug
+from thunder_core.foundation.memory_limits import private_memory
 from thunder_core.foundation.progress_marks import mark_progress
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.workflow.models.memory.memory_limits import private_memory
 from thunder_core.workflow.models.memory.release_memory import release_memory
 from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE, COMPARE, FIRST_CALLS, QUALITY, Progress
 from thunder_core.workflow.report import StageTime

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from thunder_core.foundation.errors import BadModelFolder, OutOfMemory
+from thunder_core.foundation.memory_limits import process_limits
 from thunder_core.foundation.options.left_out import parse_left_out
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.extension.leaving_out import require_modules
@@ -20,7 +21,6 @@ from thunder_core.workflow.models.loading.library_output import quiet_transforme
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.loading.packed_weights import settings_of
 from thunder_core.workflow.models.memory.free_memory import free_memory
-from thunder_core.workflow.models.memory.memory_limits import process_limits
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.estimate import MemoryNeed, are_small, least_bytes, need_of

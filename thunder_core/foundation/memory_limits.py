@@ -53,6 +53,11 @@ REFUSAL_MESSAGES = (
 )
 
 
+def available_memory() -> int | None:
+    """Return the bytes that this process may still use of the machine's memory, within its limits; None if unknown."""
+    return min((size for size in (machines_memory(), limited_memory()) if size is not None), default=None)
+
+
 def machines_memory() -> int | None:
     """Return the available bytes of the machine, or None if they are unknown."""
     lines = (line.split() for line in _lines(MEMORY_FILE))

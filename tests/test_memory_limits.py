@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.workflow.models.memory import free_memory, memory_limits
-from thunder_core.workflow.models.memory.memory_limits import limited_memory
+from thunder_core.foundation import memory_limits
+from thunder_core.foundation.memory_limits import limited_memory
+from thunder_core.workflow.models.memory import free_memory
 
 GIB = 1 << 30
 UNIFIED = ("memory.max", "memory.current", "inactive_file")
