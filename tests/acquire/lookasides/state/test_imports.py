@@ -7,7 +7,6 @@ import math
 import operator
 import sys
 import types
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -56,17 +55,6 @@ def test_a_missing_module_is_found_once_it_is_there(program: Any, kind: Any) -> 
         if factor > 3:
             sys.modules[NAME] = with_k(kind, factor)
         assert torch.equal(compiled(X), X * factor)
-
-
-@pytest.mark.parametrize("program", [by_statement, by_function])
-def test_a_missing_module_is_found_in_a_new_folder(
-    program: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compiled = thunder.jit(program)
-    assert torch.equal(compiled(X), X * 3)
-    (tmp_path / f"{NAME}.py").write_text("k = 5\n")
-    monkeypatch.syspath_prepend(tmp_path)
-    assert torch.equal(compiled(X), X * 5)
 
 
 def test_another_module_under_the_name_of_an_import_is_found() -> None:

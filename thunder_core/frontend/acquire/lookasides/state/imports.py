@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def import_module(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Import natively, record the path to the module, and guard that Python still has this module under its name.
 
-    If Python does not find the module, guard that it is still missing, and where Python looks for modules.
+    If Python does not find the module, guard that `sys.modules` still lacks the module.
     """
     try:
         module = function(*args, **kwargs)
@@ -44,14 +44,12 @@ def name_of_result(function: object, name: str, *rest: Any, **kwargs: Any) -> st
 
 
 def note_missing_module(run: TracedRun, name: str) -> None:
-    """Guard that no module of this name was imported, and the list of folders with modules."""
+    """Guard that no module of this name was imported. Folders and finders are not guarded: machines have others."""
     outside, modules = run.outside, path_of_modules(run)
     if name in sys.modules:  # `sys.modules` blocks the import with None
         outside.read(modules.item(name, sys.modules[name]), sys.modules[name])
     else:
         outside.guard_absence(modules, name)
-    outside.read(outside.globals_root(vars(sys)).item("path", sys.path), sys.path)
-    outside.expand(sys.path)
 
 
 def path_of_modules(run: TracedRun) -> Path:
