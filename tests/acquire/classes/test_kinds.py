@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import types
 from collections import namedtuple
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -130,3 +131,37 @@ def test_a_list_in_a_slice_is_guarded() -> None:
     assert compiled(torch.ones(1), where) == 1
     where.start[0] = 5
     assert compiled(torch.ones(1), where) == 5
+
+
+class Disguised:
+    """An object whose `__class__` is not its class."""
+
+    k = 1
+
+    @property
+    def __class__(self) -> Any:  # type: ignore[override]
+        return types.FunctionType
+
+
+def test_an_attribute_of_a_class_in_disguise_is_guarded(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, x = thunder.jit(lambda x: x * Disguised().k), torch.ones(2)
+    assert torch.equal(compiled(x), x)
+    monkeypatch.setattr(Disguised, "k", 2)
+    assert torch.equal(compiled(x), x * 2)
+
+
+class CountedFields(NamedTuple):
+    """A tuple of Python with an attribute that classes of C have."""
+
+    a: torch.Tensor
+    b: int
+
+
+CountedFields.n_sequence_fields = 2  # type: ignore[attr-defined]
+
+
+def test_a_class_with_an_attribute_of_struct_sequences_is_rebuilt() -> None:
+    x = torch.ones(2)
+    result = thunder.jit(lambda x: CountedFields(x * 2, 3))(x)
+    assert type(result) is CountedFields
+    assert torch.equal(result.a, x * 2)

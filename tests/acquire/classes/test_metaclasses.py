@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import abc
 from typing import Any, ClassVar
 
 import pytest
@@ -124,3 +125,36 @@ def test_metaclass_that_calls_its_base_makes_an_object_of_a_class_without_init()
         Singleton.instances.clear()
         results.append([(function(torch.ones(2))[0].tolist(), Singleton.calls) for _ in range(3)])
     assert results[0] == results[1]
+
+
+class Comparing(type):
+    """A metaclass that regards numbers above a limit as instances."""
+
+    limit = 3
+
+    def __instancecheck__(cls, value: Any) -> bool:
+        return bool(value > Comparing.limit)
+
+
+class Large(metaclass=Comparing):
+    """A class whose instances are large numbers."""
+
+
+class Registered(metaclass=abc.ABCMeta):  # noqa: B024
+    """An abstract class with which `int` is registered later."""
+
+
+def test_an_instance_check_of_the_user_runs_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled, x = thunder.jit(lambda x, n: x * 2 if isinstance(n, Large) else x * 3), torch.ones(2)
+    for number in (1, 2, 5, 6):
+        assert torch.equal(compiled(x, number), x * (2 if number > 3 else 3))
+    monkeypatch.setattr(Comparing, "limit", 10)
+    assert torch.equal(compiled(x, 6), x * 3)
+
+
+def test_the_class_of_a_symbolic_number_may_be_registered_later() -> None:
+    compiled, x = thunder.jit(lambda x, n: x * 2 if isinstance(n, Registered) else x * 3), torch.ones(2)
+    for number in (1, 2, 3):
+        assert torch.equal(compiled(x, number), x * 3)
+    Registered.register(int)
+    assert torch.equal(compiled(x, 4), x * 2)

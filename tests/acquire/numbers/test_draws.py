@@ -572,3 +572,16 @@ def test_write_to_a_random_array_with_shared_memory_is_refused(write: Callable[[
     np.random.seed(0)  # so that `given_to_a_function` changes a number
     with pytest.raises(CannotReplay, match="writes to an array of random numbers"):
         thunder.jit(lambda x: x.sum() * write(np.random.rand(3)))(torch.ones(3))
+
+
+@pytest.mark.parametrize("items", [[1, 2, 3], ["a", "b", "c"]])
+@pytest.mark.parametrize("draw", [random.choice, lambda items: random.sample(items, 2), random.choices])
+def test_items_to_choose_from_may_change_between_calls(draw: Callable[[list[Any]], Any], items: list[Any]) -> None:
+    items = items.copy()
+    compiled = thunder.jit(lambda x: (x, draw(items)))
+    for seed in range(4):
+        random.seed(seed)
+        drawn = compiled(X)[1]
+        random.seed(seed)
+        assert drawn == draw(items)
+        items += items[:1] if seed else [items.pop(0)] * 5

@@ -556,3 +556,16 @@ def test_eager_makes_calls_that_read_the_frames_of_callers(reader: Callable[[], 
     own = [name for name in expected if name != "called"] if isinstance(expected, list) else expected
     assert all(list(filter(own.__contains__, result)) == own for result in results if isinstance(result, list))
     assert all(result == own for result in results if isinstance(result, str))
+
+
+def test_the_old_value_of_a_token_is_read_in_eager_pytorch() -> None:
+    variable: contextvars.ContextVar[int] = contextvars.ContextVar("variable", default=0)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        old = variable.set(5).old_value
+        return x * (2 if old is contextvars.Token.MISSING else old)
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    with pytest.warns(UserWarning, match="old value"):
+        assert torch.equal(compiled(x), x * 2)
+    assert torch.equal(compiled(x), x * 5)

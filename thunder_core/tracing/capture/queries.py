@@ -10,8 +10,16 @@ import torch
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
-from thunder_core.tracing.capture.torch_facts.symbols import CONSTANT_QUERIES, QUERY_EXPRESSIONS, VERSION
+from thunder_core.tracing.capture.torch_facts.symbols import (
+    CONSTANT_QUERIES,
+    LASTING_QUERIES,
+    OUTPUT_NUMBER,
+    QUERY_EXPRESSIONS,
+    REFERENCES,
+    VERSION,
+)
 
 
 class Queries:
@@ -40,13 +48,30 @@ class Queries:
             self._note_query(args[0], QUERY_EXPRESSIONS[function], answer)
             if function == VERSION:
                 self._require_own_version(args[0])
-            if QUERY_EXPRESSIONS[function] in CONSTANT_QUERIES:
+            is_kept = answer is True and QUERY_EXPRESSIONS[function] in LASTING_QUERIES
+            if function == OUTPUT_NUMBER:
+                is_kept = isinstance(self._tensors.fake(args[0]).grad_fn, FROM_OUTSIDE)
+            if is_kept or QUERY_EXPRESSIONS[function] in CONSTANT_QUERIES:
                 return answer
+        if function in REFERENCES and self._tensors.is_outside(args[0]):
+            self._ask_reference(function, args[0])
         if function is torch.Tensor.storage_offset:
             self._ask_offsets(args[0])
         if function is torch.Tensor.stride and self._sizes is not None and not self._tensors.is_outside(args[0]):
             self._sizes.reads_strides |= bool(self._sizes.sources)
         return None
+
+    def _ask_reference(self, function: Callable[..., Any], tensor: torch.Tensor) -> None:
+        """Guard that an outside tensor has no base or no hooks. Refuse to read a base or hooks from outside."""
+        name = REFERENCES[function]
+        if function(tensor) is None:
+            self._note_query(tensor, f"{name}.__class__.__name__", "NoneType")
+        elif function(self._tensors.fake(tensor)) is None:
+            failure = self._refuse(
+                f"the program reads `{name}` of a tensor from outside", "read it outside the compiled program"
+            )
+            failure.runs_in_eager = True  # type: ignore[attr-defined]
+            raise failure
 
     def _require_own_version(self, tensor: torch.Tensor) -> None:
         """Refuse a query of an input's version after a write to another input with the same memory.

@@ -9,6 +9,7 @@ import torch
 
 Leaf = Any
 SEQUENCES = (tuple, list)
+SUBCLASSABLE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
 class PlaceholderSize(tuple[Any, ...]):
@@ -150,10 +151,18 @@ def of_class(kind: Any, items: Sequence[Any], attributes: Any = ()) -> Any:
     if issubclass(kind, list):
         instance = list.__new__(kind)
         list.extend(instance, items)
-    elif hasattr(kind, "n_sequence_fields"):  # a C class with named items, which `tuple.__new__` cannot make
+    elif is_struct_sequence(kind):  # `tuple.__new__` cannot make it
         instance = kind(items)
     else:
         instance = tuple.__new__(kind, items)
     if attributes:
         vars(instance).update(attributes)
     return instance
+
+
+def is_struct_sequence(kind: type) -> bool:
+    """Whether a class is a C class of tuples with named items, such as the class of the result of `torch.max`.
+
+    No class can derive from such a class. Classes of Python may have attributes of the same names.
+    """
+    return hasattr(kind, "n_sequence_fields") and not kind.__flags__ & SUBCLASSABLE

@@ -97,3 +97,14 @@ def test_first_copy_in_a_process_records_no_operations_of_thunder() -> None:
     fast = thunder.jit(lambda x: copy.deepcopy(torch.ones(2)) + x, executors=("torch",))
     fast(torch.ones(2))
     assert "empty" not in str(thunder.last_traces(fast)[0])
+
+
+def test_a_copy_shares_the_objects_that_its_original_shares_at_each_call() -> None:
+    def program(x: Tensor, lists: list[list[int]]) -> Tensor:
+        copied = copy.deepcopy(lists)
+        copied[0].append(1)
+        return x * len(copied[1])
+
+    compiled, x, shared = thunder.jit(program), torch.ones(2), [1]
+    for lists in ([[1], [1]], [shared, shared], [[1], [1]]):
+        assert torch.equal(compiled(x, lists), program(x, lists))

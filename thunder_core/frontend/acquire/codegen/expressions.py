@@ -43,6 +43,7 @@ from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, keywor
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of, pairs_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
+from thunder_core.tracing.ir.tree import is_struct_sequence
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
 
 NEW = LibraryFunction(OBJECTS, "new")
@@ -286,7 +287,7 @@ class Expressions(TensorExpressions):
             inner = self.value(tuple(items_of(value)), where)
             if namespace_of(value):
                 return self._rebuild_tuple_with_attributes(value, inner, where)
-            if hasattr(kind, "n_sequence_fields"):  # a struct sequence of C, such as the result of torch.max
+            if is_struct_sequence(kind):
                 return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
         if not is_rebuildable(kind):

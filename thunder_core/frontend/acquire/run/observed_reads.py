@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import METHODS_OF_NODES
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.frontend.acquire.lookasides.operators.random_branches import require_known_identity
 from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
@@ -38,11 +39,14 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
 from thunder_core.tracing.capture.torch_facts.storages import shown_device
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.tree import leaves
 
 READ_STATE = "read the state before the first draw, or outside the compiled program"
+READ_NODE = "read the node outside the compiled program"
+READ_VARIABLE = "read the value of the context variable before the program sets the variable"
 KEY_LOOKUPS = (operator.contains, operator.getitem)
 # Owners without a path whose attribute reads need no guard on the class of the owner.
 OWNERS_WITHOUT_CLASS_GUARDS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
@@ -101,17 +105,21 @@ class ObservedReads(ObservedWrites, TracedRun):
         require_frame_of_program(self, owner, name, value)
         if name == "state" and self.draws.paths and is_generator(owner):
             self.refuse("the program reads the state of a NumPy generator after a draw", READ_STATE)
+        if name == "old_value" and type(owner) is contextvars.Token:
+            self.leave_to_eager("the program reads the old value of a token", READ_VARIABLE)
+        if issubclass(type(owner), FROM_OUTSIDE) and name not in METHODS_OF_NODES:
+            self.leave_to_eager("the program reads a node of a graph from outside", READ_NODE)
         number_path = self.outside.symbolic_path(owner, name, value, is_item=False)
         if number_path is not None:
             return self.numbers.at(number_path)
         if self.outside.path_of(owner) is None:
             if issubclass(type(owner), type):
                 self.classes.note_attribute_read(owner)
-            elif isinstance(owner, torch.Tensor):
+            elif issubclass(type(owner), torch.Tensor):  # not isinstance, which reads the owner's own `__class__`
                 guard_added_entry(self.outside, self.class_of(owner), name)
             elif issubclass(type(owner), super):
                 self.classes.guard_super_lookup(owner, name)
-            elif not isinstance(owner, OWNERS_WITHOUT_CLASS_GUARDS):
+            elif not issubclass(type(owner), OWNERS_WITHOUT_CLASS_GUARDS):
                 self.classes.guard_attribute(owner, name)
         self.outside.note_attribute_read(owner, name, value)
         return value
@@ -135,7 +143,7 @@ class ObservedReads(ObservedWrites, TracedRun):
     def on_missing_attr(self, owner: object, name: str) -> None:
         """Guard the absence of an attribute."""
         self.outside.note_missing_attribute(owner, name)
-        if isinstance(owner, torch.Tensor):
+        if issubclass(type(owner), torch.Tensor):
             self.outside.guard_unhidden(self.class_of(owner), name, is_stored=False)
         elif issubclass(type(owner), super):
             self.classes.guard_super_lookup(owner, name)

@@ -74,16 +74,24 @@ PLAIN_CALLABLES = frozenset(
     }
 )
 VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
+OUTPUT_NUMBER = torch.Tensor.output_nr.__get__  # type: ignore[attr-defined]
 # Queries that are answered with the outside tensor itself, and the expression that a guard evaluates at each call.
 QUERY_EXPRESSIONS: dict[Callable[..., Any], str] = {
     torch.Tensor._is_view: "_is_view()",
     torch.Tensor.is_inference: "is_inference()",
     torch.Tensor.storage_offset: "storage_offset()",
     torch.Tensor.is_leaf.__get__: "is_leaf",  # type: ignore[attr-defined]
+    torch.Tensor.is_shared: "is_shared()",
+    OUTPUT_NUMBER: "output_nr",
+    torch.Tensor.retains_grad.__get__: "retains_grad",  # type: ignore[attr-defined]
     VERSION: "_version",
 }
+# Attributes of outside tensors that are guarded if they are None, and that cannot be read otherwise.
+REFERENCES: dict[Callable[..., Any], str] = {
+    getattr(torch.Tensor, name).__get__: name for name in ("_base", "_backward_hooks")
+}
 CONSTANT_QUERIES = frozenset({"_is_view()", "is_inference()"})  # no operation changes these
-
+LASTING_QUERIES = frozenset({"is_shared()", "retains_grad"})  # once true, they stay true
 REPLACES_MEMORY = frozenset({torch.Tensor.set_, torch.ops.aten.set_})
 
 LIFTS = frozenset({torch.ops.aten.lift_fresh.default, torch.ops.aten.lift_fresh_copy.default})

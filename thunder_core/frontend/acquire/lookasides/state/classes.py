@@ -12,7 +12,9 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.sequences import SEQUENCES
@@ -33,6 +35,11 @@ def is_instance(run: TracedRun, /, *args: Any) -> bool | NotTaken:
         return NOT_TAKEN
     value, classes = args
     if issubclass(type(value), SymbolicNumber):  # not isinstance, which reads the value's own `__class__`
+        alternatives = [*_alternatives(classes)]
+        if any(map(_is_checked_by_user, alternatives)):
+            return bool(run.machine.call(isinstance, value.concretize(), classes))
+        for alternative in alternatives:
+            run.classes.note_abstract(alternative, value.kind)
         return isinstance(value, classes) or isinstance(value.kind(), classes)
     if type(value) is FakeTensor and any(alternative is FakeTensor for alternative in _alternatives(classes)):
         return any(isinstance(value, alternative) for alternative in _other_than_fakes(classes))
@@ -83,6 +90,12 @@ def _alternatives(classes: object) -> Iterator[Any]:
         return
     for part in classes.__args__ if isinstance(classes, types.UnionType) else classes:
         yield from _alternatives(part)
+
+
+def _is_checked_by_user(alternative: object) -> bool:
+    """Whether `isinstance` runs code of the user for a class: the `__instancecheck__` of its metaclass."""
+    check = type_lookup(type(alternative), "__instancecheck__")
+    return isinstance(check, types.FunctionType) and is_users_code(check.__code__)
 
 
 def _other_than_fakes(classes: object) -> Iterator[Any]:

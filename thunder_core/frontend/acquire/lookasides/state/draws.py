@@ -161,7 +161,9 @@ def _choice(run: TracedRun, owner: object, function: object, args: tuple[Any, ..
     if not isinstance(owner, _random.Random) or type(sequence) not in (list, tuple, str) or not sequence:
         return replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", args, kwargs)
     if are_numbers(sequence):
+        run.outside.expand(sequence)
         return replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (tuple(sequence),), {})
+    run.machine.call(len, sequence)
     index = replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (range(len(sequence)),), {})
     return run.machine.load_item(sequence, concrete(index))
 
@@ -178,7 +180,9 @@ def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
     if not isinstance(owner, _random.Random) or type(population) not in (list, tuple) or "counts" in kwargs:
         return replay(run, function, (args, kwargs), draw, owner, name, args, kwargs)
     if are_numbers(population):
+        run.outside.expand(population)
         return replay(run, function, (args, kwargs), draw, owner, name, (tuple(population), *args[1:]), kwargs)
+    run.machine.call(len, population)
     indices = replay(run, function, (args, kwargs), draw, owner, name, (range(len(population)), *args[1:]), kwargs)
     return [run.machine.load_item(population, concrete(index)) for index in indices]
 

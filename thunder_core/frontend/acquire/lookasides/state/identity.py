@@ -14,11 +14,13 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def identify(run: TracedRun, /, *args: Any) -> Any:
     """Guard the identity of the object, if the object comes from outside.
 
-    Calls from Python's module `copy` add no guard, because `copy` only uses `id` to distinguish objects.
+    For calls from Python's module `copy`, guard only which objects are the same, because copies share objects likewise.
     """
     frame = run.machine.frame
     is_of_copy = frame is not None and frame.globals is vars(copy)
-    path = run.outside.path_of(args[0]) if len(args) == 1 and not is_of_copy else None
-    if path is not None and path.parent is not None:
+    path = run.outside.path_of(args[0]) if len(args) == 1 else None
+    if path is not None and is_of_copy:
+        run.outside.note_identity_read(args[0])
+    elif path is not None and path.parent is not None:
         run.outside.guard(Identical(path, args[0]))
     return run.machine.call_uninterpreted(id, args, {})

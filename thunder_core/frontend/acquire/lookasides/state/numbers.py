@@ -12,6 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookasides.state.sequences import is_unread
+from thunder_core.frontend.acquire.lookasides.state.storages import guard_size
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -72,6 +73,8 @@ def length(run: TracedRun, /, *args: Any) -> Any:
     """Return the length of a tensor as its first size, and of a sequence of symbolic length as an expression."""
     if len(args) == 1 and is_unread(args[0]):
         return args[0].length()
+    if len(args) == 1 and issubclass(type(args[0]), torch._C.StorageBase):
+        guard_size(run, args[0])
     if run.recorder.sizes is None or len(args) != 1 or type(args[0]) not in LENGTHS or not args[0].dim():
         return NOT_TAKEN
     if torch.Tensor.__len__ is not LEN_OF_TENSOR:

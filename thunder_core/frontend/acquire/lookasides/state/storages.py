@@ -11,7 +11,10 @@ import torch
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_recording
+
+SIZES = frozenset({"nbytes", "size"})
 
 
 @lookaside(torch.UntypedStorage.from_buffer)
@@ -34,11 +37,25 @@ def read_address(run: TracedRun, /, *_: object) -> NoReturn:
 
 
 def method_of_storage(run: TracedRun, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Leave the program to eager PyTorch if it reads a storage's address; return `NOT_TAKEN` for other methods."""
+    """Leave the program to eager PyTorch if it reads a storage's address, and guard a storage's size that it reads.
+
+    Return `NOT_TAKEN`.
+    """
     is_of_storage = type(method) is BuiltinMethodType and isinstance(method.__self__, torch._C.StorageBase)
     if is_of_storage and method.__name__ == "data_ptr":
         read_address(run, *args, **kwargs)
+    if is_of_storage and method.__name__ in SIZES:
+        guard_size(run, method.__self__)
     return NOT_TAKEN
+
+
+def guard_size(run: TracedRun, storage: Any) -> None:
+    """Guard the number of bytes of a storage, if tensors from outside have the storage."""
+    tensors = run.recorder.tensors
+    with without_recording():
+        for real, _ in tensors.inputs.values():
+            if real.layout is torch.strided and memory_of(tensors.fake(real)) == storage._cdata:
+                run.outside.guard_fact(real, "untyped_storage().nbytes()", real.untyped_storage().nbytes())
 
 
 @lookaside_of_each(torch.UntypedStorage, torch._C.StorageBase.__new__)
