@@ -30,8 +30,9 @@ def import_module(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
     if isinstance(module, types.ModuleType) and outside.path_of(module) is None:
         outside.root("module", module.__name__, module)
     level = kwargs.get("level", args[4] if len(args) > 4 else 0)
-    name = None if level else name_of_result(function, *args, **kwargs)
-    name = next((key for key in (name, getattr(module, "__name__", None)) if sys.modules.get(key) is module), None)
+    names = () if level else (name_of_result(function, *args, **kwargs),)
+    own_name = getattr(module, "__name__", None)
+    name = next((key for key in (*names, own_name) if key is not None and sys.modules.get(key) is module), None)
     if name is not None:
         outside.read(path_of_modules(run).item(name, module), module)
     return module
