@@ -66,7 +66,7 @@ class Keys(Guard):
         if self.kind is dict and not self.keys:
             return f"not {subject}"
         stored = subject if self.kind is dict else f"{bind_constant(self.base, scope)}.keys({subject})"
-        if all(map(is_plain, self.keys)) and {*map(type, self.keys)} != {str}:
+        if self.keys and all(map(is_plain, self.keys)) and {*map(type, self.keys)} != {str}:
             return f"{scope.function(SAME_VALUES)}(tuple({stored}), {literal(self.keys, scope)})"
         is_equal = f"tuple({stored}) == {literal(self.keys, scope)}"
         if is_table_of_names(self.path):
