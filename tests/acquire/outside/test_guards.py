@@ -6,6 +6,7 @@ import builtins
 import collections
 import contextlib
 import dataclasses
+import enum
 import functools
 import operator
 import sys
@@ -88,6 +89,29 @@ class Slotted:
         self.size = size
 
 
+class Letter(enum.StrEnum):
+    """An enumeration whose members are equal to strings."""
+
+    A = "a"
+
+
+class Count(int):
+    """A number of a subclass of int."""
+
+
+class Items(list[int]):
+    """A list with attributes."""
+
+    change: Any = None
+
+
+def with_own_method() -> Items:
+    """Return a list that stores a bound method of its own."""
+    items = Items([1])
+    items.change = items.append
+    return items
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
     """A program, its arguments, and a change of the outside world that the program must notice."""
@@ -153,6 +177,54 @@ CASES: dict[str, Case] = {
         lambda: (X, Config()),
         lambda x, c: setattr(c, "size", 2.0),
         "was 2, is 2.0",
+    ),
+    "str to an equal member of an enumeration": Case(
+        lambda x, c: (x * 2, repr(c.size)),
+        lambda: (X, Config(size="a")),  # type: ignore[arg-type]
+        lambda x, c: setattr(c, "size", Letter.A),
+        "size: was 'a', is <Letter.A: 'a'>",
+    ),
+    "number of a subclass of int": Case(
+        lambda x, c: x * c.size,
+        lambda: (X, Config(size=Count(2))),
+        lambda x, c: setattr(c, "size", Count(3)),
+        "size: had the value 2",
+    ),
+    "range of equal items": Case(
+        lambda x, c: x * c.size.stop,  # type: ignore[attr-defined]
+        lambda: (X, Config(size=range(0, 3, 2))),  # type: ignore[arg-type]
+        lambda x, c: setattr(c, "size", range(0, 4, 2)),
+        "size: was range(0, 3, 2)",
+    ),
+    "value of a member of an enumeration": Case(
+        lambda x, kind: x * len(kind.A.value),
+        lambda: (X, enum.Enum("Lists", {"A": [1]})),
+        lambda x, kind: kind.A.value.append(2),
+        "had 1 items",
+    ),
+    "order of a set": Case(
+        lambda x, items: [x * item for item in items],
+        lambda: (X, {8, 16}),
+        lambda x, items: (items.clear(), items.update((16, 8))),
+        "was {",
+    ),
+    "equal key of another type": Case(
+        lambda x, d: [repr(key) for key in d],
+        lambda: (X, {1: 2}),
+        lambda x, d: (d.clear(), d.update({True: 2})),
+        "had the keys [1]",
+    ),
+    "equal key that is a member of an enumeration": Case(
+        lambda x, d: [repr(key) for key in d],
+        lambda: (X, {"a": 2}),
+        lambda x, d: (d.clear(), d.update({Letter.A: 2})),
+        "had the keys ['a']",
+    ),
+    "C method stored in its own object": Case(
+        lambda x, items: (x * 2, items.change(1)),
+        lambda: (X, with_own_method()),
+        lambda x, items: setattr(items, "change", items.count),
+        "change",
     ),
     "class registered": Case(
         lambda x, c: x * (2 if isinstance(c, Sized) else 3),

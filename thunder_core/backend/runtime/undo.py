@@ -104,9 +104,12 @@ class TensorBefore:
     def put_back(self) -> None:
         """Restore the memory, the contents, and the history if it has changed."""
         with torch.no_grad():
-            if not is_same_memory(self.tensor, self.memory):
-                self.tensor.data = self.memory
-            without_repetition(self.memory).copy_(self.contents)
+            if self.tensor.layout is not torch.strided:  # a sparse tensor shares no single memory with an alias
+                self.tensor.copy_(self.contents)
+            else:
+                if not is_same_memory(self.tensor, self.memory):
+                    self.tensor.data = self.memory
+                without_repetition(self.memory).copy_(self.contents)
         if (self.tensor.requires_grad, self.tensor.grad_fn) == self.history:
             return
         if not self.tensor._is_view():
@@ -124,7 +127,8 @@ def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 def without_repetition(tensor: torch.Tensor) -> torch.Tensor:
     """Return a view without the repeated elements of an expanded tensor, so that it can be written to."""
-    for dimension, stride in enumerate(tensor.stride()):
+    strides = tensor.stride() if tensor.layout is torch.strided else ()
+    for dimension, stride in enumerate(strides):
         if stride == 0 and tensor.shape[dimension] > 1:
             tensor = tensor.narrow(dimension, 0, 1)
     return tensor

@@ -14,6 +14,7 @@ from thunder_core.tracing.library.states import digest
 PARTS_OF_CONSTANTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     tuple: tuple,
     slice: lambda value: (value.start, value.stop, value.step),
+    range: lambda value: (value.start, value.stop, value.step),
 }
 IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which classes of Python never have
 
@@ -71,7 +72,24 @@ def same_values(actual: object, expected: object) -> bool:
     if kind in PARTS_OF_CONSTANTS:
         pairs = PARTS_OF_CONSTANTS[kind](actual), PARTS_OF_CONSTANTS[kind](expected)
         return len(pairs[0]) == len(pairs[1]) and all(map(same_values, *pairs))
+    if kind is frozenset:
+        return same_members(actual, expected)
     return bool(actual == expected)
+
+
+def same_members(actual: Any, expected: Any) -> bool:
+    """Whether two sets, or iterables of members, have the same members in any order, compared as by `same_values`."""
+    return {*map(exact_key, actual)} == {*map(exact_key, expected)}
+
+
+def exact_key(value: Any) -> tuple[Any, ...]:
+    """Return a key that two constants share if `same_values` holds for them."""
+    kind = type(value)
+    if kind is float or kind is complex:
+        return kind, repr(value)
+    if kind in PARTS_OF_CONSTANTS:
+        return kind, tuple(map(exact_key, PARTS_OF_CONSTANTS[kind](value)))
+    return (kind, frozenset(map(exact_key, value))) if kind is frozenset else (kind, value)
 
 
 def expect_value(actual: object, expected: object) -> None:

@@ -13,6 +13,7 @@ from thunder_core.frontend.acquire.outside.guards import (
     Apart,
     Equal,
     Guard,
+    HasBuiltinValue,
     Identical,
     Is,
     OfType,
@@ -43,7 +44,7 @@ from thunder_core.tracing.library.changes.module_state import NAMESPACE, ROOT, R
 
 IMMUTABLE_CLASSES = (tuple, bool, int, float, complex, str, bytes, type(None))
 # Guards on the identity, the class or the value of objects. Replacing an object at a path is detected.
-VALUE_GUARDS = (AllApart, Apart, Equal, Identical, Is, OfType, SameAs, Values)
+VALUE_GUARDS = (AllApart, Apart, Equal, HasBuiltinValue, Identical, Is, OfType, SameAs, Values)
 CONTENTS_GUARDS = (Absent, Keys, Length, Truth)
 CLASS_GUARDS = (DefinesNone, KeepsCall, SpecialMethods)
 # Guards whose conditions run no code of the user.

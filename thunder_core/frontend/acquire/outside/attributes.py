@@ -54,7 +54,8 @@ def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path 
     """
     owner = path.value
     namespace = getattr(owner, "__dict__", None)
-    if is_newly_bound(value, owner) and not isinstance(owner, torch.Tensor):
+    is_stored = isinstance(namespace, dict) and name in namespace and not isinstance(owner, types.ModuleType)
+    if is_newly_bound(value, owner) and not isinstance(owner, torch.Tensor) and not is_stored:
         return None
     if isinstance(type(owner).__getattribute__, types.FunctionType):
         # The result depends on Python code. If this code returns new objects, the reads of the code are guarded.

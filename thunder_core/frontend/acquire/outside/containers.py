@@ -43,6 +43,7 @@ METHODS_INDEPENDENT_OF_CONTENTS = frozenset(
 METHODS_COPYING_ARGUMENTS = frozenset({"extend", "extendleft", "update", *IN_PLACE_OPERATORS[2:], *SET_UPDATES}) - {
     "__imul__"
 }
+SET_METHODS = frozenset({"update", "__ior__", "__iand__", "__isub__", "__ixor__", *SET_UPDATES})  # bypass overrides
 CONTAINERS = (list, dict, set, collections.deque)
 IMMUTABLE_ARGUMENTS = (str, bytes, tuple, frozenset, range, int)  # classes of arguments that need no copy
 
@@ -146,14 +147,23 @@ def _copy_if_mutable(argument: object) -> Any:
 
 
 def is_consumed(name: str, argument: object) -> bool:
-    """Whether a method reads the items of an argument that is an iterator, or a view such as `mapping.keys()`."""
-    if (
-        name not in METHODS_COPYING_ARGUMENTS
-        or container_base(argument) is not None
-        or isinstance(argument, IMMUTABLE_ARGUMENTS)
-    ):
+    """Whether a method reads the items of an argument that is an iterator, or a view such as `mapping.keys()`.
+
+    A container whose class overrides the iteration in Python is read as an iterator, too.
+    """
+    if name not in METHODS_COPYING_ARGUMENTS:
+        return False
+    if iterates_in_python(argument) and not (issubclass(type(argument), set | frozenset) and name in SET_METHODS):
+        return True
+    if container_base(argument) is not None or isinstance(argument, IMMUTABLE_ARGUMENTS):
         return False
     return isinstance(argument, Iterable)
+
+
+def iterates_in_python(argument: object) -> bool:
+    """Whether an argument is a built-in container whose own class overrides `__iter__` in Python."""
+    is_overridden = isinstance(type_lookup(type(argument), "__iter__"), types.FunctionType)
+    return is_overridden and issubclass(type(argument), (*CONTAINERS, tuple, frozenset))
 
 
 def split_method_call(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, tuple[Any, ...], type | None]:
@@ -186,3 +196,8 @@ def size_of_list_or_set(owner: object) -> int | None:
     """Return the number of items of a list or set, bypassing `__len__` of its class; None for other objects."""
     base = container_base(owner)
     return base.__len__(owner) if base in (list, set) else None
+
+
+def size_of_set(owner: object) -> int | None:
+    """Return the number of members of a set, bypassing `__len__` of its class; None for other objects."""
+    return set.__len__(owner) if issubclass(type(owner), set) else None

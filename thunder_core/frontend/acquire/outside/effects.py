@@ -203,7 +203,9 @@ class EffectLog:
         first_entries: frozenset[tuple[int, str]] = frozenset(),
     ) -> None:
         """Log the effect of a write that is about to be made, as the pending write."""
-        self.effects += [effect] if effect is not None else []
+        if effect is not None:  # at the place of the replaced effect, which determines the order of new attributes
+            is_set_again = replaced is not None and kind != "delete"
+            self.effects.insert(replaced[0] if is_set_again and replaced else len(self.effects), effect)
         self.write_count += 1
         size = size_of_list_or_set(owner)
         self.pending_write = PendingWrite(owner, kind, name, effect, replaced, first_entries, size)
@@ -241,11 +243,12 @@ class EffectLog:
         arguments: tuple[Any, ...],
         keywords: Mapping[str, Any],
         c_class: type | None = None,
-    ) -> None:
+    ) -> bool:
         """Log that a method that changes an outside container is about to be called.
 
         An assignment of an item replaces an earlier assignment of the item if no effect in between may use the item. It
-        is then not logged if it restores the original value of the item.
+        is then not logged if it restores the original value of the item. In this case, return True: the program is
+        valid only for this original value.
         """
         self._copy_original(owner.value)
         arguments = copy_mutable_arguments(name, arguments)
@@ -256,6 +259,7 @@ class EffectLog:
         is_original_again = replaced is not None and self._restores_original(effect)
         self._begin_write(owner.value, "call", name, None if is_original_again else effect, replaced)
         self._note_stored_key(owner.value, name, arguments)
+        return is_original_again
 
     def _overwritten_write(self, write: Effect) -> tuple[int, Effect] | None:
         """Return the last write of the same dict item, after its index; None if a later effect may use the item."""

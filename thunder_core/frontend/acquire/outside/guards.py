@@ -23,6 +23,7 @@ from thunder_core.tracing.ir.tree import leaves
 
 SAME_VALUES = LibraryFunction("thunder_core.tracing.library.objects", "same_values")
 NUMBERS = (float, int)  # classes of numbers that may vary between calls
+BASES_WITH_VALUES = (int, float, complex, str, bytes)  # classes whose subclasses inherit a value
 EXACTLY_EQUAL_CLASSES = (bool, int, str, bytes, type(None))  # values of one class that are equal are the same
 DEVICES: dict[torch.device, torch.device] = {}  # one object for each device, so that a prologue has one name for it
 
@@ -99,19 +100,18 @@ class Is(OfConstant):
 
 @dataclass(frozen=True, eq=False)
 class Equal(OfConstant):
-    """Requires an equal value of the same type: 1, 1.0 and True differ, and so do 0.0 and -0.0; NaN equals NaN."""
+    """Requires an equal value of the same type: 1, 1.0 and True differ, and so do 0.0 and -0.0; NaN equals NaN.
+
+    A string differs from an equal member of an enumeration of strings.
+    """
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         if isinstance(self.value, float) and (self.value == 0.0 or math.isnan(self.value)):
             return f"type({subject}) is float and str({subject}) == {str(self.value)!r}"
-        if isinstance(self.value, complex | slice):
+        if isinstance(self.value, complex | slice | range):
             return f"{scope.function(SAME_VALUES)}({subject}, {literal(self.value, scope)})"
-        same = f"{subject} == {literal(self.value, scope)}"
-        return (
-            same
-            if isinstance(self.value, str)
-            else f"{same} and {exact_type_condition(subject, type(self.value), scope)}"
-        )
+        is_equal = f"{subject} == {literal(self.value, scope)}"
+        return f"{exact_type_condition(subject, type(self.value), scope)} and {is_equal}"  # user code has other types
 
     @property
     def words(self) -> str:
@@ -135,6 +135,30 @@ class Identical(Guard):
     @property
     def words(self) -> str:
         return f"was a specific {type(self.value).__name__}"
+
+
+@dataclass(frozen=True, eq=False)
+class HasBuiltinValue(Guard):
+    """Requires an instance of a subclass of a built-in class of numbers or strings, with this built-in value."""
+
+    base: type
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        value = self.path.value
+        if self.base in (float, complex):
+            return f"{self.base.__name__}.__repr__({subject}) == {self.base.__repr__(value)!r}"
+        return f"{self.base.__name__}.__eq__({subject}, {literal(builtin_value(value, self.base), scope)})"
+
+    @property
+    def words(self) -> str:
+        return f"had the value {builtin_value(self.path.value, self.base)!r:.60}"
+
+
+def builtin_value(value: Any, base: Any) -> Any:
+    """Return the value of an instance of a subclass of a class in `BASES_WITH_VALUES`, bypassing its overrides."""
+    if base is int:
+        return int.__add__(value, 0)
+    return base.__getitem__(value, slice(None)) if base in (str, bytes) else base.__add__(value, 0)
 
 
 @with_quick_init

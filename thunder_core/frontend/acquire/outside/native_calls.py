@@ -14,6 +14,7 @@ from thunder_core.frontend.acquire.outside.containers import (
     container_base,
     container_type,
     is_consumed,
+    size_of_set,
     split_method_call,
 )
 from thunder_core.frontend.acquire.outside.namespaces import NESTING
@@ -45,6 +46,7 @@ METHODS_OF_ITERATORS = frozenset(
 FIX_FOR_ITERATORS = (
     "take the item outside of the compiled program and pass it as an argument, or iterate over a container"
 )
+FIX_FOR_SETS = "use a list or a dict, or remove a member that the program chooses"
 
 
 class NativeCalls:
@@ -79,6 +81,11 @@ class NativeCalls:
         elif owner is not None and self._outside.path_of(owner) is not None:
             if name in MUTATING_METHODS and any(is_consumed(name, arg) for arg in rest):
                 return self._call_with_collected_items(machine, function, args, kwargs)
+            if name == "pop" and (size_of_set(owner) or 0) > 1:
+                path = self._outside.path_of(owner)
+                self._leave_to_eager(
+                    f"the program pops an arbitrary member of a set from outside, {path}", FIX_FOR_SETS
+                )
             if name in COMPARING_METHODS:
                 self._outside.expand_whole(owner, function)
             elif name not in MUTATING_METHODS:

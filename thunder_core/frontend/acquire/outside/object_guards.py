@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.foundation.quick_objects import with_quick_init
-from thunder_core.frontend.acquire.outside.guards import Guard, GuardScope
-from thunder_core.frontend.acquire.outside.namespaces import overridden_base
-from thunder_core.frontend.acquire.outside.paths import Path, namespace
-from thunder_core.tracing.ir.constants import bind_constant
+from thunder_core.frontend.acquire.outside.guards import SAME_VALUES, Guard, GuardScope
+from thunder_core.frontend.acquire.outside.namespaces import overridden_base, stored_class
+from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path, namespace
+from thunder_core.tracing.ir.constants import bind_constant, is_plain
 from thunder_core.tracing.ir.literal import LibraryFunction, literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
 from thunder_core.tracing.library.overlap import shared_storages
@@ -26,6 +26,7 @@ ACCUMULATE_WITHOUT_HOOKS = LibraryFunction(
     "thunder_core.tracing.library.changes.node_hooks", "accumulate_without_hooks"
 )
 KEEPS_METHODS = LibraryFunction("thunder_core.tracing.library.changes.module_calls", "keeps_methods")
+SAME_MEMBERS = LibraryFunction("thunder_core.tracing.library.objects", "same_members")
 SHARED_STORAGES = LibraryFunction("thunder_core.tracing.library.overlap", "shared_storages")
 NO_OTHER_HOOKS = LibraryFunction("thunder_core.tracing.library.capturing_hooks", "no_others")
 
@@ -62,13 +63,25 @@ class Keys(Guard):
     kind: type
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        if self.kind is dict:
-            return f"tuple({subject}) == {literal(self.keys, scope)}" if self.keys else f"not {subject}"
-        return f"tuple({bind_constant(self.base, scope)}.keys({subject})) == {literal(self.keys, scope)}"
+        if self.kind is dict and not self.keys:
+            return f"not {subject}"
+        stored = subject if self.kind is dict else f"{bind_constant(self.base, scope)}.keys({subject})"
+        if self.keys and all(map(is_plain, self.keys)) and {*map(type, self.keys)} != {str}:
+            return f"{scope.function(SAME_VALUES)}(tuple({stored}), {literal(self.keys, scope)})"
+        is_equal = f"tuple({stored}) == {literal(self.keys, scope)}"
+        if is_table_of_names(self.path):
+            return is_equal
+        kinds = ", ".join(sorted({bind_constant(type(key), scope) for key in self.keys}))
+        return f"{is_equal} and {{*map(type, {stored})}} == {{{kinds}}}" if kinds else is_equal
 
     @property
     def words(self) -> str:
         return f"had the keys {list(self.keys)!r}"
+
+
+def is_table_of_names(path: Path) -> bool:
+    """Whether the keys of the dict at a path are names of arguments or attributes."""
+    return path.parent is None or path.key == "__dict__" or (path.step == "entry" and path.key in MODULE_TABLES)
 
 
 @with_quick_init
@@ -96,14 +109,23 @@ class NotStored(Absent):
 
 @dataclass(frozen=True, eq=False)
 class Members(Guard):
-    """Requires a set with equal members."""
+    """Requires a set with equal members of the same types, and in the same order if `is_ordered` is set.
 
-    members: frozenset[Any]
+    Only numbers can be required in order: the hashes of strings differ from process to process.
+    """
+
+    members: tuple[Any, ...]
+    is_ordered: bool
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        members = literal(set(self.members), scope)
-        equals = stored_method(self.path, "__eq__", "", scope)
-        return f"{equals}({subject}, {members})" if equals else f"{subject} == {members}"
+        if not self.members:
+            equals = stored_method(self.path, "__eq__", "", scope)
+            return f"{equals}({subject}, set())" if equals else f"{subject} == set()"
+        base = stored_class(self.path.value)
+        iterated = subject if type(self.path.value) is base else f"{bind_constant(base, scope)}.__iter__({subject})"
+        if self.is_ordered:
+            return f"{scope.function(SAME_VALUES)}(tuple({iterated}), {literal(self.members, scope)})"
+        return f"{scope.function(SAME_MEMBERS)}({iterated}, {literal(set(self.members), scope)})"
 
     @property
     def words(self) -> str:

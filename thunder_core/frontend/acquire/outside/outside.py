@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import enum
 import functools
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,11 +15,19 @@ import torch
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.outside.attributes import locate
 from thunder_core.frontend.acquire.outside.call_traits import class_when_read, fields_of_call
-from thunder_core.frontend.acquire.outside.containers import index_of, is_known_by_identity, is_known_item, mapping_base
+from thunder_core.frontend.acquire.outside.containers import (
+    index_of,
+    is_known_by_identity,
+    is_known_item,
+    is_known_key,
+    mapping_base,
+)
 from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
 from thunder_core.frontend.acquire.outside.guards import (
+    BASES_WITH_VALUES,
     NUMBERS,
+    HasBuiltinValue,
     Identical,
     Is,
     LacksKey,
@@ -56,6 +66,8 @@ VIEW_CLASSES = frozenset(
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPING_CLASSES = (dict, types.MappingProxyType)
 SYMBOL_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
+NUMBERS_WITH_FIXED_HASHES = (bool, int, float, complex)  # their hashes are the same in each process
+FIXED_NAMES_OF_MEMBERS = frozenset({"value", "name", "_value_", "_name_"})  # attributes of members of enumerations
 NAMESPACE_STEPS = frozenset({"root", "globals", "class"})  # steps to namespaces
 
 
@@ -114,6 +126,8 @@ class Outside(GuardedPaths):
             self.outside_reads.note(path)
         if is_constant(value):
             self.guard(constant_guard(path, value))
+            if isinstance(value, enum.Enum):
+                self.paths.setdefault(id(value), path)  # a member may have attributes and a mutable value
             return
         known_path = self.paths.get(id(value))
         if known_path not in (None, path) and (known_path.parent is not None or known_path.step == "root"):
@@ -132,7 +146,14 @@ class Outside(GuardedPaths):
             self.register_cells(path, value)
         elif not issubclass(kind, torch.Tensor):
             self.guard(OfType(path, kind))
+            self._guard_builtin_value(path, kind)
             self.read_parts(path, value)
+
+    def _guard_builtin_value(self, path: Path, kind: type) -> None:
+        """Guard the value of an instance of a subclass of a built-in class of numbers or strings."""
+        base = next((base for base in BASES_WITH_VALUES if issubclass(kind, base)), None)
+        if base is not None:
+            self.guard(HasBuiltinValue(path, base))
 
     def read_parts(self, path: Path, value: object) -> None:
         """Guard the parts of an object that a call reads: the function of a partial or the object of a proxy."""
@@ -155,6 +176,10 @@ class Outside(GuardedPaths):
         key = (id(owner), name)
         if path is None or key in self._guarded_reads or self.effects.has_written(owner, name):
             return
+        if name in FIXED_NAMES_OF_MEMBERS and isinstance(owner, enum.Enum):
+            if is_plain(value):
+                return
+            name = "_value_" if vars(owner).get("_value_") is value else name
         self._guarded_reads.add(key)
         attribute_path = locate(self, path, name, value)
         if attribute_path is not None:
@@ -199,7 +224,7 @@ class Outside(GuardedPaths):
         path = self.paths.get(id(owner))
         if path is None or not self._may_be_symbolic(value) or not is_constant(key):
             return None
-        if is_item and id(owner) in self._expanded:
+        if is_item and (id(owner) in self._expanded or lacks_key(owner, key)):
             return None
         if self.has_replaced_item(owner, key) is not False if is_item else self.effects.has_written(owner, key):
             return None
@@ -242,6 +267,8 @@ class Outside(GuardedPaths):
             self.expand(container)
         elif is_replaced:
             return
+        elif lacks_key(container, key):
+            self.note_lookup(container, key)  # `__missing__` has returned the value
         elif issubclass(kind, MAPPING_CLASSES) and (is_constant(key) or self.path_of(key) is not None):
             self.read(self._item_path(path, key, value), value)
         elif issubclass(kind, list | tuple) and type(key) is int:
@@ -251,6 +278,16 @@ class Outside(GuardedPaths):
             self.read(self._item_path(path, key % length, value), value)
         else:
             self.expand(container)
+
+    def forget_order(self, container: object) -> None:
+        """Guard the members of a set in any order, because the program writes to the set, and undoing reorders it."""
+        key = (Members, self.paths[id(container)])
+        if isinstance(guard := self.guards.get(key), Members):
+            self.guards[key] = replace(guard, is_ordered=False)
+
+    def read_original_item(self, path: Path, key: Any, value: Any) -> None:
+        """Guard the value that an item of the mapping at a path has at the start of the program."""
+        self.read(self._item_path(path, key, value), value)
 
     def note_lookup(self, container: dict[Any, Any], key: Any) -> None:
         """Guard the item at a key that the program has looked up in a mapping, or that the key is missing."""
@@ -378,7 +415,8 @@ class Outside(GuardedPaths):
         """Guard the members of a set, and add a path to each member that is an object."""
         objects = [member for member in members if not is_plain(member)]
         if all(map(is_known_by_identity, objects)):
-            self.guard(Members(path, frozenset(members)))
+            is_ordered = all(type(member) in NUMBERS_WITH_FIXED_HASHES for member in members)
+            self.guard(Members(path, members, is_ordered and id(path.value) not in self.effects.originals))
         else:
             self.guard(MembersThemselves(path, members))
         for member in objects:
@@ -405,3 +443,8 @@ class Outside(GuardedPaths):
         """
         key_path = None if is_constant(key) else self.path_of(key)
         return item_path(path, key, value) if key_path is None else path.at_key(key_path, value)
+
+
+def lacks_key(container: object, key: object) -> bool:
+    """Whether a mapping does not store a key, so that `__missing__` returns the value."""
+    return issubclass(type(container), dict) and is_known_key(key) and not dict.__contains__(container, key)

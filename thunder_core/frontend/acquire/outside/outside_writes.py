@@ -92,9 +92,12 @@ class OutsideWrites:
             name == "__setitem__" and isinstance(container, dict)
         ):
             self._outside.expand(container)
-        self._outside.effects.note_method_call(
+        self._outside.forget_order(container)
+        is_original_again = self._outside.effects.note_method_call(
             path, name, args, kwargs, c_class or overridden_c_class(type(container), name)
         )
+        if is_original_again:
+            self._outside.read_original_item(path, *args)
 
     def note_failed_write(self, write: PendingWrite) -> None:
         """Retract a write that has raised. If it is a deletion, guard that the name is absent when the call begins.

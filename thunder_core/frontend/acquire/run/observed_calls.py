@@ -154,12 +154,21 @@ class ObservedCalls(ObservedReads):
         pending_write = self.outside.effects.pending_write
         if pending_write is None:
             return self.numbers.call_native(function, args, kwargs)
+        write_count = self.outside.effects.write_count
         try:
             value = self.numbers.call_native(function, args, kwargs)
-            return self.machine.invoke_quietly(function, args, kwargs) if value is NOT_TAKEN else value
+            if value is NOT_TAKEN:
+                value = self.machine.invoke_quietly(function, args, kwargs)
         except BaseException:
             self.writes.note_failed_write(pending_write)
             raise
+        if self.outside.effects.write_count != write_count:  # the epilogue would make these writes twice
+            self.leave_to_eager(
+                f"`{pending_write.name}` of an object from outside calls a function that also writes to objects from "
+                "outside",
+                "write outside of this function",
+            )
+        return value
 
     def _call_python_function(
         self, function: object, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
-from thunder_core.frontend.acquire.outside.containers import container_base, overridden_c_class
+from thunder_core.frontend.acquire.outside.containers import container_base, iterates_in_python, overridden_c_class
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
@@ -40,6 +40,8 @@ class ObservedWrites(Observer):
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item."""
         self.outside.effects.forget_pending_write()
+        if type(key) is slice and iterates_in_python(value):
+            value = self.machine.call(list, value)
         if container_base(container) is None or type(key) is slice:  # C code reads the key and the value
             for operand in (key, value):
                 self.outside.expand_whole(operand)
