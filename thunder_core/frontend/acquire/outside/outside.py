@@ -255,7 +255,7 @@ class Outside(GuardedPaths):
         stored = self.effects.stored_keys[identity]
         return None if stored is None or not is_known_item(container, key) else index_of(container, key) in stored
 
-    def note_item_read(self, container: object, key: object, value: object) -> None:
+    def note_item_read(self, container: Any, key: object, value: object) -> None:
         """Guard the item `container[key]`, which the program has read."""
         self.require_up_to_date(container)
         path = self.paths.get(id(container))
@@ -445,6 +445,6 @@ class Outside(GuardedPaths):
         return item_path(path, key, value) if key_path is None else path.at_key(key_path, value)
 
 
-def lacks_key(container: object, key: object) -> bool:
+def lacks_key(container: Any, key: object) -> bool:
     """Whether a mapping does not store a key, so that `__missing__` returns the value."""
     return issubclass(type(container), dict) and is_known_key(key) and not dict.__contains__(container, key)
