@@ -66,6 +66,7 @@ VIEW_CLASSES = frozenset(
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPING_CLASSES = (dict, types.MappingProxyType)
 SYMBOL_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
+HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class was created at run time, such as by a `class` statement
 NUMBERS_WITH_FIXED_HASHES = (bool, int, float, complex)  # their hashes are the same in each process
 FIXED_NAMES_OF_MEMBERS = frozenset({"value", "name", "_value_", "_name_"})  # attributes of members of enumerations
 NAMESPACE_STEPS = frozenset({"root", "globals", "class"})  # steps to namespaces
@@ -151,8 +152,9 @@ class Outside(GuardedPaths):
 
     def _guard_builtin_value(self, path: Path, kind: type) -> None:
         """Guard the value of an instance of a subclass of a built-in class of numbers or strings."""
+        is_from_python = kind.__flags__ & HEAP_TYPE  # NumPy's numbers have guards of their own
         base = next((base for base in BASES_WITH_VALUES if issubclass(kind, base)), None)
-        if base is not None:
+        if base is not None and is_from_python:
             self.guard(HasBuiltinValue(path, base))
 
     def read_parts(self, path: Path, value: object) -> None:
