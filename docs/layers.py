@@ -25,6 +25,7 @@ LAYERS = {
             "quick_objects",
             "short_names",
             "time_format",
+            "type_flags",
         ),
         ("errors",),
         ("similar_names", "tested_versions", "transformers_versions"),

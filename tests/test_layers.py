@@ -41,6 +41,7 @@ INTERNAL = {
         "similar_names",
         "tested_versions",
         "time_format",
+        "type_flags",
         "transformers_versions",
     },
     "tracing": {"library"},

@@ -130,11 +130,6 @@ def inconsistencies(cubin: Cubin) -> list[str]:
     return [f"its {name} are {actual}, not {wanted}" for name, actual, wanted in compared if actual != wanted]
 
 
-def is_consistent(cubin: Cubin) -> bool:
-    """Whether the machine code is for its architecture, and takes the parameters and threads of a launch."""
-    return not inconsistencies(cubin)
-
-
 def _compile(kernel: Any, specialization: Specialization, target: GPUTarget) -> Any:
     constants = dict(specialization.constants)
     types = dict(specialization.types)

@@ -261,7 +261,7 @@ from pathlib import Path
 from thunder_core.compilation.compiler import trace_for
 from thunder_core.backend.fusion.machine_code import machine_code_of
 from thunder_executors.inductor.launch import kernels_of
-from thunder_executors.triton.cubin import is_consistent
+from thunder_executors.triton.cubin import inconsistencies
 
 def layers(x, *weights):
     for weight in weights:
@@ -275,7 +275,7 @@ with torch.no_grad():
 lines = [line for line in program.last("computation").bound_symbols if line.executor == "inductor"]
 codes = {id(machine_code_of(line.symbol.target)): machine_code_of(line.symbol.target) for line in lines}
 kernels = [kernel for code in codes.values() for kernel in kernels_of(code.library).values()]
-assert all(is_consistent(kernel.cubin) and kernel.cubin.target == "sm_90" for kernel in kernels)
+assert all(inconsistencies(kernel.cubin) == [] and kernel.cubin.target == "sm_90" for kernel in kernels)
 thunder.save(compiled, sys.argv[1])
 names = sorted(path.suffix for path in Path(sys.argv[1], "kernels").iterdir())
 print(len(lines), len(codes), len(kernels) > 1, set(names))

@@ -18,7 +18,7 @@ from tests.executors.triton.closeness import DTYPES
 from tests.executors.triton.examples import EXAMPLES, empty_tensors, random_tensors
 from thunder_core.foundation.errors import BadOption, Bug, EnvironmentLacks
 from thunder_executors.triton import cubin as cubin_module
-from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, is_consistent, launch_problems
+from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, inconsistencies, launch_problems
 from thunder_executors.triton.elf import architecture_of, parameter_sizes, required_threads
 from thunder_executors.triton.launch import INTERPRETED, Specialization
 from thunder_executors.triton.operations import OPERATORS
@@ -114,7 +114,7 @@ def test_each_operation_is_compiled_for_ampere(tmp_path: Path) -> None:
     for file in tmp_path.glob("*.cubin"):
         cubin = Cubin.from_metadata(json.loads(file.with_suffix(".json").read_text()), file.read_bytes())
         assert architecture_of(cubin.image) == cubin.target == "sm_80"
-        assert is_consistent(cubin)
+        assert inconsistencies(cubin) == []
         assert cubin.shared <= MOST_SHARED_OF_AMPERE
         assert "*fp8e4nv" not in dict(cubin.specialization.types).values()
 
@@ -128,16 +128,16 @@ def test_machine_code_holds_no_path_of_this_machine(cubins: list[Cubin]) -> None
 def test_machine_code_that_does_not_fit_its_launch_is_noticed(cubins: list[Cubin]) -> None:
     cubin = cubins[0]
     types, data = cubin.specialization.types, cubin.metadata()
-    assert is_consistent(cubin)
+    assert inconsistencies(cubin) == []
     for specialization in (
         {"types": types[:-1]},
         {"types": (*types[:-1], ("eps", "i64"))},
         {"warps": cubin.specialization.warps * 2},
     ):
         changed = {**data, "specialization": {**data["specialization"], **specialization}}
-        assert not is_consistent(Cubin.from_metadata(changed, cubin.image))
-    assert not is_consistent(Cubin.from_metadata({**data, "target": "sm_80"}, cubin.image))
-    assert not is_consistent(Cubin.from_metadata({**data, "entry": "other"}, cubin.image))
+        assert inconsistencies(Cubin.from_metadata(changed, cubin.image))
+    assert inconsistencies(Cubin.from_metadata({**data, "target": "sm_80"}, cubin.image))
+    assert inconsistencies(Cubin.from_metadata({**data, "entry": "other"}, cubin.image))
 
 
 def test_other_files_have_no_architecture() -> None:

@@ -18,7 +18,6 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.given_objects import GivenObjects
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.held_objects import reachable_values, refers_to_tensors
@@ -112,8 +111,8 @@ class AppliedFunctions:
         """Apply a function as one bound symbol, and make the program guard the reads of its methods.
 
         The forward is instead inlined into the program if the forward writes to outside objects, draws random numbers
-        outside of PyTorch, or reads objects that the program has written to. Raises `CannotReplay` if an argument is an
-        object with tensors that cannot be copied.
+        outside of PyTorch, or reads objects that the program has written to. Eager PyTorch makes the program's call
+        if an argument is an object with tensors that cannot be copied.
         """
         self._read_methods(kind)
         if self._run.outside.is_made(kind):
@@ -270,16 +269,13 @@ class AppliedFunctions:
         return Handover(self._run.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
 
     def _refusal(self, called: Function | str) -> Callable[[str], NoReturn]:
-        """Return a function that raises `CannotReplay` for a reason, with the name of `called` and the current line."""
+        """Return a function that leaves the call to eager PyTorch for a reason, with `called` and the current line."""
         line = self._run.location().source
         if not isinstance(called, str):
             called = f"the forward of `{called.__qualname__}`, a torch.autograd.Function,"
 
         def refuse(reason: str) -> NoReturn:
-            failure = CannotReplay(f"{called} {reason}", fix=FIX, where=line)
-            failure.runs_in_eager = True
-            self._run.recorder.failure = failure
-            raise failure
+            self._run.leave_to_eager(f"{called} {reason}", FIX, line)
 
         return refuse
 

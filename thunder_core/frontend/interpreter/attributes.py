@@ -4,6 +4,7 @@ import sys
 from types import FunctionType, ModuleType
 from typing import Any
 
+from thunder_core.foundation.type_flags import HEAP_TYPE
 from thunder_core.frontend.interpreter import introspection
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.lookup import python_method, remember, shortcut, type_lookup
@@ -12,7 +13,6 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 _OBJECT_GETATTRIBUTE = object.__getattribute__
 _SLOT_WRAPPER = type(_OBJECT_GETATTRIBUTE)
 _MODULE_GETATTRIBUTE = ModuleType.__getattribute__
-_HEAP_TYPE = 1 << 9
 _HOOK_TYPES = frozenset({_SLOT_WRAPPER, FunctionType})
 
 
@@ -49,7 +49,7 @@ def _remember_shortcut(kind: type, hook: object, fallback: object, name: str) ->
     ) or kind in introspection.ATTRIBUTE_READERS:
         return
     unbound = type_lookup(kind, name)
-    if unbound is not ABSENT and type(unbound).__flags__ & _HEAP_TYPE:
+    if unbound is not ABSENT and type(unbound).__flags__ & HEAP_TYPE:
         return
     if type(unbound) is property or type(unbound) is classmethod:
         return
@@ -123,7 +123,7 @@ def _may_call_python(kind: type, owner: Any, name: str) -> bool:
         )
     if type(unbound) is classmethod:
         return type(unbound.__func__) is not FunctionType
-    return bool(type(unbound).__flags__ & _HEAP_TYPE) and type_lookup(type(unbound), "__get__") is not ABSENT
+    return bool(type(unbound).__flags__ & HEAP_TYPE) and type_lookup(type(unbound), "__get__") is not ABSENT
 
 
 Getter = tuple[Any, tuple[Any, ...]]

@@ -3,7 +3,7 @@
 import operator
 from collections import defaultdict
 from collections.abc import Callable
-from types import CellType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter import attributes, operators
@@ -191,8 +191,7 @@ class ObservedMachine(PlainMachine):
 
     def load_deref(self, frame: Frame, slot: int) -> Any:
         """Read a cell, and report the value if the variable is free."""
-        self._note_unbound(frame, slot)
-        value = super().load_deref(frame, slot)
+        value = self._contents(frame, slot)
         if slot < frame.program.first_free:
             return value
         return self.observer.on_load_deref(frame, frame.program.names[slot], frame.fast[slot], value)
@@ -205,17 +204,19 @@ class ObservedMachine(PlainMachine):
 
     def delete_deref(self, frame: Frame, slot: int) -> None:
         """Empty a cell, and report this if the variable is free."""
-        self._note_unbound(frame, slot)
-        cell_contents(frame, slot)
+        self._contents(frame, slot)
         if slot >= frame.program.first_free:
             self.observer.on_delete_deref(frame, frame.program.names[slot], frame.fast[slot])
         super().delete_deref(frame, slot)
 
-    def _note_unbound(self, frame: Frame, slot: int) -> None:
-        """Report a free variable without a value."""
-        cell = frame.fast[slot]
-        if slot >= frame.program.first_free and cell == CellType():
-            self.observer.on_unbound_deref(cell)
+    def _contents(self, frame: Frame, slot: int) -> Any:
+        """Return the value in a cell. Report a free variable without a value, and raise NameError."""
+        try:
+            return cell_contents(frame, slot)
+        except NameError:
+            if slot >= frame.program.first_free:
+                self.observer.on_unbound_deref(frame.fast[slot])
+            raise
 
     def class_of(self, value: object) -> type:
         """Return the observer's class for an operand."""

@@ -21,6 +21,7 @@ from types import (
 )
 from typing import Any
 
+from thunder_core.foundation.type_flags import HEAP_TYPE, IMMUTABLE_TYPE
 from thunder_core.frontend.interpreter.iterators import (
     APPLYING_ITERATORS,
     COMPARING_ITERATORS,
@@ -44,9 +45,6 @@ Keywords = dict[str, Any]
 _MAX_DEPTH = 5
 # Added to the depth if C code may instantiate or subclass the classes in its arguments.
 _CONSTRUCTOR_DEPTH = 100
-_HEAP_TYPE = 1 << 9
-# Immutable types, which are defined in C.
-_IMMUTABLE_TYPE = 1 << 8
 
 # Types whose instances lead to no Python function.
 QUIET_TYPES = PRIMITIVE_TYPES | {
@@ -201,7 +199,7 @@ class Reach:
         """Return the special functions of the values themselves."""
         reached: Functions = {}
         for value in map(unwrap, values):
-            if type(value).__flags__ & _HEAP_TYPE and type(value) not in self._quiet:
+            if type(value).__flags__ & HEAP_TYPE and type(value) not in self._quiet:
                 self._add_redirectable(special_functions(type(value)), reached)
         return reached
 
@@ -244,7 +242,7 @@ class Reach:
             parts = next((_ITEMS_OF_CONTAINERS[base] for base in mro_of(kind) if base in _ITEMS_OF_CONTAINERS), None)
             if parts is None and issubclass(kind, BaseException):
                 parts = _arguments_of
-            elif parts is None and kind.__flags__ & _IMMUTABLE_TYPE:
+            elif parts is None and kind.__flags__ & IMMUTABLE_TYPE:
                 parts = gc.get_referents
         if parts is not None and depth % _CONSTRUCTOR_DEPTH:
             for part in parts(value):
@@ -271,9 +269,9 @@ class Reach:
         An object of a C type may call methods of the objects that it refers to.
         """
         kind = owner if isinstance(owner, type) else type(owner)
-        if kind.__flags__ & _IMMUTABLE_TYPE:
+        if kind.__flags__ & IMMUTABLE_TYPE:
             for part in gc.get_referents(owner):
-                if not type(part).__flags__ & _IMMUTABLE_TYPE:
+                if not type(part).__flags__ & IMMUTABLE_TYPE:
                     self._add_redirectable(_functions(type(part), "methods", lambda _: True), reached)
         else:
             self._add_redirectable(_functions(kind, "methods", lambda _: True), reached)
@@ -281,7 +279,7 @@ class Reach:
 
 def special_functions(kind: type) -> tuple[FunctionType, ...]:
     """Return the Python functions that C code calls for instances of a type: special methods and property functions."""
-    if not kind.__flags__ & _HEAP_TYPE:
+    if not kind.__flags__ & HEAP_TYPE:
         return ()
     return _functions(kind, "special functions", _is_special)
 
@@ -308,7 +306,7 @@ def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[F
     chosen_functions: dict[FunctionType, None] = {}
     seen: set[str] = set()
     for base in mro_of(kind):
-        if not base.__flags__ & _HEAP_TYPE:
+        if not base.__flags__ & HEAP_TYPE:
             continue
         for name, unbound in dict_of(base).items():
             if name not in seen and (chosen(name) or (chosen is _is_special and isinstance(unbound, property))):

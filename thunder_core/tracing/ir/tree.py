@@ -7,9 +7,10 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.type_flags import BASE_TYPE
+
 Leaf = Any
 SEQUENCES = (tuple, list)
-SUBCLASSABLE = 1 << 10  # Py_TPFLAGS_BASETYPE
 
 
 class PlaceholderSize(tuple[Any, ...]):
@@ -165,4 +166,4 @@ def is_struct_sequence(kind: type) -> bool:
 
     No class can derive from such a class. Classes of Python may have attributes of the same names.
     """
-    return hasattr(kind, "n_sequence_fields") and not kind.__flags__ & SUBCLASSABLE
+    return hasattr(kind, "n_sequence_fields") and not kind.__flags__ & BASE_TYPE

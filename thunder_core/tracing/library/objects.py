@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from thunder_core.foundation.type_flags import IMMUTABLE_TYPE
 from thunder_core.tracing.library.states import digest
 
 # For each class of constants with parts: the function that returns the parts, which are compared like constants.
@@ -16,7 +17,6 @@ PARTS_OF_CONSTANTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     slice: lambda value: (value.start, value.stop, value.step),
     range: lambda value: (value.start, value.stop, value.step),
 }
-IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which classes of Python never have
 
 
 class GuardFailed(Exception):

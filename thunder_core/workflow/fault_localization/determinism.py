@@ -12,7 +12,7 @@ from thunder_core.backend.claiming.comparison import Difference, describe_differ
 from thunder_core.backend.claiming.copies import Values
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.fault_localization.line_faults import line_fault, phrase_of_result
-from thunder_core.workflow.fault_localization.recording import AFTER, record
+from thunder_core.workflow.fault_localization.recording import name_after_write, record
 from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.validation.internal_check import Fault
 
@@ -25,7 +25,7 @@ def first_nondeterministic_line(claimed: Trace, inputs: Values, states: RandomSt
         uninitialized |= uninitialized_results(bsym, (bsym, *bsym.subsymbols))
         writes.update(bsym.mutates)
         results = {proxy.name: proxy.name for proxy in bsym.tensors}
-        results |= {name: f"{name}{AFTER}{writes[name]}" for name in bsym.mutates}
+        results |= {name: name_after_write(name, writes[name]) for name in bsym.mutates}
         for name in (recorded for own, recorded in results.items() if own not in uninitialized):
             before, after = first.values[name], second.values[name]
             if not is_equal(before, after):

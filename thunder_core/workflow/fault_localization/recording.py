@@ -39,6 +39,11 @@ class RecordedValues:
     outputs: tuple[Any, ...] = ()
 
 
+def name_after_write(name: str, count: int) -> str:
+    """Return the name of the value that a tensor has after a number of writes."""
+    return f"{name}{AFTER}{count}"
+
+
 def record(
     trace: Trace,
     inputs: Values,
@@ -71,7 +76,7 @@ def record(
                     recording.values[proxy.name] = _keep(values[proxy.name], keeps_copies)
             for name in bsym.mutates:
                 writes[name] = writes.get(name, 0) + 1
-                recording.values[f"{name}{AFTER}{writes[name]}"] = _keep(values[name], keeps_copies)
+                recording.values[name_after_write(name, writes[name])] = _keep(values[name], keeps_copies)
             for name in dying:
                 values.pop(name, None)
     recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}

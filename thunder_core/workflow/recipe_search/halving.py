@@ -31,8 +31,8 @@ class RankedCandidate(Protocol):
 class CandidateFinding:
     """The measurements of a candidate: its score (higher is better), the number of rounds, and its cost.
 
-    An `exact` score needs no more rounds. A candidate without a score is refused for a `reason`. If the refusal is
-    `passing` (temporary), the candidate may be tried again.
+    An `exact` score needs no more rounds. A candidate without a score is refused for a `reason`. If the refusal
+    `is_temporary`, the candidate may be tried again.
     """
 
     score: Interval | None = None

@@ -82,7 +82,7 @@ class TrialFacts(ReportFacts):
 
 
 class TrialRefusal(ReportFacts):
-    """The reason why a candidate is refused; a `passing` refusal is temporary, so a later search tries again."""
+    """The reason why a candidate is refused; if it `is_temporary`, a later search tries again."""
 
     reason: str
     is_temporary: bool = False

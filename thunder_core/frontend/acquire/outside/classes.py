@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from thunder_core.foundation.type_flags import HEAP_TYPE
 from thunder_core.frontend.acquire.outside.guards import Is, OfType, TensorMetadata
 from thunder_core.frontend.acquire.outside.object_guards import SpecialMethods
 from thunder_core.frontend.acquire.outside.paths import Path
@@ -35,7 +36,6 @@ ATTRIBUTES_OF_WRAPPERS: dict[type, tuple[str, ...]] = {
 OWNER_INDEX = {"__get__": 2, "__set__": 1, "__delete__": 1}
 
 LOCALS = "<locals>"  # a part of the qualified name of a class that a function creates
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE
 
 
 class Classes:

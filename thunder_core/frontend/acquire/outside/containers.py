@@ -198,6 +198,6 @@ def size_of_list_or_set(owner: object) -> int | None:
     return base.__len__(owner) if base in (list, set) else None
 
 
-def size_of_set(owner: Any) -> int | None:
-    """Return the number of members of a set, bypassing `__len__` of its class; None for other objects."""
-    return set.__len__(owner) if issubclass(type(owner), set) else None
+def lacks_key(container: Any, key: object) -> bool:
+    """Whether a mapping does not store a key, so that `__missing__` returns the value."""
+    return issubclass(type(container), dict) and is_known_key(key) and not dict.__contains__(container, key)

@@ -204,8 +204,8 @@ class EffectLog:
     ) -> None:
         """Log the effect of a write that is about to be made, as the pending write."""
         if effect is not None:  # at the place of the replaced effect, which determines the order of new attributes
-            is_set_again = replaced is not None and kind != "delete"
-            self.effects.insert(replaced[0] if is_set_again and replaced else len(self.effects), effect)
+            index = len(self.effects) if replaced is None or kind == "delete" else replaced[0]
+            self.effects.insert(index, effect)
         self.write_count += 1
         size = size_of_list_or_set(owner)
         self.pending_write = PendingWrite(owner, kind, name, effect, replaced, first_entries, size)

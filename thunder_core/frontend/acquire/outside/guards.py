@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.quick_objects import with_quick_init
+from thunder_core.foundation.type_flags import HEAP_TYPE
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import SINGLETONS, bind_constant, is_literal, name_of
 from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, sizes_before_counts
@@ -152,6 +153,15 @@ class HasBuiltinValue(Guard):
     @property
     def words(self) -> str:
         return f"had the value {builtin_value(self.path.value, self.base)!r:.60}"
+
+
+def base_with_value(kind: type) -> type | None:
+    """Return the built-in class of numbers or strings from which a class of Python inherits a value, or None.
+
+    NumPy's numbers, whose classes are static types, have guards of their own.
+    """
+    is_from_python = kind.__flags__ & HEAP_TYPE
+    return next((base for base in BASES_WITH_VALUES if is_from_python and issubclass(kind, base)), None)
 
 
 def builtin_value(value: Any, base: Any) -> Any:

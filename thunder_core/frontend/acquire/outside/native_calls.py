@@ -14,7 +14,7 @@ from thunder_core.frontend.acquire.outside.containers import (
     container_base,
     container_type,
     is_consumed,
-    size_of_set,
+    size_of_list_or_set,
     split_method_call,
 )
 from thunder_core.frontend.acquire.outside.namespaces import NESTING
@@ -81,7 +81,7 @@ class NativeCalls:
         elif owner is not None and self._outside.path_of(owner) is not None:
             if name in MUTATING_METHODS and any(is_consumed(name, arg) for arg in rest):
                 return self._call_with_collected_items(machine, function, args, kwargs)
-            if name == "pop" and (size_of_set(owner) or 0) > 1:
+            if name == "pop" and container_base(owner) is set and (size_of_list_or_set(owner) or 0) > 1:
                 path = self._outside.path_of(owner)
                 self._leave_to_eager(
                     f"the program pops an arbitrary member of a set from outside, {path}", FIX_FOR_SETS

@@ -19,13 +19,12 @@ from thunder_core.frontend.acquire.outside.containers import (
     index_of,
     is_known_by_identity,
     is_known_item,
-    is_known_key,
+    lacks_key,
     mapping_base,
 )
 from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
 from thunder_core.frontend.acquire.outside.guards import (
-    BASES_WITH_VALUES,
     NUMBERS,
     HasBuiltinValue,
     Identical,
@@ -34,6 +33,7 @@ from thunder_core.frontend.acquire.outside.guards import (
     NumberInC,
     OfType,
     SameAs,
+    base_with_value,
     constant_guard,
 )
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of, length_of
@@ -66,7 +66,6 @@ VIEW_CLASSES = frozenset(
 CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPING_CLASSES = (dict, types.MappingProxyType)
 SYMBOL_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class was created at run time, such as by a `class` statement
 NUMBERS_WITH_FIXED_HASHES = (bool, int, float, complex)  # their hashes are the same in each process
 FIXED_NAMES_OF_MEMBERS = frozenset({"value", "name", "_value_", "_name_"})  # attributes of members of enumerations
 NAMESPACE_STEPS = frozenset({"root", "globals", "class"})  # steps to namespaces
@@ -147,15 +146,10 @@ class Outside(GuardedPaths):
             self.register_cells(path, value)
         elif not issubclass(kind, torch.Tensor):
             self.guard(OfType(path, kind))
-            self._guard_builtin_value(path, kind)
+            base = base_with_value(kind)
+            if base is not None:
+                self.guard(HasBuiltinValue(path, base))
             self.read_parts(path, value)
-
-    def _guard_builtin_value(self, path: Path, kind: type) -> None:
-        """Guard the value of an instance of a subclass of a built-in class of numbers or strings."""
-        is_from_python = kind.__flags__ & HEAP_TYPE  # NumPy's numbers have guards of their own
-        base = next((base for base in BASES_WITH_VALUES if issubclass(kind, base)), None)
-        if base is not None and is_from_python:
-            self.guard(HasBuiltinValue(path, base))
 
     def read_parts(self, path: Path, value: object) -> None:
         """Guard the parts of an object that a call reads: the function of a partial or the object of a proxy."""
@@ -205,18 +199,11 @@ class Outside(GuardedPaths):
             self.read(path.attribute(name, value), value)
 
     def note_missing_attribute(self, owner: object, name: str) -> None:
-        """Guard that an object lacks an attribute that the program has looked up."""
+        """Guard that an object lacks an attribute that the program has looked up, or that a cell lacks its contents."""
         self.require_up_to_date(owner)
         path = self.paths.get(id(owner))
         if path is not None and not self.effects.has_written(owner, name):
-            self.guard(Lacks(path, name))
-
-    def note_missing_contents(self, cell: object) -> None:
-        """Guard that a cell is empty, unless the program has emptied it."""
-        self.require_up_to_date(cell)
-        path = self.paths.get(id(cell))
-        if path is not None and not self.effects.has_written(cell, "cell_contents"):
-            self.guard(Unbound(path))
+            self.guard(Unbound(path) if type(owner) is types.CellType else Lacks(path, name))
 
     def symbolic_path(self, owner: Any, key: Any, value: Any, *, is_item: bool) -> Path | None:
         """Return the path to a value that the program is reading, if the value is a symbolic number; otherwise None.
@@ -445,8 +432,3 @@ class Outside(GuardedPaths):
         """
         key_path = None if is_constant(key) else self.path_of(key)
         return item_path(path, key, value) if key_path is None else path.at_key(key_path, value)
-
-
-def lacks_key(container: Any, key: object) -> bool:
-    """Whether a mapping does not store a key, so that `__missing__` returns the value."""
-    return issubclass(type(container), dict) and is_known_key(key) and not dict.__contains__(container, key)

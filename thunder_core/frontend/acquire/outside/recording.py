@@ -38,7 +38,7 @@ class Recording(Protocol):
     def refuse(self, what: str, fix: str = ...) -> NoReturn:
         """Raise the error for an action that a trace cannot represent, and store the error."""
 
-    def leave_to_eager(self, what: str, fix: str) -> NoReturn:
+    def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
         """Raise the request that eager PyTorch makes this call, for an action that a trace cannot represent."""
 
     def name_number(self, path: Path) -> str:

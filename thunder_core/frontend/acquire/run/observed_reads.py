@@ -91,7 +91,7 @@ class ObservedReads(ObservedWrites, TracedRun):
 
     def on_unbound_deref(self, cell: object) -> None:
         """Guard that a closure variable of an outside function has no value."""
-        self.outside.note_missing_contents(cell)
+        self.outside.note_missing_attribute(cell, "cell_contents")
 
     def on_load_attr(self, owner: Any, name: str, value: Any) -> Any:
         """Guard an attribute of an outside object.

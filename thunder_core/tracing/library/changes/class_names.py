@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from thunder_core.foundation.type_flags import IMMUTABLE_TYPE
 from thunder_core.tracing.library.changes.class_entries import ABSENT, class_entry
 from thunder_core.tracing.library.changes.type_versions import ClassCaches, cached_by_version
 
 DATA_METHODS = ("__set__", "__delete__")
-IMMUTABLE_TYPE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE, which classes of Python never have
 
 
 @cached_by_version(ClassCaches())

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from thunder_core.foundation.type_flags import HAS_MANAGED_DICT
 from thunder_core.tracing.library.changes.class_entries import dict_of
 
 WORD = struct.calcsize("P")
@@ -28,8 +29,6 @@ TYPE = WORD  # of `ob_type` in PyObject
 DICT_VERSION = 3 * WORD  # of `ma_version_tag` in PyDictObject
 DICT_KEYS = 4 * WORD  # of `ma_keys` in PyDictObject
 MANAGED_DICT = -3 * WORD  # of the pointer to an object's `__dict__`, if its class has the flag
-HAS_MANAGED_DICT = 1 << 4  # Py_TPFLAGS_MANAGED_DICT
-HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: the class of an object may be replaced only if it is such a class
 
 
 class Words:

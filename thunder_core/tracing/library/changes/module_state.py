@@ -11,11 +11,11 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.type_flags import HEAP_TYPE
 from thunder_core.tracing.library.changes.memory_words import (
     CACHE_LINE,
     DICT_KEYS,
     DICT_VERSION,
-    HEAP_TYPE,
     MEMORY,
     TENSOR_SLOT,
     TYPE,

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from thunder_core.foundation.type_flags import HEAP_TYPE
 from thunder_core.frontend.acquire.held_objects import HeldObjects, contents_of
 from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopBody
 from thunder_core.frontend.acquire.subtraces import Subtraces
@@ -28,7 +29,6 @@ INVARIANT_TYPES = (SymbolicNumber, torch.Tensor, int, float, bool, str, type(Non
 CONTAINER_TYPES = (dict, list, tuple)
 ALLOWED_BUILTINS = (len, float, int, bool, abs, min, max, isinstance, tuple, getattr, hasattr)
 ALLOWED_MODULES = ("torch", "math")
-HEAP_TYPE = 1 << 9  # CPython's flag Py_TPFLAGS_HEAPTYPE, which all classes have that Python code creates
 ORIGINAL_STACK, ORIGINAL_CAT = torch.stack, torch.cat
 # Beginnings of names that called functions must not use: their values differ between iterations, or they change state.
 FORBIDDEN_NAME_PREFIXES = (
