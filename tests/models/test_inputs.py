@@ -10,7 +10,7 @@ import transformers
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs, NoLoss, SequenceTooLong
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.inputs.labels import IGNORED, require_loss
+from thunder_core.workflow.models.inputs.labels import IGNORED
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length, longest_sequence
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
@@ -204,12 +204,6 @@ def test_labels_of_objects_are_classes_and_boxes_within_the_image():
         centers, sizes = image["boxes"].split(2, dim=1)
         assert (sizes > 0).all() and (centers - sizes / 2 >= 0).all() and (centers + sizes / 2 <= 1).all()
         assert image["class_labels"].max() < 3
-
-
-def test_loss_of_object_detection_is_not_optimized():
-    with pytest.raises(NoLoss, match="matches predictions with objects by their values"):
-        require_loss("object-detection")
-    require_loss("audio-frame-classification")
 
 
 def test_a_base_model_has_no_labels():

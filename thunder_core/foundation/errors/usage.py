@@ -173,7 +173,6 @@ class BadPattern(UsageError):
 class NoLoss(UsageError):
     """`--train` was given for a model that computes no loss: its task has no labels, or its forward ignores them.
 
-    The loss of object detection is refused too, because it matches predictions with objects by their values.
     A training step is a forward, its loss and the backward of this loss. `--task` names the task to train for, if the
     config does not. In Python, `thunder_core.jit` can compile a function that calls the model and computes its own
     loss.

@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.assembly import (
 )
 from thunder_core.frontend.acquire.gradients import log_gradients
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
-from thunder_core.frontend.acquire.lookasides.operators.random_branches import require_distinct_tensors
+from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import require_distinct_tensors
 from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads, SharpEdge, apply_policy, users_line
 from thunder_core.frontend.acquire.retracing import retrace

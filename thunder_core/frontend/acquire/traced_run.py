@@ -93,6 +93,7 @@ class TracedRun(Recording, Protocol):
     streams: tuple[Any, ...]
     warning_filters: Any
     runs_through_functions: bool
+    reads_assignments: bool
     texts: ProgramTexts
     context_variables: Any
     nested: Nested | None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -22,9 +23,10 @@ from thunder_core.tracing.capture.symbolic.probed_floats import restrict_to_stan
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy, environment_of, tensor_proxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.checks import REQUIRE
+from thunder_core.tracing.library.control_flow import Body, cond
 from thunder_core.tracing.library.objects import CHECK_NAMES
 
 # PyTorch's gradient for the first argument of this operation is wrong: it keeps the elements that the operation
@@ -103,6 +105,8 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_writt
     If the bound symbol needs data, its results are fakes with the metadata in the trace. The error is raised instead if
     autograd tracks a result, or if a bound symbol writes to memory that a result may share.
     """
+    if bsym.symbol.target is cond:
+        bsym = replace(bsym, symbol=Symbol(bsym.symbol.name, run_both_branches))
     try:
         evaluate([bsym], values, call_with_rule)
     except Exception as error:  # PyTorch raises different exceptions for this
@@ -114,6 +118,18 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_writt
         ):
             raise
         values.update((proxy.name, fake_like(proxy, mode)) for proxy in bsym.tensors)
+
+
+def run_both_branches(
+    predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]
+) -> tuple[torch.Tensor, ...]:
+    """Run both branches of a `cond`, so that autograd saves what either of them saves, and select between the results.
+
+    The predicate needs no data.
+    """
+    is_true = predicate.reshape(()).bool()
+    pairs = zip(true_branch(*operands), false_branch(*operands), strict=True)
+    return tuple(torch.where(is_true, *pair) for pair in pairs)
 
 
 def _may_share_memory(bsym: BoundSymbol) -> bool:

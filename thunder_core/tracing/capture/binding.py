@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 from thunder_core.tracing.analysis.data_errors import is_check
@@ -15,7 +15,7 @@ from thunder_core.tracing.capture.torch_facts.graph import has_own_memory, memor
 from thunder_core.tracing.capture.torch_facts.symbols import is_ordered, parts_of, symbol_of
 from thunder_core.tracing.capture.values import NUMBERS
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, proxies_in
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 
@@ -58,6 +58,8 @@ class Binding:
             return None
         location, opaque = self._location(), call.opaque or call.depends_on_values
         tensors = self._tensors
+        known = {proxy.name for _, proxy in inputs}
+        parts = without_regenerated_views(call.subsymbols, known, {proxy.name for proxy in proxies_in(output_proxies)})
         to_proxies = tensors.to_proxies_in_kind if has_own_derivative(function) else tensors.to_proxies
         args, kwargs = with_earlier_names(to_proxies((args, kwargs)), before)
         return BoundSymbol(
@@ -65,7 +67,7 @@ class Binding:
             args=args,
             kwargs=kwargs,
             output=output_proxies,
-            subsymbols=() if opaque else parts_of(function, call.subsymbols),
+            subsymbols=() if opaque else parts_of(function, parts),
             source=location.source,
             module=location.module,
             mutates=tuple(before[name].name if name in before else name for name in mutates),
@@ -87,3 +89,29 @@ class Binding:
         """Whether a result has a name that is not an input, and that no earlier bound symbol has defined."""
         names = (leaf.name for leaf in leaves(output_proxies) if isinstance(leaf, Proxy))
         return any(name not in input_names and name not in self._defined for name in names)
+
+
+def without_regenerated_views(
+    parts: Sequence[BoundSymbol], inputs: Set[str], outputs: Set[str]
+) -> Sequence[BoundSymbol]:
+    """Return the parts of a call without the views that autograd has made again because their base was written to.
+
+    Nothing reads these views, and their base may be a tensor within another call. `inputs` and `outputs` are the names
+    of the call.
+    """
+    if len(parts) < 2:
+        return parts
+    known = set(inputs)
+    regenerated = set[str]()
+    for part in parts:
+        is_regenerated = any(proxy.name not in known for proxy in part.inputs) and not part.has_effect
+        (regenerated if is_regenerated else known).update(proxy.name for proxy in part.outputs)
+    if not regenerated:
+        return parts
+    needed, kept = set(outputs), list[BoundSymbol]()
+    for part in reversed(parts):
+        names = {proxy.name for proxy in part.outputs}
+        if not (names and names <= regenerated) or not names.isdisjoint(needed):
+            kept.append(part)
+            needed.update(proxy.name for proxy in part.inputs)
+    return kept[::-1]

@@ -62,6 +62,11 @@ class NeedsDrawingFunction:
 
 
 @dataclass(frozen=True)
+class ReadsAssignment:
+    """The program reads the arrays that SciPy's `linear_sum_assignment` returns other than as tensors."""
+
+
+@dataclass(frozen=True)
 class UnrollsLoop:
     """The iterations of a loop are not calls of one function, for a `reason`.
 
@@ -110,6 +115,7 @@ RetraceReason = (
     | HidesNumbers
     | NeedsTexts
     | NeedsDrawingFunction
+    | ReadsAssignment
     | UnrollsLoop
     | ReadsCondition
     | FillsCache

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -89,6 +90,18 @@ def dtype_of(model: torch.nn.Module) -> torch.dtype:
     return next(floating, torch.get_default_dtype())
 
 
+@contextmanager
+def default_dtype(dtype: torch.dtype | None) -> Iterator[None]:
+    """Set PyTorch's default dtype in a block, unless the dtype is None."""
+    before = torch.get_default_dtype()
+    try:
+        if dtype is not None:
+            torch.set_default_dtype(dtype)
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
 def _convert_arguments(
     dtype: torch.dtype, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, Any]:
@@ -109,6 +122,7 @@ class Reference:
     def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
         self.notes: list[str] = []
         self._model, self._before = model, dtype_of(model)
+        self._widens_created = False  # whether tensors that the model creates have the reference's dtype by default
         self._lower: list[torch.dtype | None] = [torch.float32, None] if dtype == torch.float64 else [None]
         self._dtype: torch.dtype | None = dtype
         self._weights = tuple(model.parameters())
@@ -154,12 +168,14 @@ class Reference:
 
         Floating inputs are converted like the weights. If the reference consumes the RNG differently from eager, the
         next lower dtype is used. Large buffers that eager does not change are converted when they are read; if the
-        reference writes to one of them, it runs again with copies of all buffers.
+        reference writes to one of them, it runs again with copies of all buffers. If it does not run in float64, it
+        runs again with float64 as the default dtype, which tensors that the model creates have.
         """
         while True:
             try:
                 copied = self._copy_of_state(start)
-                observation, draws = run(copied, copied, self._convert)
+                with default_dtype(self._dtype if self._widens_created else None):
+                    observation, draws = run(copied, copied, self._convert)
                 if not self._lower or draws.agree_with(eager_draws):
                     return observation
                 self._step_down(f"the random numbers differ in {self.name}")
@@ -169,6 +185,9 @@ class Reference:
                     continue
                 if not self._lower or is_out_of_memory(error):
                     raise
+                if not self._widens_created and self._dtype == torch.float64:
+                    self._widens_created = True  # the model may combine its weights with tensors that it creates
+                    continue
                 self._step_down(f"the model does not run in {self.name} ({message_line(error)})")
 
     def _convert(self, value: object) -> object:
@@ -176,6 +195,7 @@ class Reference:
 
     def _step_down(self, reason: str) -> None:
         self._weights = ()
+        self._widens_created = False
         self._dtype = self._lower.pop(0)
         self._weights = self._converted_weights()
         self.notes.append(f"{reason}, so the reference is {self.name}")

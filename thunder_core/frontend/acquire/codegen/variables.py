@@ -10,11 +10,19 @@ import torch
 from thunder_core.frontend.acquire.codegen.shared_operations import WrittenOperations
 from thunder_core.frontend.acquire.outside.guards import GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import stored_class
-from thunder_core.frontend.acquire.outside.paths import COMPUTED, MODULE_TABLES, Path, namespace, operands_of
+from thunder_core.frontend.acquire.outside.paths import (
+    ASSIGNMENT,
+    COMPUTED,
+    MODULE_TABLES,
+    Path,
+    namespace,
+    operands_of,
+)
 from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.retrace import ReadsAssignment, Retrace
 from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 
@@ -94,8 +102,11 @@ class Variables:
     def _root_expression(self, path: Path) -> str:
         """Return the expression of a root other than the arguments.
 
-        Such a root is a class, a module, the globals of a module, or an object from the cache of a function.
+        Such a root is a class, a module, the globals of a module, or an object from the cache of a function. Raises
+        `Retrace` for an array in place of the indices of an assignment, which the prologue cannot compute.
         """
+        if path.step == ASSIGNMENT:
+            raise Retrace(ReadsAssignment())
         if path.step == "cached":
             return self.scope.constant(path.value, path.key)
         if path.step != "globals":

@@ -8,22 +8,26 @@ import types
 from collections.abc import Callable
 from typing import Any, NoReturn
 
+import torch
+
 from thunder_core.frontend.acquire.outside.guards import Guard, Is, Values
 from thunder_core.frontend.acquire.outside.namespaces import item_path
 from thunder_core.frontend.acquire.outside.object_guards import HasCode, Keys
 from thunder_core.frontend.acquire.outside.outside import Outside
-from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.paths import Path, leads_from_assignment
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.tracing.capture.torch_facts.symbols import place_of
 from thunder_core.tracing.ir.constants import is_constant
+from thunder_core.tracing.ir.retrace import ReadsAssignment, Retrace, RetraceReason
 from thunder_core.tracing.library.changes.function_codes import has_first_code
 
 
 class FunctionReads(Outside):
     """The outside objects, including the globals, builtins and defaults of functions, and methods of classes.
 
-    `leave_to_eager(what, fix)` requests that eager PyTorch makes the call.
+    `leave_to_eager(what, fix)` requests that eager PyTorch makes the call. `retrace(reason)` returns the exception that
+    requests another trace. `assignments` has the tensors of indices by the `id` of the arrays in their place.
     """
 
     def __init__(
@@ -32,9 +36,12 @@ class FunctionReads(Outside):
         symbol_at: Callable[[Path], Any],
         before_read_of_draw: Callable[[], None],
         leave_to_eager: Callable[[str, str], NoReturn],
+        retrace: Callable[[RetraceReason], Retrace],
     ) -> None:
         super().__init__(symbolic, symbol_at, before_read_of_draw)
         self._leave_to_eager = leave_to_eager
+        self._retrace = retrace
+        self.assignments: dict[int, torch.Tensor] = {}
 
     def guard(self, guard: Guard) -> None:
         """Guard that later calls find the same at the guard's path, unless tracing itself changes what it finds."""
@@ -43,6 +50,8 @@ class FunctionReads(Outside):
                 "the program reads the names of all imported modules, and tracing imports modules",
                 "read `sys.modules` outside the compiled program, or look up single names",
             )
+        if self.assignments and leads_from_assignment(guard.path):
+            raise self._retrace(ReadsAssignment())
         super().guard(guard)
 
     def guard_global(self, namespace: dict[str, Any], name: str, value: object) -> None:

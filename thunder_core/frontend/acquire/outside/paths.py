@@ -16,6 +16,9 @@ from thunder_core.tracing.library.objects import cached_value
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 MAX_TEXT = 100  # characters; a longer text of a computing call is replaced by its number and name
+ASSIGNMENT = (
+    "assignment"  # the step of a root: an array in place of the indices that an operation of the trace computes
+)
 COMPUTED = ("computed", "expression", "count")  # steps whose values are computed from several paths
 
 
@@ -147,6 +150,11 @@ def leads_from_random_draw(path: Path) -> bool:
     if draw is not None:
         return bool(draw.key.is_random)
     return any(leads_from_random_draw(operand) for step in path.lineage() for operand in operands_of(step))
+
+
+def leads_from_assignment(path: Path) -> bool:
+    """Whether a path starts from an array in place of the indices of an assignment."""
+    return path.lineage()[0].step == ASSIGNMENT
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,10 +21,11 @@ from thunder_core.frontend.acquire.lookasides.functions.function import call_fro
 from thunder_core.frontend.acquire.lookasides.functions.generators import is_method_of_generator, method_of_generator
 from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script
 from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_tensors
+from thunder_core.frontend.acquire.lookasides.operators.assignments import assign
 from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
 from thunder_core.frontend.acquire.lookasides.operators.foreign import call_foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
-from thunder_core.frontend.acquire.lookasides.operators.random_branches import branch_on_random_number
+from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import branch_on_tensor
 from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import record_loop_over_unbind
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import call_on_drawn
@@ -53,6 +54,7 @@ from thunder_core.tracing.library.objects import is_native
 # and return `NOT_TAKEN` for other functions. The second tuple is not for Python functions.
 LOOKASIDES_OF_CALLABLES = (call_random_function, collective_call, call_world_function, call_on_drawn)
 LOOKASIDES_OF_OBJECTS = (
+    assign,
     *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
     *(method_of_context_variable, method_of_storage, record_loop_over_unbind, call_script, dereference),
 )
@@ -287,7 +289,7 @@ class ObservedCalls(ObservedReads):
 
     def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:
         """Record the arms of a branch on a random number of PyTorch."""
-        return branch_on_random_number(self, frame, condition, if_true, if_false)
+        return branch_on_tensor(self, frame, condition, if_true, if_false)
 
     def before_native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments.

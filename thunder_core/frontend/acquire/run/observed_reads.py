@@ -16,7 +16,7 @@ import torch
 
 from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import METHODS_OF_NODES
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
-from thunder_core.frontend.acquire.lookasides.operators.random_branches import require_known_identity
+from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import require_known_identity
 from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operate_in_prologue, store_item

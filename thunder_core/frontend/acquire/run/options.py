@@ -20,6 +20,7 @@ from thunder_core.tracing.ir.retrace import (
     NeedsDrawingFunction,
     NeedsNumbers,
     NeedsTexts,
+    ReadsAssignment,
     ReadsCondition,
     Retrace,
     UnrollsLoop,
@@ -55,6 +56,7 @@ class RunOptions:
     - `reads_texts_at_once`: strings that depend on unknown values are read when they are made.
     - `draws_constants`: each call must draw the same numbers.
     - `drawing_functions`: functions that read values of arrays that they draw. The prologue calls these functions.
+    - `reads_assignments`: the indices of an assignment by SciPy are read as values.
     - `unrolled_loops`: loops whose iterations are all recorded, each with the reason.
     - `read_conditions`: branches on random numbers whose conditions are read, because not both arms can be recorded.
     """
@@ -79,6 +81,7 @@ class RunOptions:
     reads_texts_at_once: bool = False
     draws_constants: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
+    reads_assignments: bool = False
     unrolled_loops: Mapping[tuple[CodeType, int], str] = field(default_factory=dict)
     read_conditions: frozenset[ReadsCondition] = frozenset()
 
@@ -116,6 +119,7 @@ class RunOptions:
             nested=self.nested,
             lookasides=self.lookasides,
             drawing_functions=self.drawing_functions,
+            reads_assignments=self.reads_assignments,
             unrolled_loops=self.unrolled_loops,
             read_conditions=self.read_conditions,
             **changes,
@@ -132,6 +136,7 @@ CHANGED_OPTIONS: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     NeedsNumbers: lambda options, reason: {"draws_constants": not options.symbolic.may_have_symbols},
     NeedsTexts: lambda options, reason: {"reads_texts_at_once": True},
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
+    ReadsAssignment: lambda options, reason: {"reads_assignments": True},
     UnrollsLoop: lambda options, reason: {
         "unrolled_loops": {**options.unrolled_loops, (reason.code, reason.offset): reason.reason}
     },

@@ -117,7 +117,9 @@ class Run(ObservedCalls, RecordedProgram):
 
     def _observe(self, symbolic: Symbolic) -> None:
         """Build the parts that guard reads of outside objects, and log writes to them."""
-        self.outside = WholeReads(symbolic, self._symbol_at, self._before_read_of_draw, self.leave_to_eager)
+        self.outside = WholeReads(
+            symbolic, self._symbol_at, self._before_read_of_draw, self.leave_to_eager, self.retrace
+        )
         self.writes = OutsideWrites(self.outside)
         self.native_calls = NativeCalls(self.outside, self.writes, self.leave_to_eager)
         self.classes = Classes(self.outside)
@@ -160,6 +162,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.backward_hooks = BackwardHooks(self)
         self.saved_tensors_hooks = SavedTensorsHooks(self)
         self.runs_through_functions = options.runs_through_functions
+        self.reads_assignments = options.reads_assignments
         self.detours = options.detours
         self.nested = options.nested
         self.in_eager = options.in_eager

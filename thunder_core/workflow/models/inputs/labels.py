@@ -35,17 +35,6 @@ def require_labels(task: str) -> None:
         )
 
 
-def require_loss(task: str) -> None:
-    """Raise `NoLoss` for a task whose models have no loss that a saved program can compute."""
-    require_labels(task)
-    if task in MATCHING:
-        raise NoLoss(
-            f"the loss of the task {task!r} matches predictions with objects by their values in SciPy, so no saved "
-            "program computes it",
-            fix="compile your own training step, which is traced again for other matches: thunder_core.jit(function)",
-        )
-
-
 def next_tokens(_draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the input tokens as labels, with padding ignored; the model shifts the labels."""
     return {"labels": inputs["input_ids"].masked_fill(padding_mask(inputs), IGNORED)}
@@ -179,7 +168,6 @@ def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 # Tasks whose models predict numbers where their config says so.
 REGRESSING = ("sequence-classification", "image-classification", "audio-classification", "video-classification")
-MATCHING = frozenset({"object-detection"})  # the tasks whose loss depends on a matching of values
 MAKERS: dict[str, LabelMaker] = {
     **dict.fromkeys(REGRESSING, classes),
     "causal-lm": next_tokens,

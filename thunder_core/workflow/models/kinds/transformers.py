@@ -10,7 +10,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import NoLoss
 from thunder_core.workflow.models.folder.origin import FolderOrigin
-from thunder_core.workflow.models.inputs.labels import require_loss
+from thunder_core.workflow.models.inputs.labels import require_labels
 from thunder_core.workflow.models.inputs.modality import main_inputs
 from thunder_core.workflow.models.inputs.transformers_inputs import transformers_inputs
 from thunder_core.workflow.models.kinds.kind import ModelKind
@@ -65,7 +65,7 @@ def require_classes(task: str, config: PretrainedConfig, batch: int) -> None:
             fix="create the model with classes: `timm.create_model(NAME, num_classes=N)`; or compile your own training "
             "step: thunder_core.jit(function)",
         )
-    require_loss(task)
+    require_labels(task)
 
 
 TRANSFORMERS = ModelKind(
@@ -78,7 +78,7 @@ TRANSFORMERS = ModelKind(
     read=read_weights,
     main_inputs=main_inputs,
     example_inputs=transformers_inputs,
-    require_loss=lambda task, config, batch: require_loss(task),
+    require_loss=lambda task, config, batch: require_labels(task),
     describe_part=describe_part,
 )
 TIMM = dataclasses.replace(

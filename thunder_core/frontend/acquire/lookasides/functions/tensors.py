@@ -113,7 +113,9 @@ def is_numeric_array(value: Any) -> bool:
 
 
 def tensor_of_array(run: TracedRun, array: object) -> torch.Tensor:
-    """Return `torch.from_numpy` of an array: an input with the array's path, or a constant that each call copies."""
+    """Return `torch.from_numpy` of an array: an input, the result of an assignment, or a constant that is copied."""
+    if id(array) in run.outside.assignments:
+        return run.outside.assignments[id(array)]
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         real = torch.from_numpy(array)
     path = run.outside.path_of(array)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +24,7 @@ from thunder_core.frontend.acquire.lookasides.operators.branch_regions import (
     run_arm,
 )
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import are_alike, emit_branches
-from thunder_core.frontend.acquire.subtraces import Subtraces
+from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.machine import run as run_frame
@@ -32,9 +32,10 @@ from thunder_core.frontend.interpreter.native import UNBOUND
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_core.tracing.capture.transform_levels import is_wrapped
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace
 from thunder_core.tracing.ir.tree import leaves
-from thunder_core.tracing.library.control_flow import take_arm
+from thunder_core.tracing.library.control_flow import cond, take_arm
 
 INPUT = ""  # the common name of all tensors that exist before the call, as none of them is distinguished
 CONSTANTS = (bool, int, float, str, type(None))
@@ -58,9 +59,7 @@ class RecordedArms:
         return (*self.copied, *self.results)
 
 
-def branch_on_random_number(
-    run: TracedRun, frame: Frame, condition: object, if_true: int, if_false: int
-) -> int | NotTaken:
+def branch_on_tensor(run: TracedRun, frame: Frame, condition: object, if_true: int, if_false: int) -> int | NotTaken:
     """Record the arms of a branch whose condition is a random tensor; return the step where they meet.
 
     The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for all other branches.
@@ -70,7 +69,9 @@ def branch_on_random_number(
     request = ReadsCondition(frame.code, frame.program.offsets[frame.pc])
     if request in run.read_conditions:
         return NOT_TAKEN
-    if not is_random(run, condition) or not (regions := branch_regions(frame)):
+    if run.detours.further() is not None and not is_random(run, condition):
+        return NOT_TAKEN  # the next run may avoid the value
+    if not (regions := branch_regions(frame)):
         return NOT_TAKEN
     try:
         for region in regions:
@@ -133,9 +134,40 @@ def record(
     if not all(end.is_between_statements(frame) for end in ends) or not are_alike_values(*values):
         return None
     require_alike_tensors(subtraces, *values)
-    tensors = emit_branches(subtraces, take_arm, condition, arms)
+    operator = cond if give_equal_gradients(subtraces, arms.values()) else take_arm
+    tensors = emit_branches(subtraces, operator, condition, arms)
     assign(frame, region, values[0], tensors)
     return tuple(copied), tuple(tensors)
+
+
+def give_equal_gradients(subtraces: Subtraces, arms: Iterable[SubtraceRecording]) -> bool:
+    """Whether the same tensors get a gradient from both arms, so that `cond` has the gradients of the Python branch.
+
+    `cond` has a derivative, but it gives zeros to a tensor that one arm does not read, where Python gives no gradient.
+    """
+    true_arm, false_arm = (differentiated_operands(subtraces, arm) for arm in arms)
+    return true_arm is not None and true_arm == false_arm
+
+
+def differentiated_operands(subtraces: Subtraces, arm: SubtraceRecording) -> frozenset[str] | None:
+    """Return the names of the operands that get a gradient from each result of an arm.
+
+    Return None if another operand requires a gradient, or if a floating-point result requires none.
+    """
+    named, is_recorded = subtraces.recorder.tensors.named, torch.is_grad_enabled()
+
+    def is_tracked(proxy: Proxy) -> bool:
+        tensor = named(proxy.name) if isinstance(proxy, TensorProxy) else None
+        return is_recorded and tensor is not None and tensor.requires_grad
+
+    operands = {proxy.name for proxy in subtraces.operands([arm], ()) if is_tracked(proxy)}
+    reached = {name: {name} for name in operands}  # by tensor: the operands that get a gradient from it
+    for bsym in arm.bound_symbols:
+        origins = set().union(*(reached.get(proxy.name, ()) for proxy in bsym.inputs))
+        reached.update({proxy.name: origins for proxy in bsym.defines if is_tracked(proxy)})
+    floating = [result for result in arm.results if result.is_floating_point() or result.is_complex()]
+    names = [subtraces.recorder.proxy_of(result).name for result in floating]
+    return frozenset(operands) if all(reached.get(name, set()) == operands for name in names) else None
 
 
 def assign(frame: Frame, region: BranchRegion, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> None:
@@ -179,12 +211,19 @@ def require_distinct_tensors(run: TracedRun, output: object) -> None:
         return
     bsyms = run.recorder.bound_symbols
     aliasing, same = alias_sets(bsyms), alias_sets(bsyms)
-    written = {aliasing.representative(name) for bsym in bsyms for name in bsym.mutates}
     defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
 
     def name_of(tensor: torch.Tensor) -> str:
         name = run.recorder.proxy_of(tensor).name
         return name if name in defined else INPUT
+
+    def is_written_later(arms: RecordedArms) -> bool:
+        results = {run.recorder.proxy_of(tensor).name for tensor in arms.results}
+        starts = (index for index, bsym in enumerate(bsyms) if any(proxy.name in results for proxy in bsym.defines))
+        later = bsyms[next(starts, 0) :]
+        written = {aliasing.representative(name) for bsym in later for name in bsym.mutates}
+        names = (run.recorder.proxy_of(tensor).name for tensor in arms.tensors)
+        return not written.isdisjoint(map(aliasing.representative, names))
 
     for arms in run.recorded_arms:
         for copied, result in itertools.product(arms.copied, arms.results):
@@ -193,9 +232,8 @@ def require_distinct_tensors(run: TracedRun, output: object) -> None:
     counts = Counter(same.representative(name_of(tensor)) for tensor in tensors)
     counts[same.representative(INPUT)] += 1
     for arms in run.recorded_arms:
-        names = (run.recorder.proxy_of(tensor).name for tensor in arms.tensors)
         is_shared = arms.copied and counts[same.representative(name_of(arms.results[0]))] > 1
-        if is_shared or not written.isdisjoint(map(aliasing.representative, names)):
+        if is_shared or is_written_later(arms):
             raise Retrace(arms.request)
 
 

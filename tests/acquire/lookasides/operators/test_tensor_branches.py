@@ -1,4 +1,4 @@
-"""Branches on random numbers of PyTorch: one program for all outcomes, or a program for each where that is wrong."""
+"""Branches on tensors: one program for all outcomes, or a program for each where that is wrong."""
 
 from __future__ import annotations
 
@@ -244,7 +244,75 @@ def test_other_branches_are_refused_where_values_may_not_be_read(program: Callab
         thunder.jit(program, executors=("torch",), data_dependent="error")(torch.ones(3, 4, requires_grad=True) * 1)
 
 
-def test_a_condition_on_an_input_is_still_read() -> None:
+class Clamps(nn.Module):
+    """A layer whose result is clamped if it is not finite, as in DETR, and is written to before."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.shift = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x)
+        y += self.shift(x)
+        if not torch.isfinite(y).all():
+            y = torch.clamp(y, min=-1e30, max=1e30)
+        return y * 2
+
+
+class Chooses(nn.Module):
+    """A model that uses one of two layers, by a value."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.small, self.large = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.sum() > 10:
+            y = self.large(x)
+        else:
+            y = self.small(x)
+        return y.tanh()
+
+
+class Halves(nn.Module):
+    """A model whose arms use a layer with and without a gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear, self.unused = nn.Linear(4, 4), nn.Linear(4, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.unused.weight.detach() if x.dim() == 7 else self.unused.weight
+        y = self.linear(x)
+        if y.mean() > 0:
+            y = y * (weight[:1] > 0)
+        else:
+            y = y - weight.argmax()
+        return y * 3
+
+
+@pytest.mark.parametrize("kind", [Clamps, Chooses, Halves])
+def test_a_condition_on_values_has_one_program_and_the_gradients_of_eager(kind: type[nn.Module]) -> None:
+    eager = kind()
+    twin = copy.deepcopy(eager)
+    compiled = thunder.jit(twin, executors=("torch",), data_dependent="error")
+    for value in (1.0, float("inf"), 9.0, -1.0, float("nan")):
+        results = [values_of_step(module, call, value) for module, call in ((eager, eager), (twin, compiled))]
+        torch.testing.assert_close(results[1], results[0], equal_nan=True)
+    assert thunder.cache_misses(compiled) == 1
+    assert bool(thunder.last_backward_reason(compiled)) is (kind is not Clamps)
+
+
+def values_of_step(module: nn.Module, call: Callable[[Tensor], Tensor], value: float) -> list[Any]:
+    """Return the result of a training step with an input of equal values, and the gradients."""
+    x = torch.full((3, 4), value, requires_grad=True)
+    module.zero_grad()
+    result = call(x * 1)
+    result.sum().backward()  # type: ignore[no-untyped-call]
+    return [result, x.grad, *(parameter.grad for parameter in module.parameters())]
+
+
+def test_a_condition_is_read_if_an_arm_may_return_the_input() -> None:
     def program(x: Tensor) -> Tensor:
         if x.sum() + torch.rand(()) > 0:
             x = x * 2
