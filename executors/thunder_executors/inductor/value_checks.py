@@ -24,6 +24,7 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import text_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
+from thunder_core.tracing.library.operators import assignment
 from thunder_executors.inductor.sizes import text_of_sizes
 
 CPU = torch.device("cpu")
@@ -146,6 +147,7 @@ CHECKED: dict[Rule, tuple[str, ...]] = {
 DIVISIONS = frozenset(name for name, rule in RULES.items() if rule is divisors)
 # Operations that raise depending on values that no rule covers, while Inductor computes silently.
 UNCHECKED = frozenset({"repeat_interleave"})
+ASSIGNMENT = assignment.OPERATOR  # raises for NaN, and gains nothing from a region
 
 
 def name_of(operation: BoundSymbol) -> str:
@@ -167,7 +169,7 @@ def rule_of(operation: BoundSymbol) -> Rule | None:
 def is_checked(operation: BoundSymbol) -> bool:
     """Whether a region checks all values for which an operation may raise; on CUDA, only indices that are read."""
     name = name_of(operation)
-    if name in UNCHECKED:
+    if name in UNCHECKED or operation.symbol.target is ASSIGNMENT:
         return False
     if name not in DIVISIONS or not divides_integers(operation):
         return name != "binary_cross_entropy" or all(proxy.device == CPU for proxy in operation.tensors)

@@ -28,7 +28,8 @@ def example_of(folder: str | Path) -> dict[str, torch.Tensor]:
     artifact = open_artifact(Path(folder))
     if not artifact.manifest.example:
         raise NoSuchTrace(
-            f"{folder} has no example inputs", fix="make the artifact with `thunder optimize`, which saves some"
+            f"{folder} has no example inputs",
+            fix="make the artifact with `thunder optimize`, which saves the example if all inputs are tensors",
         )
     tensors = read_tensors(artifact, EXAMPLE)
     return {name: tensors[name] for name in artifact.manifest.example}

@@ -48,7 +48,7 @@ def test_one_program_matches_other_values(program: Program) -> None:
     for seed in range(5):
         torch.testing.assert_close(compiled(*costs(seed)), program(*costs(seed)), rtol=0, atol=0)
     assert thunder.cache_misses(compiled) == 1
-    assert "linear_sum_assignment.default(" in str(thunder.last_traces(compiled)[-1])
+    assert "linear_sum_assignment(" in str(thunder.last_traces(compiled)[-1])
 
 
 def test_the_numbers_of_rows_and_columns_are_symbolic() -> None:
@@ -191,7 +191,7 @@ def of_a_wrong_call(x: Tensor, y: Tensor) -> Tensor:
     ids=lambda program: program.__name__,
 )
 def test_errors_are_those_of_eager(program: Program) -> None:
-    with pytest.raises(Exception, match=".") as expected:
+    with pytest.raises(Exception, match=r".") as expected:
         program(*costs(0))
     with pytest.raises(type(expected.value)) as found:
         thunder.jit(program, executors=("torch",))(*costs(0))

@@ -267,10 +267,7 @@ class Chooses(nn.Module):
         self.small, self.large = nn.Linear(4, 4), nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.sum() > 10:
-            y = self.large(x)
-        else:
-            y = self.small(x)
+        y = self.large(x) if x.sum() > 10 else self.small(x)
         return y.tanh()
 
 
@@ -284,10 +281,7 @@ class Halves(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         weight = self.unused.weight.detach() if x.dim() == 7 else self.unused.weight
         y = self.linear(x)
-        if y.mean() > 0:
-            y = y * (weight[:1] > 0)
-        else:
-            y = y - weight.argmax()
+        y = y * (weight[:1] > 0) if y.mean() > 0 else y - weight.argmax()
         return y * 3
 
 

@@ -25,8 +25,8 @@ from thunder_core.frontend.acquire.lookasides.operators.assignments import assig
 from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
 from thunder_core.frontend.acquire.lookasides.operators.foreign import call_foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
-from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import branch_on_tensor
 from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import record_loop_over_unbind
+from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import branch_on_tensor
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import call_on_drawn
 from thunder_core.frontend.acquire.lookasides.state.draws import call_random_function
