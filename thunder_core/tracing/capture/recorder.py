@@ -293,6 +293,7 @@ class Recorder(RecordedLines):
             forget_constants((args, kwargs), output, call.written)
         if call.written and has_own_derivative(function):  # its operations have other derivatives
             call.opaque = True
+        self.data.written |= call.written
         if not self.data.shared.isdisjoint(call.written):
             raise self._refuse(
                 "the program writes to a tensor that shares its memory with a NumPy array", "copy the array"
