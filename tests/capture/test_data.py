@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
@@ -87,3 +88,67 @@ def test_memory_that_would_not_be_shared_is_left_to_eager(program: Callable[[Ten
 def test_arrays_and_texts_are_refused_if_values_are_refused(name: str) -> None:
     with pytest.raises(DataDependent):
         thunder.jit(PROGRAMS[name], data_dependent="error")(torch.ones(2))
+
+
+OUTSIDE_ARRAY = np.ones(2, dtype=np.float32)
+ON_OUTSIDE_ARRAY = torch.from_numpy(OUTSIDE_ARRAY)
+
+
+def write_to_tensor_of_new_array(x: Tensor) -> Any:
+    array = np.ones(2, dtype=np.float32)
+    torch.as_tensor(array).add_(x)
+    return array.tolist()
+
+
+def write_to_one_of_two_tensors(x: Tensor) -> Any:
+    array = np.ones(2, dtype=np.float32)
+    tensor, alias = torch.from_numpy(array), torch.from_numpy(array)
+    tensor.add_(x)
+    return alias * 1
+
+
+def write_to_new_array(x: Tensor) -> Any:
+    array = np.ones(2, dtype=np.float32)
+    doubled = torch.from_numpy(array) * 2
+    array[0] = 7
+    return doubled + x
+
+
+def write_to_copied_array(x: Tensor) -> Any:
+    array = np.ones(2, dtype=np.float32)
+    tensor = torch.tensor(array)
+    array[0] = 7
+    return tensor + x
+
+
+def write_to_tensor_of_bytes(x: Tensor) -> Any:
+    memory = bytearray(2)
+    torch.frombuffer(memory, dtype=torch.uint8).add_(1)
+    return x * memory[0]
+
+
+def write_to_tensor_of_outside_array(x: Tensor) -> Any:
+    torch.from_numpy(OUTSIDE_ARRAY).add_(x)
+    return float(OUTSIDE_ARRAY[0])
+
+
+def write_to_outside_tensor(x: Tensor) -> Any:
+    ON_OUTSIDE_ARRAY.add_(x)
+    return float(OUTSIDE_ARRAY[0])
+
+
+SHARING: tuple[Callable[[Tensor], Any], ...] = (
+    *(write_to_tensor_of_new_array, write_to_one_of_two_tensors, write_to_new_array, write_to_copied_array),
+    *(write_to_tensor_of_bytes, write_to_tensor_of_outside_array, write_to_outside_tensor),
+)
+
+
+@pytest.mark.parametrize("program", SHARING, ids=lambda program: program.__name__)
+def test_writes_to_memory_of_tensors_and_buffers_run_in_eager(program: Callable[[Tensor], Any]) -> None:
+    compiled = thunder.jit(program)
+    results = []
+    for function in (program, compiled):
+        OUTSIDE_ARRAY[:] = 1
+        with nullcontext() if function is program else pytest.warns(RecompileWarning):
+            results.append(repr([function(torch.ones(2)) for _ in range(2)]))
+    assert results[0] == results[1]

@@ -26,6 +26,8 @@ FAILING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "another class of exception": (functional.embedding, (torch.zeros(2, dtype=torch.int64), torch.ones(2, 2, 2))),
     "an intermediate": (lambda x: torch.cat([x * 2, x.sum()]), (torch.ones(3),)),
     "a leaf": (lambda x: x.add_(1), (torch.ones(3, requires_grad=True),)),
+    "a write to an expanded tensor": (lambda x: x.clone().expand(2, 3).add_(1), (torch.ones(3),)),
+    "a write to memory that is read": (lambda x, y: torch.add(y[:2], x, out=y[1:]), (torch.ones(2), torch.ones(3))),
     "numbers in the message": (lambda x: x.clone().exponential_(-2.0), (torch.ones(3),)),
 }
 
@@ -51,6 +53,19 @@ def test_program_can_catch_the_exception() -> None:
 
     x = torch.ones(3)
     assert torch.equal(thunder.jit(program)(x), program(x))
+
+
+def test_program_can_catch_the_error_of_overlapping_memory() -> None:
+    def program(x: Tensor) -> Any:
+        y = x * 1
+        try:
+            y[1:].add_(y[:-1])
+        except RuntimeError as error:
+            return y, str(error)
+        return y
+
+    found, wanted = thunder.jit(program)(torch.ones(3)), program(torch.ones(3))
+    assert repr(found) == repr(wanted)
 
 
 def test_large_tensors_are_not_tried(monkeypatch: pytest.MonkeyPatch) -> None:

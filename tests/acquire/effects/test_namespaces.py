@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -47,7 +48,28 @@ def of_thread() -> tuple[Program, Callable[[], Any]]:
     return program, lambda: (own.depth, own.stack, vars(plain))
 
 
-@pytest.mark.parametrize("case", [executed, of_thread])
+def without_own_locals() -> tuple[Program, Callable[[], Any]]:
+    names: dict[str, Any] = {"k": 2}
+    function = types.FunctionType(compile("k = k + 1", "<names>", "exec"), names)
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        function()
+        return x * names["k"]
+
+    return program, lambda: names["k"]
+
+
+def with_own_locals() -> tuple[Program, Callable[[], Any]]:
+    counts = {"k": 2}
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        exec("k = k + 1", {}, counts)
+        return x * eval("k * 2", {}, counts)  # type: ignore[no-any-return]
+
+    return program, lambda: counts["k"]
+
+
+@pytest.mark.parametrize("case", [executed, of_thread, without_own_locals, with_own_locals])
 def test_writes_match_eager(case: Callable[[], tuple[Program, Callable[[], Any]]]) -> None:
     (ours, state), (eagers, eager_state) = case(), case()
     compiled = thunder.jit(ours)

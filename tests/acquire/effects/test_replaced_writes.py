@@ -54,6 +54,7 @@ def restore_constant(x: torch.Tensor, items: dict[str, int]) -> torch.Tensor:
 def extend_by_override(x: torch.Tensor, items: list[int]) -> torch.Tensor:
     items.extend(Doubled([1, 2]))
     items[:1] = Doubled([3])
+    items += Doubled([4])
     return x * len(items)
 
 

@@ -12,7 +12,7 @@ import operator
 import sys
 import types
 from collections.abc import Callable, Sized
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -1005,3 +1005,12 @@ def test_a_program_that_asks_for_a_module_compiles_although_the_compilation_impo
     finally:
         sys.modules.pop("imported_while_compiling", None)
     assert torch.equal(compiled(x), program(x))
+
+
+@pytest.mark.parametrize(("first", "second"), [(int | str, str | int), (Literal[1, 2], Literal[2, 1])])
+def test_the_order_of_a_union_is_noticed(first: Any, second: Any) -> None:
+    held = [first]
+    compiled = thunder.jit(lambda x: (x, repr(held[0])))
+    for kind in (first, second):
+        held[0] = kind
+        assert compiled(torch.ones(1))[1] == repr(kind)

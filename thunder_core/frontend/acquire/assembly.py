@@ -73,7 +73,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
     run.outside.effects.log_state_changes()
     inputs = inputs_of(run)
     results = results_of(run)
-    run.recorder.data.require_unwritten()
+    run.recorder.data.require_unwritten(run.outside.effects.watched_objects())
     epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
     effects = without_dead_references(run.outside.effects.effects, run.outside.effects.items_at_start)
     epilogue_trace = epilogue.trace(effects, output, settles_draws=bool(run.draws.paths))

@@ -101,6 +101,8 @@ def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
     getter = _class_getter(kind, owner, name) if issubclass(kind, type) else _getter(kind, owner, name)
     if getter is None and hook is _MODULE_GETATTRIBUTE and machine.observer is not None:
         getter = _module_getter(owner, name)
+        if getter is not None:
+            machine.observer.on_load_attr(owner, "__getattr__", getter[0])
     if getter is None:
         return machine.natively(hook, (owner, name), {}) if _may_call_python(kind, owner, name) else hook(owner, name)
     return machine.invoke(getter[0], getter[1], {})

@@ -3,7 +3,7 @@
 import operator
 from collections import defaultdict
 from collections.abc import Callable
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from thunder_core.frontend.interpreter import attributes, operators
@@ -23,6 +23,8 @@ from thunder_core.frontend.interpreter.texts import concatenate
 # Operators that make a string from other strings.
 STRING_OPERATORS = frozenset({operator.add, operator.iadd, operator.mod, concatenate})
 _DEFAULTDICT_MISSING = defaultdict.__missing__
+# Functions that C code calls to find a key or a member.
+LOOKUP_HOOKS = frozenset({"__hash__", "__eq__"})
 # Containers whose lookup of a plain key runs no Python code.
 _C_INDEXED_CONTAINERS = frozenset({dict, list, tuple, str, bytes})
 
@@ -108,7 +110,13 @@ class ObservedMachine(PlainMachine):
 
     def call_back(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function on behalf of C code, with redirections suspended; then redirect the result's functions."""
-        return self.call_from_c(self.invoke, function, arguments, keywords)
+        if getattr(function, "__name__", "") not in LOOKUP_HOOKS:
+            return self.call_from_c(self.invoke, function, arguments, keywords)
+        before = self.observer.count_effects()
+        value = self.call_from_c(self.invoke, function, arguments, keywords)
+        if self.observer.count_effects() != before:
+            self.observer.on_hook_effects(function)
+        return value
 
     def next_for_native(self, iterator: object) -> Any:
         """Return the next value of an iterator on behalf of C code."""
@@ -161,12 +169,25 @@ class ObservedMachine(PlainMachine):
     def load_attr(self, owner: object, name: str) -> Any:
         """Read an attribute and report the value, or that it is missing. A weak proxy is replaced by its object."""
         owner = unwrap(owner)
+        before = self.observer.count_effects()
         try:
             value = attributes.load(self, owner, name)
         except AttributeError:
+            self._require_hook_without_effects(owner, before)
             self.observer.on_missing_attr(owner, name)
             raise
+        self._require_hook_without_effects(owner, before)
         return self.observer.on_load_attr(owner, name, value)
+
+    def _require_hook_without_effects(self, owner: object, before: object) -> None:
+        """Report effects of an object's `__getattribute__` in Python, or of a module's `__getattr__`."""
+        if self.observer.count_effects() == before:
+            return
+        hook = type_lookup(type(owner), "__getattribute__")
+        if isinstance(owner, ModuleType) and type(hook) is not FunctionType:
+            hook = owner.__dict__.get("__getattr__")
+        if type(hook) is FunctionType:
+            self.observer.on_hook_effects(hook)
 
     def store_attr(self, owner: object, name: str, value: object) -> None:
         """Write an attribute. A weak proxy is replaced by its object."""
@@ -262,11 +283,15 @@ class ObservedMachine(PlainMachine):
 
     def _write(self, owner: object, write: Callable[..., Any], *arguments: Any) -> Any:
         """Make an announced write. If the write raises, report this to the observer."""
+        before = self.observer.count_effects()
         try:
-            return write(*arguments)
+            value = write(*arguments)
         except BaseException:
             self.observer.on_unwritten(owner)
             raise
+        if self.observer.count_effects() != before:
+            self.observer.on_nested_effects(owner)
+        return value
 
     def load_item(self, container: Any, key: object) -> Any:
         """Read an item, and report the value."""

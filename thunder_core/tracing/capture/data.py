@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from thunder_core.foundation.errors import CannotReplay
 from thunder_core.foundation.errors.tree import SourceLine
 from thunder_core.tracing.analysis.uninitialized import is_uninitialized
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
+from thunder_core.tracing.capture.fakes.buffers import addresses_of_buffer, addresses_of_tensor, contents_of, overlap
 from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.symbolic.expectations import expectation_of
@@ -56,6 +57,7 @@ class Data:
         self._arrays: dict[int, Array] = {}
         self._owners: dict[int, Any] = {}
         self.shared: set[int] = set()  # the memory that tensors share with arrays
+        self.written: set[int] = set()  # the memory that the program writes to
 
     def values(self, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
         """Return a copy of a tensor with its values, which a bound symbol of the trace checks."""
@@ -107,16 +109,31 @@ class Data:
         """Whether an array that is based on this object shares memory with a tensor."""
         return id(root) in self._owners
 
-    def require_unwritten(self) -> None:
-        """Raise `CannotReplay` if the program wrote to an array that shares memory with a tensor."""
-        for exported in self._arrays.values():
-            if exported.array.tobytes() != exported.before:
-                failure = CannotReplay(
-                    "the program writes to a NumPy array that shares memory with a tensor, which cannot be replayed",
-                    fix="write to the tensor, or to a copy of the array",
-                )
-                failure.runs_in_eager = True
-                raise failure
+    def share(self, tensor: torch.Tensor, buffer: object) -> torch.Tensor:
+        """Return a tensor that shares the memory of a buffer; later writes to either are refused."""
+        self.shared.add(memory_of(self._tensors.fake(tensor)))
+        self._tensors.note_buffer(buffer)
+        return tensor
+
+    def require_unwritten(self, buffers: Iterable[object]) -> None:
+        """Raise `CannotReplay` if the program wrote to a buffer that shares memory with a tensor, or to such a tensor.
+
+        `buffers` are the buffers from outside that C code has read.
+        """
+        exported = [(array.array, array.before) for array in self._arrays.values()]
+        if any(contents_of(buffer) != before for buffer, before in (*exported, *self._tensors.buffers.values())):
+            raise _writes_shared_memory(
+                "the program writes to a NumPy array or another buffer after a tensor is made of it",
+                "write to the tensor, or to a copy of the array",
+            )
+        written = [tensor for tensor, fake in self._tensors.outside_tensors() if memory_of(fake) in self.written]
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            is_shared = written and overlap(map(addresses_of_tensor, written), map(addresses_of_buffer, buffers))
+        if is_shared:
+            raise _writes_shared_memory(
+                "the program writes to a tensor and reads a NumPy array or another buffer that shares its memory",
+                "read the tensor, or copy the array",
+            )
 
     # ---- texts ----------------------------------------------------------------------------------------------
 
@@ -165,6 +182,13 @@ DATA: dict[Callable[..., Any], Callable[..., Any]] = {
     torch.Tensor.__repr__: Data.text,
     torch.Tensor.__format__: Data.format,
 }
+
+
+def _writes_shared_memory(what: str, fix: str) -> CannotReplay:
+    """Return the error for a write to memory of a tensor and a buffer; eager PyTorch makes the call."""
+    failure = CannotReplay(f"{what}; this write cannot be replayed", fix=fix)
+    failure.runs_in_eager = True
+    return failure
 
 
 def _reads_uninitialized(function: Callable[..., Any], source: SourceLine | None) -> CannotReplay:

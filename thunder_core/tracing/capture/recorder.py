@@ -24,7 +24,7 @@ from thunder_core.tracing.capture.fakes.faithful import WITH_UNSIZED_PARTS
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
-from thunder_core.tracing.capture.fakes.trial import eager_error
+from thunder_core.tracing.capture.fakes.trial import eager_error, overlap_error
 from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.tracing.capture.location import ForwardLocations
 from thunder_core.tracing.capture.masks import Masks
@@ -293,6 +293,9 @@ class Recorder(RecordedLines):
             forget_constants((args, kwargs), output, call.written)
         if call.written and has_own_derivative(function):  # its operations have other derivatives
             call.opaque = True
+        if call.written and (error := overlap_error(function, args, kwargs, self.tensors, call.written)) is not None:
+            raise with_source_line(error, self._location().source)
+        self.data.written |= call.written
         if not self.data.shared.isdisjoint(call.written):
             raise self._refuse(
                 "the program writes to a tensor that shares its memory with a NumPy array", "copy the array"

@@ -50,6 +50,15 @@ class UntracedError(UnexpectedValue):
         self.with_traceback(error.__traceback__)
 
 
+def lacks(owner: object, name: str) -> bool:
+    """Whether an object lacks an attribute, without a call of its `__getattr__`."""
+    try:
+        object.__getattribute__(owner, name)
+    except AttributeError:
+        return True
+    return False
+
+
 def cached_value(cached: Callable[..., Any], names: tuple[str, ...], *args: Any) -> Any:
     """Call a function under `functools.lru_cache`, which computes the value only if it is not in the cache.
 

@@ -92,7 +92,7 @@ STATES: dict[type | str, State] = {
     struct.Struct: lambda value: value.format,
     **dict.fromkeys((dt.date, dt.time, dt.datetime, dt.timedelta, dt.timezone, decimal.Decimal, re.Pattern), repr),
     bytearray: bytes,
-    **dict.fromkeys((types.GenericAlias, types.UnionType, "typing._GenericAlias"), lambda value: value),
+    **dict.fromkeys((types.GenericAlias, types.UnionType, "typing._GenericAlias"), lambda value: (value, repr(value))),
     array.array: lambda value: (value.typecode, value.tobytes()),
     **dict.fromkeys((f"_ctypes.{name}" for name in ("Structure", "Union", "Array", "_SimpleCData")), memory_state),
     memoryview: lambda value: (value.format, value.shape, value.tobytes()),

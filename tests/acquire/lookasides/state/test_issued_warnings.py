@@ -121,3 +121,19 @@ def test_filter_on_a_message_with_values_sees_the_message() -> None:
             else:
                 compiled(torch.full((3,), total / 3))
                 assert [str(value.message) for value in given] == [f"the sum is {total}"]
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_a_function_of_the_user_shows_warnings_before_the_program_continues() -> None:
+    shown: list[str] = []
+
+    def program(x: Tensor) -> Tensor:
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = lambda message, *_: shown.append(str(message))
+            warnings.warn("of the program", stacklevel=1)
+        return x * len(shown)
+
+    compiled = thunder.jit(program)
+    for count in (1, 2, 3):
+        assert compiled(torch.ones(1)).item() == count

@@ -10,12 +10,15 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.frontend.acquire.outside.drawing_functions import belongs_to_torch
+from thunder_core.frontend.acquire.outside.guards import Guard
+from thunder_core.frontend.acquire.outside.object_guards import Lacks, has_own_fallback
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant
+from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.library.changes.class_entries import ABSENT, dict_of, mro_of
 from thunder_core.tracing.library.changes.tensor_class import is_pytorchs
-from thunder_core.tracing.library.objects import is_native
+from thunder_core.tracing.library.objects import is_native, lacks
 
 MISSING = object()
 C_METHODS = (types.BuiltinMethodType, types.MethodWrapperType)
@@ -38,6 +41,9 @@ class GuardedReads(Protocol):
     def guard_absence(self, path: Path, name: object) -> None:
         """Guard that the namespace at a path lacks a name."""
 
+    def guard(self, guard: Guard) -> None:
+        """Guard that later calls find the same."""
+
     def is_made(self, kind: type) -> bool:
         """Whether the program has created a class."""
 
@@ -53,7 +59,7 @@ def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path 
     attribute of the object hides a method of its class.
     """
     owner = path.value
-    namespace = getattr(owner, "__dict__", None)
+    namespace = namespace_of(owner)
     is_stored = isinstance(namespace, dict) and name in namespace and not isinstance(owner, types.ModuleType)
     if is_newly_bound(value, owner) and not isinstance(owner, torch.Tensor) and not is_stored:
         return None
@@ -209,6 +215,9 @@ def _attribute_from_class(outside: GuardedReads, path: Path, name: str, value: o
             guard_not_in_instance(outside, path, name, unbound)
             outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
             return None
+        if has_own_fallback(kind) and lacks(path.value, name):  # an empty slot, so that `__getattr__` is called
+            outside.guard(Lacks(path, name))
+            return None
         return path.attribute(name, value)
     if not hasattr(kind, "__getattr__"):
         return path.attribute(name, value)
@@ -219,7 +228,7 @@ def _attribute_from_class(outside: GuardedReads, path: Path, name: str, value: o
 def _guard_absence_everywhere(outside: GuardedReads, path: Path, name: str) -> None:
     """Guard that neither an object nor its classes define an attribute, so that `__getattr__` is called."""
     owner = path.value
-    namespace = getattr(owner, "__dict__", None)
+    namespace = namespace_of(owner)
     if isinstance(namespace, dict):
         outside.guard_absence(path.attribute("__dict__", namespace), name)
     for kind in (*mro_of(type(owner)), *(mro_of(owner) if isinstance(owner, type) else ())):
@@ -229,6 +238,6 @@ def _guard_absence_everywhere(outside: GuardedReads, path: Path, name: str) -> N
 
 def guard_not_in_instance(outside: GuardedReads, path: Path, name: str, unbound: object) -> None:
     """Guard that an instance has no attribute of this name, which would hide the class entry."""
-    namespace = getattr(path.value, "__dict__", None)
+    namespace = namespace_of(path.value)
     if isinstance(namespace, dict) and not hasattr(type(unbound), "__set__"):
         outside.guard_absence(path.attribute("__dict__", namespace), name)

@@ -17,6 +17,7 @@ from thunder_core.frontend.acquire.outside.object_guards import SpecialMethods
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code, is_users_file
 from thunder_core.frontend.interpreter.special import special_methods
+from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.library.changes.abstract_classes import regards
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
@@ -122,7 +123,7 @@ class Classes:
         If the object itself has the attribute, guard that its class has no descriptor of this name.
         """
         self.note_instance(type(owner))
-        namespace = getattr(owner, "__dict__", None)
+        namespace = namespace_of(owner)
         if not isinstance(namespace, dict) or name not in namespace:
             self.guard_defining_class(type(owner), name)
         elif self.is_users(type(owner)):

@@ -356,6 +356,10 @@ class EffectLog:
         self._watched_states.append((owner, state_before))
         self._undo.append(restore)
 
+    def watched_objects(self) -> list[Any]:
+        """Return the native objects from outside whose state C code may have read."""
+        return [owner.value for owner, _ in self._watched_states]
+
     def log_state_changes(self) -> None:
         """Log the changes of the watched native objects, at the end of the run.
 

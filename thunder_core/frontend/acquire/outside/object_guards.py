@@ -6,10 +6,13 @@ import types
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+
 from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.frontend.acquire.outside.guards import SAME_VALUES, Guard, GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import overridden_base, stored_class
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path, namespace
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.tracing.ir.constants import bind_constant, is_plain
 from thunder_core.tracing.ir.literal import LibraryFunction, literal
 from thunder_core.tracing.library.capturing_hooks import HOOKS
@@ -20,6 +23,7 @@ HAS_FIRST_CODE = LibraryFunction("thunder_core.tracing.library.changes.function_
 DEFINES = LibraryFunction("thunder_core.tracing.library.changes.class_names", "defines")
 OVERRIDES = LibraryFunction("thunder_core.tracing.library.changes.class_names", "overrides")
 IS_SUBCLASS = LibraryFunction("thunder_core.tracing.library.changes.abstract_classes", "regards")
+LACKS = LibraryFunction("thunder_core.tracing.library.objects", "lacks")
 CAN_DELETE = LibraryFunction("thunder_core.frontend.acquire.outside.snapshots", "can_delete")
 STATE_OF = LibraryFunction("thunder_core.tracing.library.states", "state_of")
 ACCUMULATE_WITHOUT_HOOKS = LibraryFunction(
@@ -38,6 +42,13 @@ def stored_method(path: Path, method: str, otherwise: str, scope: GuardScope) ->
     """
     base = overridden_base(path.value, method)
     return otherwise if base is None else f"{bind_constant(base, scope)}.{method}"
+
+
+def has_own_fallback(kind: type) -> bool:
+    """Whether a class has a `__getattr__` in Python, which guards must not call, because it may have effects."""
+    fallback = python_method(kind, "__getattr__")
+    is_users = fallback is not None and fallback is not torch.nn.Module.__getattr__
+    return is_users and type_lookup(kind, "__getattribute__") is object.__getattribute__
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,6 +189,8 @@ class Lacks(Guard):
         return (Lacks, self.path, self.name)
 
     def condition(self, subject: str, scope: GuardScope) -> str:
+        if has_own_fallback(type(self.path.value)):
+            return f"{scope.function(LACKS)}({subject}, {self.name!r})"
         return f"not hasattr({subject}, {self.name!r})"
 
     @property

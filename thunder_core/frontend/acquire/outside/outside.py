@@ -51,9 +51,10 @@ from thunder_core.frontend.acquire.outside.object_guards import (
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path, leads_from_draw
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
-from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS
+from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, python_method
 from thunder_core.frontend.interpreter.native import is_proxy, proxied_object
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
+from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.library.states import has_state, state_of, viewed_mapping
 
 COMPILE_TOGETHER = (
@@ -69,6 +70,11 @@ SYMBOL_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})  # contain
 NUMBERS_WITH_FIXED_HASHES = (bool, int, float, complex)  # their hashes are the same in each process
 FIXED_NAMES_OF_MEMBERS = frozenset({"value", "name", "_value_", "_name_"})  # attributes of members of enumerations
 NAMESPACE_STEPS = frozenset({"root", "globals", "class"})  # steps to namespaces
+
+
+def hashes_in_python(key: object) -> bool:
+    """Whether a Python function computes the hash of a key, so that a guard must not look the key up."""
+    return not is_known_by_identity(key) and python_method(type(key), "__hash__") is not None
 
 
 class Outside(GuardedPaths):
@@ -190,7 +196,7 @@ class Outside(GuardedPaths):
     def note_stored_read(self, owner: object, name: str, value: object) -> None:
         """Guard a stored attribute that a `__getattribute__` of the program has read."""
         path = self.paths.get(id(owner))
-        namespace = getattr(owner, "__dict__", None)
+        namespace = namespace_of(owner)
         if path is None or self.effects.has_written(owner, name) or not isinstance(namespace, dict):
             return
         if name in namespace and namespace[name] is value:
@@ -287,7 +293,7 @@ class Outside(GuardedPaths):
         is_plain_class = isinstance(key, type) and key in CLASSES_OF_VALUES
         key_path = self.root("class", key.__name__, key) if is_plain_class else self.path_of(key)
         is_replaced = self.has_replaced_item(container, key)
-        if is_replaced is None or (key_path is None and not is_constant(key)):
+        if is_replaced is None or not (is_constant(key) or (key_path is not None and not hashes_in_python(key))):
             self.expand(container)
         elif is_replaced:
             return

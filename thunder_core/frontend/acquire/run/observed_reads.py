@@ -31,6 +31,7 @@ from thunder_core.frontend.acquire.outside.call_traits import (
     is_plain_mapping,
 )
 from thunder_core.frontend.acquire.outside.classes import Classes
+from thunder_core.frontend.acquire.outside.containers import container_base, container_type, is_consumed
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_plain_membership_test
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
@@ -47,6 +48,13 @@ from thunder_core.tracing.ir.tree import leaves
 READ_STATE = "read the state before the first draw, or outside the compiled program"
 READ_NODE = "read the node outside the compiled program"
 READ_VARIABLE = "read the value of the context variable before the program sets the variable"
+IN_PLACE_METHODS: dict[Callable[..., Any], str] = {
+    operator.iadd: "__iadd__",
+    operator.ior: "__ior__",
+    operator.iand: "__iand__",
+    operator.isub: "__isub__",
+    operator.ixor: "__ixor__",
+}
 KEY_LOOKUPS = (operator.contains, operator.getitem)
 # Owners without a path whose attribute reads need no guard on the class of the owner.
 OWNERS_WITHOUT_CLASS_GUARDS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
@@ -207,8 +215,16 @@ class ObservedReads(ObservedWrites, TracedRun):
             return value
         if function is operator.getitem and type(operands[0]) is contextvars.Context:
             return self.context_variables.item(*operands)
+        method = IN_PLACE_METHODS.get(function)
+        if method is not None and is_consumed(method, operands[1]) and self._is_outside_container(operands[0]):
+            collected = self.machine.call(container_type(operands[1]), operands[1])
+            return self.machine.operate(function, operands[0], collected)
         self._before_operation(function, operands)
         return NOT_TAKEN
+
+    def _is_outside_container(self, value: object) -> bool:
+        """Whether a value is a mutable built-in container from outside."""
+        return self.outside.path_of(value) is not None and container_base(value) is not None
 
     def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: object) -> None:
         """Guard the lookup of a key by C code, unless the item may be symbolic: `on_subscript` guards such an item."""

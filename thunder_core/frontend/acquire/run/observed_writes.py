@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import FunctionType
+from typing import Any, NoReturn
 
 import torch
 
+from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
 from thunder_core.frontend.acquire.outside.containers import container_base, iterates_in_python, overridden_c_class
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
@@ -23,6 +25,10 @@ class ObservedWrites(Observer):
     outside: WholeReads
     writes: OutsideWrites
     native_calls: NativeCalls
+
+    def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
+        """Raise the request that eager PyTorch makes this call."""
+        raise NotImplementedError
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:
         """Log a write to an attribute of an outside object. An assignment to `tensor.data` is recorded, not logged."""
@@ -73,6 +79,26 @@ class ObservedWrites(Observer):
     def on_delete_deref(self, frame: Frame, name: str, cell: object) -> None:
         """Log the deletion of a closure variable of an outside function."""
         self.writes.delete_attribute(cell, "cell_contents")
+
+    def count_effects(self) -> object:
+        """Return the number of writes to outside objects, and the number of logged effects, which include prints."""
+        return self.outside.effects.write_count, len(self.outside.effects.effects)
+
+    def on_nested_effects(self, owner: object) -> None:
+        """Request that eager PyTorch makes the call: the epilogue would make the effects twice."""
+        if self.outside.path_of(owner) is not None:
+            self.leave_to_eager(
+                f"a write to {self.outside.path_of(owner)} calls a function that also has effects outside the program",
+                "make these effects outside of this function",
+            )
+
+    def on_hook_effects(self, function: FunctionType) -> None:
+        """Request that eager PyTorch makes the call, without guards: the guards would call the function again."""
+        self.outside.guards.clear()
+        self.leave_to_eager(
+            f"`{function.__qualname__}`, which a lookup calls, has effects outside the program",
+            "make these effects outside of this function",
+        )
 
     def on_unwritten(self, owner: object) -> None:
         """Remove the effect of the last logged write, if the write to this object has raised."""

@@ -6,7 +6,7 @@ from typing import Any
 from thunder_core.frontend.interpreter import namespaces
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 from thunder_core.frontend.interpreter.native import UNBOUND
-from thunder_core.frontend.interpreter.operators import delete_item, get_item, set_item
+from thunder_core.frontend.interpreter.operators import contains, delete_item, get_item, set_item
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
@@ -64,7 +64,7 @@ def delete_global(frame: Frame, name: str) -> None:
 @opcode("LOAD_NAME")
 def load_name(frame: Frame, name: str) -> None:
     """[] -> [value of the name in the namespace, the globals or the builtins]."""
-    value = load_from_namespace(frame, frame.names, name)
+    value = NULL if frame.names is frame.globals else load_from_namespace(frame, frame.names, name)
     frame.stack.append(load_outside_namespace(frame, name) if value is NULL else value)
 
 
@@ -77,8 +77,8 @@ def load_from_namespace(frame: Frame, names: object, name: str) -> Any:
     """Return the value of a name in a namespace; NULL if it is missing."""
     if names is None:
         raise SystemError(f"no locals when loading {name!r}")
-    if type(names) is dict:
-        return names.get(name, NULL)
+    if type(names) is dict and not contains(frame.machine, names, name):
+        return NULL
     try:
         return get_item(frame.machine, names, name)
     except KeyError:
@@ -89,12 +89,10 @@ def load_from_namespace(frame: Frame, names: object, name: str) -> Any:
 def store_name(frame: Frame, name: str) -> None:
     """[value] -> []; the namespace's name = value."""
     names, value = frame.names, frame.stack.pop()
-    if type(names) is not dict:
-        set_item(frame.machine, names, name, value)
-    elif names is frame.globals:
+    if type(names) is dict and names is frame.globals:
         frame.machine.store_global(frame, name, value)
     else:
-        names[name] = value
+        set_item(frame.machine, names, name, value)
 
 
 @opcode("DELETE_NAME")

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from thunder_core.tracing.capture.fakes.buffers import contents_of, is_buffer
 from thunder_core.tracing.capture.fakes.fake import FakeStorages, Layout, fake_like, fake_of, handle_of, new_mode
 from thunder_core.tracing.capture.fakes.memo import Described, Metadata, metadata
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -57,6 +58,7 @@ class Tensors:
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._handles: dict[int, torch.Tensor] = {}  # by the identities of the handles
         self._shown: dict[int, torch.Tensor] = {}  # by the identities of the fakes
+        self.buffers: dict[int, tuple[object, bytes]] = {}  # arguments of operations, with their contents
         self._name_input = name_input
         self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
@@ -90,6 +92,15 @@ class Tensors:
             self.reals[id(fake)] = tensor
             self.inputs[id(tensor)] = (tensor, proxy)
         return fake
+
+    def outside_tensors(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """Yield each real tensor that was used, with its fake."""
+        return ((tensor, self._fakes[identity]) for identity, (tensor, _) in self.inputs.items())
+
+    def note_buffer(self, buffer: object) -> None:
+        """Keep an array or another buffer that an operation reads, with its contents at the first read."""
+        if id(buffer) not in self.buffers:
+            self.buffers[id(buffer)] = (buffer, contents_of(buffer))
 
     def _layout_of(self, tensor: torch.Tensor) -> Layout | None:
         """Return the sizes and strides of a real tensor, with symbols for changing sizes; None if all are constant."""
@@ -265,6 +276,8 @@ class Tensors:
             return self.proxy(leaf)
         if isinstance(leaf, torch.Generator):
             return self.object_proxy(leaf)
+        if is_buffer(leaf):
+            self.note_buffer(leaf)
         return leaf.proxy if isinstance(leaf, SymbolicNumber) else number_of(leaf)
 
 

@@ -7,8 +7,9 @@ but with another message and sometimes with another exception.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
+from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
 import torch
@@ -18,10 +19,12 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.tracing.capture.fakes.fake import mark
 from thunder_core.tracing.capture.fakes.memo import CONSTANTS
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
+from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
+FUNCTIONS_IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
 MAX_BYTES = 1 << 26  # bytes of all tensors; larger ones are not worth the exact error message
 
 
@@ -52,6 +55,57 @@ def eager_error(
         except Exception as error:
             return error.with_traceback(None)
     return None
+
+
+def overlap_error(
+    function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, written: Container[int]
+) -> Exception | None:
+    """Return the error for a write to overlapping memory, which fakes accept; None without an error or a trial.
+
+    `written` is the memory to which the operation writes.
+    """
+    fakes = [fake for fake in tensors_in((args, kwargs)) if fake.layout is torch.strided]
+    targets = [fake for fake in fakes if memory_of(fake) in written]
+    if not any(map(repeats_elements, targets)) and len(targets) == len({memory_of(fake) for fake in targets}):
+        return None
+    args, kwargs = tensors.in_call((args, kwargs))
+    if not isinstance(function, FUNCTIONS_IN_C) or not _can_be_tried(fakes, (args, kwargs), tensors):
+        return None
+    with outside_recording(), torch.no_grad():
+        memories = {memory_of(fake): _memory_of_size(fake, tensors) for fake in fakes}
+        copies = {id(fake): _on_memory(memories[memory_of(fake)], tensors.proxy(fake), fake, tensors) for fake in fakes}
+        args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
+        try:
+            function(*args, **kwargs)
+        except RuntimeError as error:
+            return error.with_traceback(None) if "single memory location" in str(error) else None
+        except Exception:
+            return None
+    return None
+
+
+def repeats_elements(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is expanded."""
+    return any(
+        type(size) is int and type(stride) is int and size > 1 and stride == 0
+        for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
+    )
+
+
+def _memory_of_size(source: torch.Tensor, tensors: Tensors) -> torch.UntypedStorage:
+    """Return new memory of the size of a tensor's memory."""
+    size = tensors.in_call(source.untyped_storage().nbytes())
+    return torch.zeros(size, dtype=torch.uint8).untyped_storage()
+
+
+def _on_memory(
+    memory: torch.UntypedStorage, proxy: TensorProxy, source: torch.Tensor, tensors: Tensors
+) -> torch.Tensor:
+    """Return a tensor on some memory with the metadata of a proxy, at the offset of `source`."""
+    copy = torch.empty(0, dtype=proxy.dtype)
+    offset = tensors.in_call(source.storage_offset())
+    copy.set_(memory, offset, *tensors.in_call((tuple(proxy.shape), tuple(proxy.stride))))
+    return mark(copy, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
 
 
 def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: object, tensors: Tensors) -> bool:
@@ -96,12 +150,9 @@ def out_of_inference_mode() -> Iterator[None]:
 def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
     """Return a copy of the real tensor, or zeros; uses the proxy, because the failed call may have changed the fake."""
     source = fake if real is None else real
-    size, offset = tensors.in_call((source.untyped_storage().nbytes(), source.storage_offset()))
-    memory = torch.zeros(size, dtype=torch.uint8).untyped_storage()
+    memory = _memory_of_size(source, tensors)
     if real is not None:
         memory.copy_(real.untyped_storage())
-    copy = torch.empty(0, dtype=proxy.dtype)
-    copy.set_(memory, offset, *tensors.in_call((tuple(proxy.shape), tuple(proxy.stride))))
-    mark(copy, is_conj=proxy.is_conj, is_neg=proxy.is_neg)
+    copy = _on_memory(memory, proxy, source, tensors)
     copy.requires_grad_(proxy.requires_grad)
     return copy if fake.is_leaf else copy.clone()

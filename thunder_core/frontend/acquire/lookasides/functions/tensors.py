@@ -12,13 +12,16 @@ from torch.overrides import handle_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.codegen.rebuilding import attributes_of_fakes
+from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn
 from thunder_core.frontend.acquire.lookasides.state.sequences import can_be_tensor, tensor_of
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.outside.paths import leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.calls import initialize
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
+from thunder_core.tracing.capture.fakes.buffers import is_buffer
 from thunder_core.tracing.capture.subclasses import ALIAS, DEFAULT
 from thunder_core.tracing.capture.torch_facts.symbols import own_operation
 
@@ -82,10 +85,32 @@ def as_tensor(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     """Return a tensor that `torch.as_tensor` makes of an outside array as an input, with the given dtype and device."""
     if len(args) == 1 and can_be_tensor(args[0], kwargs):
         return tensor_of(run, args[0], kwargs)
-    if not args or run.outside.path_of(args[0]) is None or not is_numeric_array(args[0]):
-        return NOT_TAKEN
+    if not args or not is_numeric_array(args[0]):
+        return tensor_of_buffer(function, run, *args, **kwargs)
     tensor: torch.Tensor = function(tensor_of_array(run, args[0]), *args[1:], **kwargs)
     return tensor
+
+
+@lookaside_of_each(torch.frombuffer, torch.from_dlpack)
+def tensor_of_buffer(
+    function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any
+) -> torch.Tensor | NotTaken:
+    """Return a tensor on the memory of a buffer, to which writes are refused.
+
+    Each call makes the tensor of a buffer from outside again, and copies the constant of another buffer.
+    """
+    buffer = args[0] if args else kwargs.get("buffer")
+    if not is_buffer(buffer) or kwargs.get("requires_grad") or is_drawn(run, buffer):
+        return NOT_TAKEN
+    if run.outside.path_of(buffer) is not None:
+        run.before_native(function, args, kwargs)
+        return run.recorder.data.share(run.recorder.function(function, args, kwargs), buffer)
+    with torch._C.DisableTorchFunction(), _disable_current_modes():
+        real = function(*args, **kwargs)
+        if real.device.type != "cpu" or real.untyped_storage().resizable():
+            return NOT_TAKEN
+        copied = real.clone()
+    return run.recorder.data.share(record(run, torch.clone, copied), buffer)
 
 
 @lookaside(torch.tensor)
@@ -113,16 +138,21 @@ def is_numeric_array(value: Any) -> bool:
 
 
 def tensor_of_array(run: TracedRun, array: object) -> torch.Tensor:
-    """Return `torch.from_numpy` of an array: an input, the result of an assignment, or a constant that is copied."""
+    """Return `torch.from_numpy` of an array: an input, the result of an assignment, or a constant that is copied.
+
+    Writes to the constant, to the result of the assignment, or to the tensor of a random array, are refused.
+    """
     if id(array) in run.outside.assignments:
-        return run.outside.assignments[id(array)]
+        return run.recorder.data.share(run.outside.assignments[id(array)], array)
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         real = torch.from_numpy(array)
     path = run.outside.path_of(array)
     if path is None:
-        return record(run, torch.clone, real)
+        with torch._C.DisableTorchFunction(), _disable_current_modes():
+            copied = real.clone()
+        return run.recorder.data.share(record(run, torch.clone, copied), array)
     run.outside.read(path.tensor(real), real)
-    return real
+    return run.recorder.data.share(real, array) if leads_from_draw(path) else real
 
 
 def maker_of_tensors(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

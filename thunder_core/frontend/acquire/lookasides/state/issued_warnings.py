@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import builtins
 import warnings
+from types import FunctionType, MethodType
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.state.output import snapshot_or_text
 from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.builtin.warning import LocatedWarning, locate_warning
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.library.output import raises_warning, warn
+
+FIX = "warn outside the compiled program, or use `warnings.catch_warnings(record=True)`"
 
 
 @lookaside(warnings.warn)
@@ -21,6 +25,9 @@ def warn_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
 
     A warning that is raised, that the program catches, or that has a class of the user is issued only while tracing.
     """
+    show = warnings.showwarning
+    if isinstance(show, FunctionType | MethodType) and is_users_code(show.__code__):
+        run.leave_to_eager("the program warns, and `warnings.showwarning` is a function of the user", FIX)
     if warnings.filters is not run.warning_filters:
         return NOT_TAKEN
     located = locate_warning(run.machine, args, kwargs)
