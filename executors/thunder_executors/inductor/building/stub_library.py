@@ -16,7 +16,8 @@ from thunder_core.foundation.errors import CompilerFailed
 from thunder_executors.inductor.building.compilers import Compilers
 
 LIBRARY = "libtorch_cpu.so"  # has everything of PyTorch that kernels call: mathematical functions and operators
-LINKED = ("-ltorch", "-ltorch_cpu", "-ltorch_python")  # the first loads the second; Python calls the third
+# `libtorch` only loads `libtorch_cpu`, and kernels get their one function of `libtorch_python` as an address.
+LINKED = ("-ltorch", "-ltorch_cpu", "-ltorch_python")
 
 
 def with_stub(command: Sequence[str], folder: Path, compilers: Compilers) -> list[str]:
@@ -30,7 +31,7 @@ def with_stub(command: Sequence[str], folder: Path, compilers: Compilers) -> lis
     empty = [command[0], "-shared", "-nostdlib", f"-Wl,-soname,{LIBRARY}", "-x", "c++", os.devnull, "-o", LIBRARY]
     try:
         compilers.run(empty, folder, "an empty library")
-    except CompilerFailed:  # its message about the kernels says more
+    except CompilerFailed:  # the compiler then reports its problem for the kernels, too
         return [*command]
     needed = ["-Wl,--push-state,--no-as-needed", str(folder / LIBRARY), "-Wl,--pop-state"]
     return [word for word in command if word not in LINKED] + needed
