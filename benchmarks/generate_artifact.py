@@ -57,7 +57,7 @@ def eager(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
 
 
 def artifact(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
-    """Return two functions: one imports Thunder, the other loads the artifact, whose programs are all that runs."""
+    """Return two functions: one imports Thunder, the other loads the artifact, which compiles nothing."""
 
     def imports() -> None:
         import thunder_core  # noqa: F401

@@ -93,7 +93,7 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, folder:
 
 
 def wait_for_others(folder: Path, count: int, end: float) -> None:
-    """Mark this process as ready, and wait until `count` processes are, but not after a time."""
+    """Mark this process as ready, and wait until `count` processes are ready, or until the time `end`."""
     mark_ready(folder)
     while len(list(folder.glob("*.ready"))) < count and time.monotonic() < end:
         time.sleep(0.2)
@@ -200,7 +200,7 @@ def limits() -> dict[str, float]:
 
 
 def end(process: subprocess.Popen[Any], deadline: float) -> None:
-    """Wait for a process until the deadline, and end it then."""
+    """Wait for a process until the deadline, and then kill it."""
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:
