@@ -219,11 +219,11 @@ def repeats_of(bsyms: Sequence[BoundSymbol], producers: Mapping[str, int], bsym:
     """
     arguments = arguments_of(bsym)
     tensors = [value for name in NAMES[:3] if isinstance(value := arguments.get(name), TensorProxy)]
-    chains = [repeats_of_tensor(bsyms, producers, each) for each in tensors[1:]]
+    chains = [repeats_of_tensor(bsyms, producers, tensor) for tensor in tensors[1:]]
     if len(chains) != 2 or not all(chains) or arguments.get(GROUPS, False):
         return []
     shapes = [_expressions(bsyms[chain[0]].inputs[0].shape)[: HEADS + 1] for chain in chains]  # type: ignore[attr-defined]
-    flat = [_expressions(each.shape)[: HEADS + 1] for each in tensors]
+    flat = [_expressions(tensor.shape)[: HEADS + 1] for tensor in tensors]
     are_equal = shapes[0] == shapes[1] and flat[0] == flat[1] == flat[2]
     return [index for chain in chains for index in chain] if are_equal else []
 

@@ -67,7 +67,7 @@ def _products(
         return tensor.to(torch.float32)
 
     scores = (wide(group(query)) @ wide(key).transpose(-1, -2)).view(batch, heads, length, -1) * factor
-    scores = _masked(scores, attn_mask, is_causal=is_causal)
+    scores = _mask_scores(scores, attn_mask, is_causal=is_causal)
     row_logsumexp = wide(logsumexp).reshape(batch, heads, length, 1)
     weights = torch.where(row_logsumexp.isneginf(), 0.0, torch.exp(scores - row_logsumexp))
     delta = (wide(grad_out) * wide(out)).sum(-1, keepdim=True)
@@ -81,7 +81,7 @@ def _products(
     )
 
 
-def _masked(scores: Tensor, attn_mask: Tensor | None, *, is_causal: bool) -> Tensor:
+def _mask_scores(scores: Tensor, attn_mask: Tensor | None, *, is_causal: bool) -> Tensor:
     if is_causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)

@@ -20,7 +20,7 @@ Gradients = tuple[Tensor | None, ...]
 def with_sums_in_float64(decomposition: Callable[..., Any]) -> Callable[..., Any]:
     """Return a decomposition that sums in float64 for training in float32 on the CPU, else calls `decomposition`."""
 
-    def decomposed(
+    def decompose(
         gradient: Tensor,
         values: Tensor,
         weight: Tensor | None,
@@ -39,7 +39,7 @@ def with_sums_in_float64(decomposition: Callable[..., Any]) -> Callable[..., Any
             return result
         return gradients_of_batch_norm(gradient, values, weight, mean, deviation, mask)
 
-    return decomposed
+    return decompose
 
 
 def gradients_of_batch_norm(

@@ -45,7 +45,9 @@ class PackedAttention(KernelExecutor[Attention]):
         attentions = (
             (index, attention_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index]
         )
-        candidates = {index: candidate_at(trace, each, index) for index, each in attentions if each is not None}
+        candidates = {
+            index: candidate_at(trace, attention, index) for index, attention in attentions if attention is not None
+        }
         return {index: candidate for index, candidate in candidates.items() if not candidate.occurrence.numbers}
 
     def extend_candidates(

@@ -28,9 +28,9 @@ class PackedWeights:
 
     def __call__(self, weight: torch.Tensor) -> torch.Tensor:
         """Return a float32 weight [out, in] as panels of columns, which the kernel reads."""
-        return self.prepared.form_of((weight,), partial(self._packed, weight))
+        return self.prepared.form_of((weight,), partial(self._pack, weight))
 
-    def _packed(self, weight: torch.Tensor) -> torch.Tensor:
+    def _pack(self, weight: torch.Tensor) -> torch.Tensor:
         columns, depth = weight.shape
         memory = torch.empty(-(-columns // PANEL) * PANEL * depth, dtype=torch.float32, device="cpu")
         self.pack(weight, memory, depth, columns, weight.stride(0))

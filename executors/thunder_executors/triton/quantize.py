@@ -73,7 +73,7 @@ def converts_to(dtype: torch.dtype, device: torch.device) -> bool:
         return True
     target = target_of_programs()
     if not target and not torch.cuda.is_available():
-        return True  # launches for an absent GPU, which is not named
+        return True  # launches are recorded for an absent GPU of unknown architecture
     return capability_of(target or architecture(device)) >= FP8_CAPABILITY
 
 

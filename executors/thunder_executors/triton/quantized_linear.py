@@ -34,7 +34,7 @@ from thunder_executors.triton.rows import (
     power_of_two,
 )
 
-FEW = 16  # rows of the smallest tile, which Tensor Cores require; up to this number, the depth is split
+FEW = 16  # rows of the smallest tile of Tensor Cores; the depth is split only for tiles of this size
 TILES = (FEW, 64)
 THREAD_BLOCKS = 264  # thread blocks that keep a Hopper GPU busy: two on each of 132 multiprocessors
 MIN_STEPS = 2  # minimum steps of a thread block: it loads the codes of the next step while it multiplies
