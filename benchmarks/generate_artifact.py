@@ -27,7 +27,7 @@ MAKE = "make"
 
 
 def make(folder: Path, layers: int, prompt: int, tokens: int) -> dict[str, Any]:
-    """Save a model, and make an artifact of it with its weights; return the CPU seconds of the latter."""
+    """Save a model, and make an artifact of the model with its weights; return the CPU seconds for the artifact."""
     from thunder_core.workflow.models.request.request import ModelRequest
     from thunder_core.workflow.pipeline import Request, optimize
 

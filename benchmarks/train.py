@@ -115,7 +115,7 @@ def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
 
 
 def memory(who: str, dtype: str, layers: int) -> dict[str, float]:
-    """Return the peak bytes that a step has allocated, by hooks of PyTorch's allocator."""
+    """Return the peak bytes that PyTorch's allocator has allocated during a step."""
     from thunder_core.workflow.benchmark.allocations import peak_allocated
 
     step = steps(dtype, layers, [who])[who]

@@ -1,4 +1,4 @@
-"""`thunder explain CODE`: the meaning of an error, and the fix."""
+"""`thunder explain CODE`: prints the meaning of an error code."""
 
 from __future__ import annotations
 

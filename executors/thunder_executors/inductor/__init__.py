@@ -35,7 +35,7 @@ DTYPES = frozenset(
     }
 )  # fmt: skip
 FP8 = torch.float8_e4m3fn
-FP8_CAPABILITY = 89  # of GPUs that convert numbers to E4M3: Ada; Hopper is 90
+FP8_CAPABILITY = 89  # the lowest compute capability of GPUs that convert numbers to E4M3 (Ada)
 CPU = torch.device("cpu")
 # An operation whose metadata function refuses dtypes that its CPU kernel accepts; Inductor calls the metadata function.
 GROUPED_MM = torch.ops.aten._grouped_mm.default

@@ -36,7 +36,10 @@ def repeated_attention(
 
 
 def are_only_read_by(trace: Trace, indices: Iterable[int]) -> bool:
-    """Whether no bound symbol except these, and no output, reads the results of these except the last."""
+    """Whether only these bound symbols read the results of all of these except the last.
+
+    Outputs of the trace count as read by others.
+    """
     *repeating, last = indices
     defined = {proxy.name for index in repeating for proxy in trace.bound_symbols[index].defines}
     inputs_of_others = (

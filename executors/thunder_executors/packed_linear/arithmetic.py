@@ -50,8 +50,8 @@ struct Scaled : Floats<BFloat16, int8_t> {
     static float finish(float sum, float scale) { return sum * scale; }
 };
 
-// 4-bit weights in blocks of 64 columns [in][32]: the byte of k and c has the codes of columns c and c + 32. Each group
-// of numbers of a column has a scale and a zero, which are adjacent: a weight is (code - 8) * scale + zero.
+// 4-bit weights in blocks of 64 columns [in][32]: the byte [k][c] has the codes of columns c and c + 32. Each group of
+// weights in a column has a scale and a zero, which are adjacent: a weight is (code - 8) * scale + zero.
 struct Groups : Floats<BFloat16, uint8_t> {
     static constexpr bool IN_GROUPS = true;
 };

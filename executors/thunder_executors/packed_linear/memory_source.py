@@ -1,4 +1,4 @@
-"""The C++ source of memory and threads: panels of weights, buffers, strides without collisions, and shared tasks."""
+"""The C++ source of buffers, of row strides that avoid conflicts in the L1 cache, and of tasks for threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Launching stored machine code through CUDA's driver: no Triton, no compiler."""
+"""Launch stored machine code through CUDA's driver, without Triton and without a compiler."""
 
 from __future__ import annotations
 

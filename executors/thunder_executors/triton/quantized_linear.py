@@ -252,7 +252,7 @@ def steps_of_part(tiles: int, steps: int) -> int:
 
 
 def _check(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int, is_valid: bool) -> None:
-    """Raise KernelRefuses if a condition on the arguments does not hold, or for a wrong rank of x or a wrong tile."""
+    """Raise KernelRefuses unless `is_valid` is True, x is a matrix, and the tile is one of `TILES`."""
     if not is_valid or x.ndim != MATRIX or tile not in TILES:
         raise KernelRefuses(
             f"a product with quantized weights got x, codes and scales of {describe(x, codes, scales)}, tile={tile}",

@@ -16,7 +16,8 @@ from thunder_core.foundation.errors import CompilerFailed
 from thunder_executors.inductor.building.compilers import Compilers
 
 LIBRARY = "libtorch_cpu.so"  # has everything of PyTorch that kernels call: mathematical functions and operators
-# `libtorch` only loads `libtorch_cpu`, and kernels get their one function of `libtorch_python` as an address.
+# PyTorch's libraries in Inductor's command. Kernels do not call `libtorch`, which only loads `libtorch_cpu`, and they
+# get the address of the only function that they call in `libtorch_python` at run time.
 LINKED = ("-ltorch", "-ltorch_cpu", "-ltorch_python")
 
 
