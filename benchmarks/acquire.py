@@ -1,8 +1,9 @@
 """Tracing compared with Dynamo: from the first call to the finished trace, for Llamas of several depths, in one run.
 
 Each measurement is a separate process: the model is built and runs in eager PyTorch first, modules are imported, and
-then one first call is timed. Thunder's trace is the interpreter's, with guards and at both levels; Dynamo's is
-`torch.compile(backend="eager")`. The unit is CPU seconds, so that other load on the machine does not count.
+then one first call is timed. Thunder's time is that of its interpreter, which records the trace with guards at both
+levels (torch and ATen); Dynamo's time is that of `torch.compile(backend="eager")`. The unit is CPU seconds, so that
+other load on the machine does not count.
 
 Usage: python -m benchmarks.acquire [--layers 8 32]
 """
@@ -50,7 +51,7 @@ def dynamo_seconds(layers: int) -> float:
     return time.process_time() - start - eager
 
 
-WHO = {"thunder": thunder_seconds, "dynamo": dynamo_seconds}
+CONTENDERS = {"thunder": thunder_seconds, "dynamo": dynamo_seconds}
 
 
 def measure_first_calls(who: str, layers: int, runs: int) -> list[float]:
@@ -65,16 +66,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--layers", type=int, nargs="+", default=[8, 32])
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--one", choices=WHO)
+    parser.add_argument("--one", choices=CONTENDERS)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.one:
-        print(WHO[options.one](options.layers[0]))
+        print(CONTENDERS[options.one](options.layers[0]))
         return
     rows = []
     print(f"{'layers':>6} {'thunder s':>10} {'dynamo s':>10} {'ratio':>7}   (CPU seconds, median of {options.runs})")
     for layers in options.layers:
-        ours, theirs = (statistics.median(measure_first_calls(who, layers, options.runs)) for who in WHO)
+        ours, theirs = (statistics.median(measure_first_calls(who, layers, options.runs)) for who in CONTENDERS)
         rows.append({"layers": layers, "thunder": ours, "dynamo": theirs, "ratio": ours / theirs})
         print(f"{layers:>6} {ours:>10.3f} {theirs:>10.3f} {ours / theirs:>7.3f}")
     if options.out:

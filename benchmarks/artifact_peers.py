@@ -1,8 +1,8 @@
 """Artifacts compared with the engines ONNX Runtime and OpenVINO, each of which loads its own file in a new process.
 
-The process that measures imports no transformers, as a server would: the artifact holds the weights, and its calls run
-without the model's class. Eager PyTorch, which needs the class, runs in turn in a second process. Each contender takes
-one thread; the unit is the CPU time of a call.
+The process that measures does not import transformers, as a server would not: the artifact has the weights, and its
+calls run without the model's class. Eager PyTorch, which needs the class, runs alternately in a second process. Each
+contender takes one thread; the unit is the CPU time of a call.
 
 Usage: python -m benchmarks.artifact_peers [--models llama-1x128 mobilenet ...] [--rounds 40] [--out FILE]
 """
@@ -26,7 +26,7 @@ RECIPE = "freeze"
 TUNING = 10.0  # seconds for measurements of kernels
 EAGER = "eager"
 ARTIFACT, ONNX, INPUTS = "artifact.thunder", "model.onnx", "inputs.safetensors"
-# The models of `benchmarks.cpu_models` that their config defines, and the argument that the input is passed for.
+# The argument that takes the input, for each model of `benchmarks.cpu_models` that its config alone defines.
 ARGUMENTS = {
     "minilm-1x16": "input_ids",
     "minilm-8x64": "input_ids",
@@ -42,7 +42,7 @@ Calls = dict[str, Callable[[], Any]]
 
 
 def seeded_model(name: str) -> tuple[Any, Any]:
-    """Return a model whose class and config define it, within the module that selects its result, and its input."""
+    """Return a model, built from its config within the module that selects its result, and its input."""
     import torch
 
     from benchmarks.cpu_models import MODELS
@@ -60,7 +60,7 @@ def options_of(name: str) -> dict[str, bool]:
 
 
 def write_files(name: str, folder: Path) -> None:
-    """Write the artifact, with the weights and for outputs that need no transformers, the input, and ONNX."""
+    """Write the artifact, which has the weights and returns tuples of tensors, the input, and the ONNX file."""
     import torch
     from safetensors.torch import save_file
 

@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-MADE = ("--recipe", "hf-bert", "--seq", "8", "--runs", "2", "--warmup", "0")
+OPTIMIZE_OPTIONS = ("--recipe", "hf-bert", "--seq", "8", "--runs", "2", "--warmup", "0")
 FLOOR = 'python -c "import torch"'
 # An artifact whose programs return tuples, which need no class of transformers.
 RETURNS_TUPLES = {
@@ -34,7 +34,7 @@ RETURNS_TUPLES = {
     "vocab_size": 512,
     "max_position_embeddings": 256,
 }
-WEIGHED = ("--random-weights", "--include-weights")
+WEIGHT_OPTIONS = ("--random-weights", "--include-weights")
 LOAD = "import torch, thunder_core; model = thunder_core.load('{plain}')"
 CALL = "; ids = torch.ones(1, 8, dtype=torch.int64); torch.set_grad_enabled(False); "
 CALL += "model(input_ids=ids, attention_mask=ids)"
@@ -60,7 +60,7 @@ COMMANDS: dict[str, Sequence[str]] = {
     "thunder executors": ("executors",),
     "thunder recipes show hf-bert": ("recipes", "show", "hf-bert"),
     "thunder doctor": ("doctor",),
-    "thunder optimize --dry-run": ("optimize", *MADE, "--dry-run"),
+    "thunder optimize --dry-run": ("optimize", *OPTIMIZE_OPTIONS, "--dry-run"),
     "thunder validate ARTIFACT": ("validate", "ARTIFACT"),
 }
 
@@ -120,8 +120,8 @@ def main() -> None:
         plain, model = Path(folder) / "plain.thunder", Path(folder) / "model"
         model.mkdir()
         (model / "config.json").write_text(json.dumps(RETURNS_TUPLES))
-        make(*MADE, "--out", str(artifact))
-        make(str(model), *MADE, *WEIGHED, "--out", str(plain))
+        make(*OPTIMIZE_OPTIONS, "--out", str(artifact))
+        make(str(model), *OPTIMIZE_OPTIONS, *WEIGHT_OPTIONS, "--out", str(plain))
         results = measure_commands(options.rounds, artifact, plain)
     for name, row in results.items():
         print(f"{name:40} {row['cpu']:6.2f} s of CPU  {row.get('first word', float('nan')):6.2f} s to the first word")

@@ -41,7 +41,7 @@ class Logits(torch.nn.Module):
 
 
 class Decoding(torch.nn.Module):
-    """One token after a KV cache, whose keys and values are an input."""
+    """A model that computes one token after a KV cache, whose keys and values are an input."""
 
     def __init__(self, model: torch.nn.Module):
         super().__init__()

@@ -1,16 +1,17 @@
-"""Measure training steps on gloo ranks: the recipes for several ranks, PyTorch's wrappers, and torch.compile of these.
+"""Measure training steps on gloo ranks: recipes for several ranks, and PyTorch's wrappers, eager and compiled.
 
 All contenders of a run are built first. Then they take turns, round by round, in the same processes. The times are
 medians over the rounds, of the slowest rank. With `--memory`, each contender also runs in separate processes, and its
 memory is measured in four ways:
 
 - imports: the growth of a rank's resident memory by a small model of the contender. It contains the modules that the
-  contender imports, and what the compiler starts once.
+  contender imports, and the compiler's one-time state.
 - model: the growth of the peak resident memory after that, by the real model: its parameters, the optimizer's state,
   compilation, and the steps.
 - step: the peak of the bytes that PyTorch's CPU allocator allocates during one step, above those before the step.
 - allocated: the peak of the bytes that this allocator allocates for the model, the wrapper, the optimizer's state and
   the steps together. It contains the buckets that DistributedDataParallel keeps between steps.
+
 Usage: python -m benchmarks.distributed [--ranks N] [--rounds N] [--layers N] [--width N] [--memory] [--only NAME ...]
 [--out FILE]
 """
@@ -84,7 +85,7 @@ def fsdp2(model: Model) -> Any:
     return fully_shard(model)
 
 
-def parallelized(model: Model) -> Any:
+def parallelize(model: Model) -> Any:
     """Apply `parallelize_module` to the linear layers of the model."""
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     return parallelize_module(model, mesh, {path: STYLES[style]() for path, style in PLAN.items()})
@@ -99,8 +100,8 @@ CONTENDERS: dict[str, Callable[[Model], Any]] = {
     "torch.compile of FSDP2": lambda model: torch.compile(fsdp2(model)),
     "recipe fsdp": lambda model: thunder_core.compile(model, "fsdp"),
     "recipe fsdp, eager operations": lambda model: thunder_core.compile(model, "fsdp", without=["inductor"]),
-    "parallelize_module": parallelized,
-    "torch.compile of parallelize_module": lambda model: torch.compile(parallelized(model)),
+    "parallelize_module": parallelize,
+    "torch.compile of parallelize_module": lambda model: torch.compile(parallelize(model)),
     "recipe tensor-parallel": lambda model: thunder_core.compile(model, "tensor-parallel", parallelize_plan=PLAN),
     "recipe tensor-parallel, eager operations": lambda model: thunder_core.compile(
         model, "tensor-parallel", parallelize_plan=PLAN, without=["inductor"]

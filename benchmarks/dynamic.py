@@ -1,9 +1,9 @@
 """Symbolic sizes compared with torch.compile: the cost of compiling for 20 lengths, and the cost of a call.
 
-Each compilation is a separate process with an empty cache folder, in which a Llama is called with every length, twice:
-the CPU seconds of the first calls, minus those of the second calls. torch.compile runs in its default mode, which
-compiles for all sizes when it meets the second size, and with `dynamic=True`. The steady state compares the program for
-all sizes with the program for the sizes of the call, called in turn in one process and one thread; their prologues are
+Each compilation is a separate process with an empty cache folder, in which a Llama is called with every length, twice.
+Its cost is the CPU seconds of the first calls, minus those of the second calls. torch.compile runs in its default mode,
+which compiles for all sizes at the second size, and with `dynamic=True`. The steady state compares the program for all
+sizes with the program for the sizes of the call, called alternately in one process and one thread; their prologues are
 compared the same way.
 
 Usage: python -m benchmarks.dynamic [--layers 8] [--lengths 20] [--rows 2] [--rounds 60] [--out FILE]

@@ -1,6 +1,6 @@
-"""The files that a reader opens to follow a first call, or `thunder optimize`: those with its most expensive functions.
+"""List the files that a reader has to open to follow a first call, or `thunder optimize`.
 
-A file counts if one of its functions, with the functions that it calls, takes at least a share of the time.
+These are the files with a function that takes at least a share of the time, including the functions that it calls.
 
 Usage: python -m benchmarks.followed [--share 0.02]
 """
@@ -54,7 +54,7 @@ def costly_files(call: Callable[[], None], share: float) -> list[str]:
 
 
 def main() -> None:
-    """Print the files of both."""
+    """Print the files of a first call and of `thunder optimize`."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=0.02)
     share = parser.parse_args().share

@@ -1,10 +1,10 @@
 """Generation: eager PyTorch, torch.compile and Thunder, prompt by prompt, with dynamic and static caches.
 
 Each contender is a separate process with an empty cache folder, in which a Llama generates tokens greedily for prompts
-of several lengths, round after round: the CPU seconds of each call. The tokens are compared with those of eager
-PyTorch. The first call includes the compilation; the last two rounds are the steady state. The model's products, each
-of which reads its weight once for each token, are a lower limit. The overhead of a token outside of kernels, and of a
-call of the model for one token, is measured with a Llama of 16 layers of width 8, by eager PyTorch and Thunder in turn.
+of several lengths, round after round. The figures are the CPU seconds of each call. The tokens are compared with those
+of eager PyTorch. The first call includes the compilation; the last two rounds are the steady state. The matrix products
+of the model, which read each weight once for each token, are a lower limit. A Llama of 16 layers of width 8 shows the
+overhead of a token outside of kernels, and of a call of the model for one token, in eager PyTorch and Thunder.
 Finally, the start of an artifact that generates is measured in fresh processes (`benchmarks/generate_artifact.py`).
 
 Usage: python -m benchmarks.generate [--layers 8] [--tokens 48] [--prompts 32 57 5] [--rounds 4] [--out FILE]
@@ -211,7 +211,7 @@ def line_of(who: str, figures: dict[str, Any]) -> str:
 
 
 def measurement_of(options: argparse.Namespace) -> dict[str, Any]:
-    """Return the one measurement that the process was started for."""
+    """Return the measurement that the options of this process name."""
     who, *numbers = options.one
     if who == OVERHEAD:
         return overhead(options.tokens, OVERHEAD_ROUNDS)

@@ -27,7 +27,7 @@ MAKE = "make"
 
 
 def make(folder: Path, layers: int, prompt: int, tokens: int) -> dict[str, Any]:
-    """Save a model, and make an artifact of it with its weights; return the CPU seconds of the latter."""
+    """Save a model, and make an artifact of the model with its weights; return the CPU seconds for the artifact."""
     from thunder_core.workflow.models.request.request import ModelRequest
     from thunder_core.workflow.pipeline import Request, optimize
 
@@ -57,7 +57,7 @@ def eager(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
 
 
 def artifact(folder: Path) -> tuple[Callable[[], None], Callable[[], Any]]:
-    """Return two functions: one imports Thunder, the other loads the artifact, whose programs are all that runs."""
+    """Return two functions: one imports Thunder, the other loads the artifact, which compiles nothing."""
 
     def imports() -> None:
         import thunder_core  # noqa: F401

@@ -5,9 +5,9 @@ computes the logits of the last token. Decode processes one token after the othe
 most likely token each time. Training is forward and backward of the loss, without an optimizer.
 
 Each contender is a separate process; the contenders of a job compile in parallel, and are timed one after the other
-when all are ready. The limits of the machine, a copy and a matrix product, are measured first. Thunder's kernels for
-decoding are timed before, on an idle GPU, and the cache keeps the times. After `--limit` seconds, the running
-contenders are ended, and the rows so far are written.
+when all are ready. First, the speeds of a copy and of a matrix product are measured as the limits of the machine. Then
+Thunder's kernels for decoding are timed on an idle GPU, and the cache keeps the times. After `--limit` seconds, the
+running contenders are killed, and the rows so far are written.
 
 Usage: python -m benchmarks.gpu [--jobs prefill decode] [--ways eager thunder] [--layers 16] [--seconds 1] [--limit 540]
 [--out FILE]
@@ -36,7 +36,7 @@ from benchmarks.gpu_contenders import maker_of
 MEASURED = ("decode",)  # shapes whose kernels are chosen by their times, which are measured on an idle GPU first
 ALONE = ("train",)  # jobs whose contenders need most of the GPU's memory: one after the other
 READY_SECONDS = 330.0  # the time after which the contenders that are ready are timed
-LIMIT_SECONDS = 540.0  # for all jobs, within the ten minutes of a call of a lent machine
+LIMIT_SECONDS = 540.0  # for all jobs
 
 WITHOUT = tuple(f"thunder without {name}" for name in ("sdpa", "triton", "inductor", "cudagraphs"))
 JOBS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -93,7 +93,7 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, folder:
 
 
 def wait_for_others(folder: Path, count: int, end: float) -> None:
-    """Mark this process as ready, and wait until `count` processes are, but not after a time."""
+    """Mark this process as ready, and wait until `count` processes are ready, or until the time `end`."""
     mark_ready(folder)
     while len(list(folder.glob("*.ready"))) < count and time.monotonic() < end:
         time.sleep(0.2)
@@ -200,7 +200,7 @@ def limits() -> dict[str, float]:
 
 
 def end(process: subprocess.Popen[Any], deadline: float) -> None:
-    """Wait for a process until the deadline, and end it then."""
+    """Wait for a process until the deadline, and then kill it."""
     try:
         process.wait(max(0.0, deadline - time.monotonic()))
     except subprocess.TimeoutExpired:

@@ -1,4 +1,4 @@
-"""The contenders of the GPU benchmark: a Llama of the 1B size, compiled in some way, and the call that is timed."""
+"""The contenders of the GPU benchmark: a Llama of the 1B size, eager or compiled, and the call that is timed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Contender:
 
 
 def model_of(layers: int) -> Any:
-    """Return the model, made on the device."""
+    """Return a model of this number of layers on the device, with random weights."""
     import torch
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -56,8 +56,8 @@ def model_of(layers: int) -> Any:
     return model
 
 
-def compiled_as(way: str, model: Any) -> Any:
-    """Return the model, compiled in one of the ways."""
+def compile_model(way: str, model: Any) -> Any:
+    """Return the model as a contender (`way`) runs it: eager or compiled."""
     import torch
 
     import thunder_core as thunder
@@ -75,7 +75,7 @@ def prefill(way: str, shape: str, layers: int) -> Contender:
     import torch
 
     model = model_of(layers).eval()
-    compiled = compiled_as(way, model)
+    compiled = compile_model(way, model)
     batch, length = map(int, shape.split(" x "))
     ids = torch.randint(0, VOCABULARY, (batch, length), device=DEVICE)
 
@@ -92,7 +92,7 @@ def decode(way: str, shape: str, layers: int) -> Contender:
     from transformers import StaticCache
 
     model = model_of(layers).eval()
-    compiled = compiled_as(way, model)
+    compiled = compile_model(way, model)
     ids = torch.randint(0, VOCABULARY, (1, PROMPT), device=DEVICE)
     cache = StaticCache(config=model.config, max_cache_len=CACHE)
     with torch.no_grad():
@@ -114,7 +114,7 @@ def decode(way: str, shape: str, layers: int) -> Contender:
                 logits_to_keep=1,
             )
             state["ids"] = output.logits.argmax(-1)
-            torch._foreach_sub_(lengths, 1)  # the next token is written to the same place, so that all calls are equal
+            torch._foreach_sub_(lengths, 1)  # the next call writes the same slot, so that all calls are equal
             return output.logits
 
     return Contender(call, compiled)
@@ -125,7 +125,7 @@ def train(way: str, shape: str, layers: int) -> Contender:
     import torch
 
     model = model_of(layers).train()
-    compiled = compiled_as(way, model)
+    compiled = compile_model(way, model)
     batch, length = map(int, shape.split(" x "))
     ids = torch.randint(0, VOCABULARY, (batch, length), device=DEVICE)
 
@@ -144,7 +144,7 @@ def generate(way: str, shape: str, layers: int) -> Contender:
 
     model = model_of(layers).eval()
     model.generation_config.eos_token_id = None
-    compiled = model if way == "compile static" else compiled_as(way, model)
+    compiled = model if way == "compile static" else compile_model(way, model)
     ids = torch.randint(3, VOCABULARY, (1, PROMPT), device=DEVICE)
     options: dict[str, Any] = {"cache_implementation": "static"} if way == "compile static" else {}
 

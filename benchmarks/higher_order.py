@@ -1,10 +1,10 @@
 """Higher-order operators compared with eager and torch.compile: the cost of compilation, and the cost of a call.
 
-Four programs: `scan` (a linear recurrence over time), `cond` on a tensor's value, `flex_attention` (causal, with a
-distance in its score function), and per-sample gradients (`vmap` of `grad`). Inference on one CPU thread. Compilation
-is the CPU time of the first call in a separate process with empty cache folders, minus the second call; the steady
-state is the CPU time of calls in turn in one process, as medians of rounds. A program that a contender refuses is
-reported with its error.
+There are four programs: `scan` (a linear recurrence over time), `cond` on a tensor's value, `flex_attention` (causal,
+with the distance of positions in its score function), and per-sample gradients (`vmap` of `grad`). They run without
+recording gradients, on one CPU thread. Compilation is the CPU time of the first call in a separate process with empty
+cache folders, minus the second call; the steady state is the CPU time of alternating calls in one process, as medians
+of rounds. A program that a contender refuses is reported with its error.
 
 Usage: python -m benchmarks.higher_order [--programs scan cond ...] [--rounds 60] [--out FILE]
 """
@@ -98,7 +98,7 @@ PROGRAMS = {
 }
 
 
-def compiled(program: Callable[..., Any], who: str) -> Callable[..., Any]:
+def compile_program(program: Callable[..., Any], who: str) -> Callable[..., Any]:
     """Return the program as a contender runs it."""
     import torch
 
@@ -125,7 +125,7 @@ def compilation(name: str, who: str) -> dict[str, Any]:
     import torch
 
     program, args = program_and_arguments(name)
-    run = compiled(program, who)
+    run = compile_program(program, who)
     seconds = []
     try:
         with torch.no_grad():
@@ -148,7 +148,7 @@ def steady(name: str, rounds: int) -> dict[str, Any]:
     results: dict[str, Any] = {}
     with torch.no_grad():
         for who in CONTENDERS:
-            run = compiled(program, who)
+            run = compile_program(program, who)
             try:
                 results[who] = run(*args)
             except Exception as error:

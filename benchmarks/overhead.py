@@ -1,9 +1,9 @@
 """The cost of a call: `a + b` on 2x2 tensors, and a module of 300 parameters, compared with eager and torch.compile.
 
-For a function of 60 programs: calls that the latest program accepts, and calls that another program accepts each time.
-All contenders are built first and then timed in turn, for many rounds, in one process and one thread, by CPU time, so
-that other load on the machine counts less; the figures are medians over the rounds. `F.linear` is the lower limit for
-the module: its calls in a plain loop. Prologues are also timed alone.
+A function with 60 programs is timed for calls that the program of the last call accepts, and for calls that each need
+another program. All contenders are built first and then timed alternately, for many rounds, in one process and one
+thread, by CPU time, so that other load on the machine counts less; the figures are medians over the rounds. `F.linear`
+in a plain loop is the lower limit for the module. Prologues are also timed alone.
 
 Usage: python -m benchmarks.overhead [--out FILE]
 """
@@ -29,7 +29,7 @@ from thunder_core.compilation.compiler import last_program
 PARAMETERS = 300
 PROGRAMS = 60
 WIDTH = 2
-OTHER_BYTES = 2**26  # of memory that is written before a cold prologue: more than the caches hold
+OTHER_BYTES = 2**26  # memory that is written before a cold prologue: more than the processor's caches have
 
 
 def add() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
@@ -57,7 +57,7 @@ def linears() -> tuple[dict[str, Callable[..., Any]], tuple[torch.Tensor, ...]]:
 
 
 def many(programs: int, rounds: int) -> dict[str, float]:
-    """Return the time of a call of a function with many programs: of the latest, and of each in mixed order."""
+    """Return the time of a call of a function with many programs, for one program and for programs in random order."""
 
     def first(x: torch.Tensor, count: int) -> torch.Tensor:
         return x[:count]
@@ -69,12 +69,12 @@ def many(programs: int, rounds: int) -> dict[str, float]:
             compiled(x, count)
     order = random.Random(0).sample(range(programs), programs)
 
-    def mixed() -> None:
+    def call_in_order() -> None:
         for count in order:
             compiled(x, count)
 
     last = [microseconds(compiled, (x, 7), 100) for _ in range(rounds)]
-    another = [microseconds(mixed, (), 2) / programs for _ in range(rounds)]
+    another = [microseconds(call_in_order, (), 2) / programs for _ in range(rounds)]
     return {"last": statistics.median(last), "another": statistics.median(another)}
 
 

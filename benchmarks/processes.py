@@ -1,4 +1,4 @@
-"""Shared by the benchmarks: Llamas of a given size, and measurements in separate processes."""
+"""Llamas of several sizes, and measurements in separate processes, for all benchmarks."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ of some tokens after a prompt, for eager PyTorch, Thunder's recipes, and torchao
 All contenders are called in turn, so that other load of the machine affects all equally. The torchao contenders are
 left out if torchao is not installed (`pip install thunder-optimize[quantize]`).
 
-Artifacts: of the same model, made by `thunder optimize` in float32, float16 and each recipe: the bytes of the weights
-and of the whole folder, and the peak memory of a fresh process, beyond PyTorch's, after it has loaded the artifact,
-called it, and accessed its parameters, which builds the model.
+Artifacts: `thunder optimize` makes artifacts of the same model in float32, float16 and by each recipe. The figures are
+the bytes of the weights and of the whole folder, and the peak memory of a fresh process, beyond PyTorch's, after it has
+loaded the artifact, called it, and accessed its parameters, which builds the model.
 
 Quality: the report of `thunder optimize` for each recipe: error of the outputs, divergence of the logits, top-1
 agreement. The weights are random, so logits are nearly equal and the most probable token changes most easily.
@@ -42,18 +42,18 @@ GENERATE_ROUNDS = 7
 def thunder(recipe: str) -> Callable[[Any], Any]:
     """Return a contender: the model compiled by `hf-llama` and by a quantization recipe, if it is given."""
 
-    def made(model: Any) -> Any:
+    def make(model: Any) -> Any:
         import thunder_core
 
         return thunder_core.compile(model, ["hf-llama", recipe] if recipe else "hf-llama")
 
-    return made
+    return make
 
 
 def torchao(config: str, *, dtype: str = "float32", **options: Any) -> Callable[[Any], Any]:
     """Return a contender: a copy of the model with torchao's layers of a configuration, under torch.compile."""
 
-    def made(model: Any) -> Any:
+    def make(model: Any) -> Any:
         import copy
 
         import torch
@@ -64,7 +64,7 @@ def torchao(config: str, *, dtype: str = "float32", **options: Any) -> Callable[
         changed.forward = torch.compile(changed.forward, dynamic=True)
         return changed
 
-    return made
+    return make
 
 
 def contenders() -> dict[str, Callable[[Any], Any]]:
@@ -144,7 +144,7 @@ def artifacts() -> dict[str, Any]:
     return rows
 
 
-def loaded(folder: Path) -> dict[str, int]:
+def measure_load(folder: Path) -> dict[str, int]:
     """Return the peak memory beyond the memory before an artifact is loaded: after the load, a call, and the build.
 
     A call of a program reads the weights; access to the model's parameters also builds the model.
@@ -181,7 +181,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.one == [LOADED]:
-        print(json.dumps(loaded(options.folder)))
+        print(json.dumps(measure_load(options.folder)))
         return
     row: dict[str, Any] = {}
     if "time" in options.parts:

@@ -42,7 +42,7 @@ LOOSE = {"error": 1.0, "kl": 1.0}  # random weights of this width amplify the ro
 COMPARED = ("validate: eager", "validate: optimized", "validate: reference")
 CHECKED = "validate: internal check"
 
-TOLD = {"tokens per second": ", {:.2f} tokens/s", "faults": ", {:.0f} wrong lines"}
+EXTRA_FIGURES = {"tokens per second": ", {:.2f} tokens/s", "faults": ", {:.0f} wrong lines"}
 
 
 @dataclass
@@ -132,7 +132,7 @@ def load_artifact(watch: Watch, folder: Path) -> object:
     return model
 
 
-def ran(watch: Watch, folder: Path) -> object:
+def run_artifact(watch: Watch, folder: Path) -> object:
     """Continue a prompt with the artifact of generation, like `thunder run`."""
     from thunder_core.workflow.artifact.trust.consent import Consent
     from thunder_core.workflow.pipeline.generation.artifact_generation import open_generator
@@ -177,14 +177,14 @@ RUNS: Mapping[str, Callable[[Watch, Path], object]] = {
         watch, folder, "train", ("hf-llama", "max-memory-saving"), train=True, benchmark=False
     ),
     "load": load_artifact,
-    "run": ran,
+    "run": run_artifact,
     "debug": debug_artifact,
     "debug-int8-dynamic": lambda watch, folder: debug_artifact(watch, folder, ("default", "int8-dynamic")),
 }
 
 
 def run_once(run: str, folder: Path) -> dict[str, Any]:
-    """Do one run in this process."""
+    """Run `RUNS[run]` in this process, and return its figures."""
     from transformers import AutoModelForCausalLM, LlamaForCausalLM  # noqa: F401 - imports belong to no stage
 
     from thunder_core.workflow.pipeline import optimize  # noqa: F401
@@ -242,13 +242,15 @@ def print_figures(run: str, figures: Mapping[str, Any], weights: int) -> None:
         flush=True,
     )
     for stage, stage_figures in figures["stages"].items():
-        more = "".join(words.format(stage_figures[name]) for name, words in TOLD.items() if name in stage_figures)
+        more = "".join(
+            words.format(stage_figures[name]) for name, words in EXTRA_FIGURES.items() if name in stage_figures
+        )
         sizes = ", ".join(f"{name} {stage_figures[name] / GIB:.2f}" for name in ("peak", "kept", "mapped"))
         print(f"    {stage:18} {stage_figures['seconds']:7.1f} s  {sizes} GiB{more}", flush=True)
 
 
 def main() -> None:
-    """Write the checkpoints, do the runs, print and write the figures."""
+    """Write the checkpoints, execute the runs, and print and write the figures."""
     parser = argparse.ArgumentParser()
     parser.add_argument("--sizes", default="0.3,1.1")
     parser.add_argument("--dtype", default="float32")

@@ -29,7 +29,7 @@ RECIPES: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def measured_step(name: str, arguments: argparse.Namespace) -> list[Event]:
+def measure_step(name: str, arguments: argparse.Namespace) -> list[Event]:
     """Return the measured lines of a forward and backward of a recipe."""
     recipe, options = RECIPES[name]
     model = thunder_core.compile(Model(arguments.layers, arguments.width), recipe, **options)
@@ -51,7 +51,7 @@ def main() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     predictions: dict[str, dict[int, Prediction]] = {}
     for name in RECIPES:
-        events = measured_step(name, arguments)
+        events = measure_step(name, arguments)
         for ranks in arguments.ranks:
             network = Network(ranks, arguments.bandwidth * 1e9, arguments.latency * 1e-6)
             predictions.setdefault(name, {})[ranks] = predict(events, network, arguments.speedup)

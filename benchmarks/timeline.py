@@ -1,8 +1,8 @@
 """Simulate a training step on many ranks from the traces of one process, measured line by line.
 
-Assumptions: all ranks compute each line in the same time. A group makes one collective at a time, in order, beside the
-computation, and computation does not get slower meanwhile. Collectives use rings with one bandwidth and one latency
-between neighbours (`Network.seconds`). Lines that work on shards take as long as on full tensors.
+Assumptions: all ranks compute each line in the same time. A group runs one collective at a time, in order, concurrently
+with the computation, which it does not slow down. Collectives use rings with one bandwidth and one latency between
+neighbours (`Network.seconds`). Lines that work on shards take as long as on full tensors.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ STEPS: Mapping[str, Transfers] = {
 class Network:
     """A network of ranks: bytes per second between two neighbours of a ring, and seconds of latency of a message.
 
-    With `one_at_a_time`, a group begins a collective when its previous one has ended.
+    With `one_at_a_time`, a group begins a collective when its previous collective has ended.
     """
 
     ranks: int
@@ -63,7 +63,7 @@ class Network:
 
 @dataclass(frozen=True)
 class Event:
-    """One line of a step: its seconds of computation, or a start or a wait of the collective with a number.
+    """One line of a step: its seconds of computation, or the number of a collective that it starts or waits for.
 
     `kind` and `bytes` describe the collective that a start begins.
     """

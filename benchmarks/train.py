@@ -3,10 +3,10 @@
 `steady`: forward, backward and gradients set to None, Llama of 8 layers of width 512, batch 1 x 128, one thread; CPU
 time, medians of rounds that run each contender in turn in one process. `whole step`: the same in float32 with the step
 of AdamW, as one compiled function, with each of PyTorch's implementations (a loop over parameters, `foreach`, `fused`);
-`torch.compile` splits it at `backward()`, and compiles the optimizer's step separately. `memory`: the peak bytes that
-PyTorch's allocator held during a step, in a separate process for each contender. `cold`: CPU seconds of the first step
-of a Llama of 32 layers of width 256, including the compilers' processes, each in a separate process with an empty cache
-folder.
+`torch.compile` splits the function at `backward()`, and compiles the optimizer's step separately. `memory`: the peak
+bytes that PyTorch's allocator held during a step, in a separate process for each contender. `cold`: CPU seconds of the
+first step of a Llama of 32 layers of width 256, including the compilers' processes, each in a separate process with an
+empty cache folder.
 
 Usage: python -m benchmarks.train [--dtypes float32 bfloat16] [--rounds 40] [--cold 32] [--out FILE]
 """
@@ -115,7 +115,7 @@ def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
 
 
 def memory(who: str, dtype: str, layers: int) -> dict[str, float]:
-    """Return the peak bytes that a step has allocated, by hooks of PyTorch's allocator."""
+    """Return the peak bytes that PyTorch's allocator has allocated during a step."""
     from thunder_core.workflow.benchmark.allocations import peak_allocated
 
     step = steps(dtype, layers, [who])[who]

@@ -19,9 +19,9 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 os.environ.pop("PYTHONUNBUFFERED", None)  # users do not set it, and it hides output written at the end of a process
 os.environ.setdefault("THUNDER_INTERNAL_ERRORS", "raise")  # a call in eager PyTorch, with a warning, would hide them
-# Tests share the kernels that they compile, also with the next run. Tests of the cache use separate folders.
+# Tests and later runs share the kernels that tests compile. Tests of the cache use separate folders.
 BUILD = Path(__file__).resolve().parent.parent / "build"
-os.environ.setdefault("THUNDER_TUNE", "0s")  # the faster kernel differs from run to run
+os.environ.setdefault("THUNDER_TUNE", "0s")  # measurements would choose other kernels from run to run
 os.environ.setdefault("THUNDER_CACHE_DIR", str(BUILD / "test-cache"))
 os.environ.setdefault("THUNDER_PRECOMPILED_HEADERS", str(BUILD / "test-headers"))
 
@@ -30,15 +30,15 @@ os.environ.setdefault("THUNDER_PRECOMPILED_HEADERS", str(BUILD / "test-headers")
 if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["TRITON_INTERPRET"] = "1"
 
-# Tests that take at least `SECONDS`, and files with a fixture that takes at least `FIXTURE_SECONDS`: a run of all tests
-# runs one part of them. `tests.long_tests` writes the list.
+# The list of tests that take at least `SECONDS`, and of files with a fixture that takes at least `FIXTURE_SECONDS`. A
+# run of all tests runs one part of the list. `tests.long_tests` writes the list.
 LONG = Path(__file__).resolve().parent / "long.txt"
 SECONDS = 0.2
 FIXTURE_SECONDS = 2.0
 PARTS = 30
 SETUP = "setup seconds"  # the property of a test's report with the time that its fixtures took
 PART = "THUNDER_TEST_PART"  # the variable that names the part to the workers of pytest-xdist
-ROTATION = "THUNDER_TEST_ROTATION"  # the variable with the number by which tests rotate
+ROTATION = "THUNDER_TEST_ROTATION"  # the variable with a number that decides which tests of a rotation run
 
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("fuzz", deadline=None, derandomize=False, max_examples=5_000, print_blob=True)
@@ -55,18 +55,18 @@ def pytest_configure(config: pytest.Config) -> None:
     else:
         os.environ.pop("TRITON_INTERPRET", None)
     if "PYTEST_XDIST_WORKER" not in os.environ:
-        os.environ[ROTATION] = str(rotation(config))
+        os.environ[ROTATION] = str(rotation_number(config))
         os.environ[PART] = part_of_long_tests(config)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--all-cases` runs every case of tests that are marked `sample`, and every long test."""
+    """Add the options `--all-cases` and `--part`."""
     parser.addoption("--all-cases", action="store_true", help="run every case of tests marked `sample`, and long tests")
     parser.addoption("--part", type=int, choices=range(PARTS), help="the part of the tests in tests/long.txt to run")
 
 
-def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The items to run and the other items. Of a test marked `sample(count)`, `count` cases run, spread evenly."""
+def sample_cases(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the items to run and the other items: `count` evenly spread cases of each test marked `sample(count)`."""
     cases: dict[tuple[str, int], list[pytest.Item]] = {}
     for item in items:
         if (marker := item.get_closest_marker("sample")) is not None:
@@ -79,21 +79,21 @@ def sampled(items: list[pytest.Item]) -> tuple[list[pytest.Item], list[pytest.It
 
 
 def pytest_report_header() -> str:
-    """The part of the long tests that runs."""
+    """Return the line of the header that names the part of the long tests that runs."""
     part = os.environ[PART]
     words = f"part {part} of 0 to {PARTS - 1}" if part else "all"
     return f"long tests: {words} (--part N chooses, --all-cases runs all, and a path all that are below it)"
 
 
 def part_of_long_tests(config: pytest.Config) -> str:
-    """The part of the long tests to run, so that all parts run over time; "" for all."""
+    """Return the number of the part of the long tests to run; "" for all parts."""
     if config.getoption("--all-cases") or config.args_source is not pytest.Config.ArgsSource.TESTPATHS:
         return ""
     return str(int(os.environ[ROTATION]) % PARTS)
 
 
-def rotation(config: pytest.Config) -> int:
-    """The number of `--part`, or a number that depends on the commit."""
+def rotation_number(config: pytest.Config) -> int:
+    """Return the number of `--part`, or a number that depends on the commit, so that all parts run over time."""
     asked: int | None = config.getoption("--part")
     if asked is not None:
         return asked
@@ -104,8 +104,11 @@ def rotation(config: pytest.Config) -> int:
         return 0
 
 
-def rotated(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
-    """The items to run and the other items: one part of the long tests and files, and all tests of the source."""
+def select_part(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], list[pytest.Item]]:
+    """Return the items to run and the other items.
+
+    One part of the long tests and files runs, with all tests that are short or marked `source`.
+    """
     listed = LONG.read_text().splitlines()
     files, tests = [name for name in listed if "::" not in name], [name for name in listed if "::" in name]
     chosen = {name: number % PARTS == part for names in (files, tests) for number, name in enumerate(names)}
@@ -119,16 +122,16 @@ def rotated(items: list[pytest.Item], part: int) -> tuple[list[pytest.Item], lis
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Skip tests that need a GPU if there is none. The interpreter's tests run first and without torch.
+    """Select the items to run, put the interpreter's tests first, and skip tests that need an absent GPU.
 
-    Of a test that is marked `sample`, some cases run, or the cases that the command line names. After Dynamo was used
-    in a process, objects die later than in CPython, with which the interpreter's tests compare.
+    Tests marked `sample` run with some cases, unless the command line names cases. The interpreter's tests compare the
+    lifetimes of objects with CPython; after Dynamo was used in a process, objects live longer.
     """
     if not config.getoption("--all-cases") and not any("[" in name for name in config.args):
-        items[:], left_out = sampled(items)
+        items[:], left_out = sample_cases(items)
         config.hook.pytest_deselected(items=left_out)
         if part := os.environ[PART]:
-            items[:], left_out = rotated(items, int(part))
+            items[:], left_out = select_part(items, int(part))
             config.hook.pytest_deselected(items=left_out)
     items.sort(key=lambda item: "interpreter" not in item.path.parts)  # otherwise the order is unchanged
     gpu_items = [item for item in items if item.get_closest_marker("gpu")]
@@ -145,7 +148,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Iterator[object]:
-    """Disable garbage collection while tests are collected: most objects are modules and tests, which live on."""
+    """Disable garbage collection while tests are collected: most objects are modules and tests, which live longer."""
     gc.set_threshold(*THRESHOLDS)
     gc.disable()
     try:
@@ -162,10 +165,10 @@ THRESHOLDS = (700, 10, 60)
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
-    """Freeze the objects that imports have made, before the first test of a file.
+    """Before the first test of a file, exclude objects that imports created from garbage collection.
 
-    These are millions of objects that live until the end. Collecting them takes most of a second, and tests of
-    lifetimes collect often.
+    These are millions of objects that live until the end. A collection that visits them takes most of a second, and
+    tests of lifetimes collect often.
     """
     if item.path != _seen.path and len(sys.modules) >= _seen.modules + IMPORTED_SINCE:
         gc.freeze()
@@ -185,7 +188,7 @@ def pytest_runtest_makereport(
 
 
 class _seen:
-    """The file of the latest test, and the number of modules when objects were frozen."""
+    """The file of the latest test, and the number of modules at the last call of `gc.freeze`."""
 
     path: Path | None = None
     modules = -IMPORTED_SINCE
@@ -193,7 +196,7 @@ class _seen:
 
 @pytest.fixture
 def one_thread() -> Iterator[None]:
-    """One kernel thread, for models that are too small for more."""
+    """Run kernels on one thread, because the models of the test are too small for several threads."""
     import torch
 
     before = torch.get_num_threads()
@@ -204,7 +207,7 @@ def one_thread() -> Iterator[None]:
 
 @pytest.fixture
 def without_collector() -> Iterator[None]:
-    """No garbage collection, for tests of lifetimes.
+    """Disable garbage collection, for tests of lifetimes.
 
     `torch._dynamo`, which the first fake mode imports, calls `torch.fx.wrap`. That function refers to its own frame,
     and so the frames of the import and its callers would live until the next collection.
@@ -218,7 +221,7 @@ def without_collector() -> Iterator[None]:
 
 @pytest.fixture
 def without_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Thunder's recipes without Inductor, for tests that do not depend on the executor.
+    """Leave Inductor out of Thunder's recipes, for tests that do not depend on the executor.
 
     Fixtures of a module or of the session are set up before this fixture, and therefore with all executors.
     """

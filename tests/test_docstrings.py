@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from thunder_core.foundation.short_names import LAYER_OF, PACKAGE
+
 pytestmark = pytest.mark.source
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,3 +44,27 @@ def test_docstrings_are_not_headless(folder: str) -> None:
 def test_docstrings_have_no_odd_phrases(folder: str) -> None:
     found = [f"{place}: {match.group(0)}" for place, text in docstrings(folder) if (match := ODD.search(text))]
     assert not found, "\n".join(found)
+
+
+DOTTED = re.compile(r"`(thunder_(?:core|executors|recipes|cli)(?:\.[a-z_]\w*)+)`")
+ROOTS = {"thunder_executors": ROOT / "executors", "thunder_recipes": ROOT / "recipes"}
+
+
+def exists(path: str) -> bool:
+    """Whether a dotted path is a module, perhaps by its short name, or a name in the source of its parent module."""
+    root, package, *inner = path.split(".")
+    layer = [LAYER_OF[package]] if root == PACKAGE and package in LAYER_OF else []
+    base, (*parents, last) = ROOTS.get(root, ROOT), (root, *layer, package, *inner)
+    module = base.joinpath(*parents)
+    if (module / last).is_dir() or (module / f"{last}.py").is_file():
+        return True
+    sources = [file for file in (module / "__init__.py", module.with_suffix(".py")) if file.is_file()]
+    return any(re.search(rf"\b{last}\b", file.read_text(encoding="utf-8")) for file in sources)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_paths_in_docstrings_name_existing_modules(folder: str) -> None:
+    missing = [
+        f"{place}: {path}" for place, text in docstrings(folder) for path in DOTTED.findall(text) if not exists(path)
+    ]
+    assert not missing, "\n".join(missing)

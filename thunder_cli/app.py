@@ -1,4 +1,4 @@
-"""The application: every command of the folder `commands`, under one name."""
+"""The application `thunder`, with a command for each file in the folder `commands`."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from thunder_core.tracing.extension.requirement import compiler_version, cxx_nam
 
 
 def cache_key() -> str:
-    """Return a key of versions and machine that kernels depend on: `thunder-0.1.0-torch-2.13.0-cpython-311-4be1c09d`.
+    """Return a key such as `thunder-0.1.0-torch-2.13.0-cpython-311-4be1c09d`, with all that kernels depend on.
 
     The last part is a digest of the processor's instruction sets and the compiler's version.
     """

@@ -1,7 +1,7 @@
 """Consoles: data goes to stdout, progress and errors to stderr.
 
-All output of commands goes through this module, which escapes all control characters except our own colours: names,
-messages and traces come from models and artifacts that others wrote.
+All output of commands goes through this module, which escapes all control characters except those of Thunder's own
+colours: names, messages and traces come from models and artifacts that other people wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Json = Mapping[str, object]
 
 
 class Trimmed:
-    """A stream that removes spaces at the ends of lines, with which tables and panels are padded."""
+    """A stream that removes spaces at the ends of lines, which pad tables and panels."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
@@ -78,7 +78,7 @@ def results() -> IO[str]:
 
 @contextmanager
 def results_alone() -> Iterator[None]:
-    """While the block runs, only results go to stdout; output of models, recipes and libraries goes to stderr."""
+    """While the block runs, send only results to stdout, and output of models, recipes and libraries to stderr."""
     before, ResultStream.stream = ResultStream.stream, results()
     try:
         with redirect_stdout(sys.stderr):
@@ -114,14 +114,14 @@ def print_document(document: str) -> None:
 
 
 class WritableAsJson(Protocol):
-    """Plain data that can be written as JSON, with infinities and NaN as strings."""
+    """Data that can be written as JSON, with infinities and NaN as strings."""
 
     def model_dump_json(self) -> str:
         """Return the data as JSON."""
 
 
-def plain(facts: WritableAsJson) -> Any:
-    """Return facts as JSON-compatible data."""
+def json_data(facts: WritableAsJson) -> Any:
+    """Return facts as data that `json.dumps` accepts."""
     return json.loads(facts.model_dump_json())
 
 

@@ -23,7 +23,7 @@ SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head
 
 
 def silu_by_definition(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - PyTorch's name
-    """Compute SiLU by its definition. A checking executor compares the result with eager PyTorch's SiLU."""
+    """Compute SiLU by its definition, so that a checking executor has a result to compare with eager PyTorch's SiLU."""
     return input * torch.sigmoid(input)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from rich.text import Text
 
-from thunder_cli.console import plain, print_json, stderr
+from thunder_cli.console import json_data, print_json, stderr
 from thunder_cli.streams import deleted_folder_error, flush_results
 from thunder_core.foundation.errors import (
     BadOption,
@@ -32,7 +32,7 @@ CONTINUATION = "\n      "  # the lines of a message are indented, so that they d
 class Audience:
     """The form in which a command's errors are reported: as JSON on stdout, with a traceback, or in one line.
 
-    A rank that `follows` prints an error in one line if another rank prints the error in full.
+    A rank that `follows` the first rank prints an error in one line if another rank prints the error in full.
     """
 
     json: bool = False
@@ -46,7 +46,7 @@ class Audience:
 
 def report_error(error: BaseException, audience: Audience) -> int:
     """Report an error, and return its exit status."""
-    thunder_error = known_error(error)
+    thunder_error = thunder_error_for(error)
     if audience.debug:
         stderr().print("".join(traceback.format_exception(error)), end="")
     if not (audience.json and print_as_json(thunder_error)):
@@ -57,8 +57,8 @@ def report_error(error: BaseException, audience: Audience) -> int:
     return thunder_error.status
 
 
-def known_error(error: BaseException) -> ThunderError:
-    """Return the ThunderError for an exception: itself, an error about the machine, a plug-in's error, or a bug."""
+def thunder_error_for(error: BaseException) -> ThunderError:
+    """Return the ThunderError for an exception: itself, or the error for a state of the machine, a plug-in or a bug."""
     if isinstance(error, ThunderError):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -95,7 +95,7 @@ def findings_of(error: ThunderError) -> dict[str, object]:
     for name in ("report", "rows"):
         value = getattr(error, name, None)
         if value:
-            parts = [plain(part) for part in (value if isinstance(value, tuple) else (value,))]
+            parts = [json_data(part) for part in (value if isinstance(value, tuple) else (value,))]
             findings[name] = parts if isinstance(value, tuple) else parts[0]
     return findings
 

@@ -32,7 +32,7 @@ def importing(console: Console) -> Iterator[None]:
 
 @contextmanager
 def importing_tested_torch(console: Console) -> Iterator[None]:
-    """Raise `TorchNotTested` for an untested release of PyTorch, then do the same as `importing`."""
+    """Raise `TorchNotTested` for an untested release of PyTorch; otherwise, show the notice of `importing`."""
     require_tested_torch()
     with importing(console):
         yield

@@ -1,4 +1,4 @@
-"""Silencing the output of libraries, and printing Thunder's own warnings."""
+"""Silence the output of libraries, and print Thunder's own warnings."""
 
 from __future__ import annotations
 

@@ -21,8 +21,8 @@ from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.workflow.pipeline.request.launch import launch_of_process
 
 # The first two disable telemetry in huggingface_hub and transformers. The others silence PyTorch's profiler, which
-# counts memory for `bench`: it prints when it begins and ends, and its allocator prints when memory is freed that was
-# allocated before.
+# counts memory for `bench`: the profiler prints lines at its start and its end, and PyTorch's allocator prints a line
+# for each block that was allocated before the profiler started and is freed while it runs.
 ENVIRONMENT = {
     "HF_HUB_DISABLE_TELEMETRY": "1",
     "DISABLE_TELEMETRY": "1",
@@ -61,7 +61,7 @@ def run(arguments: Sequence[str] | None) -> int:
     """Run a command, and report its error; return the exit status."""
     if arguments is None:
         open_closed_streams()
-        atexit.register(gc.freeze)  # otherwise, Python visits each object of PyTorch again, for a second or longer
+        atexit.register(gc.freeze)  # otherwise, the last garbage collection visits PyTorch's objects for seconds
     words = list(sys.argv[1:] if arguments is None else arguments)
     options = list(takewhile(lambda argument: argument != "--", words))
     is_other_rank = follows_first_rank()

@@ -114,7 +114,9 @@ Subject = Annotated[
 ]
 
 SETTINGS: Mapping[str, Option] = {
-    stated.name: stated for request in (ModelRequest, Request, SearchRequest) for stated in options_of(request).values()
+    definition.name: definition
+    for request in (ModelRequest, Request, SearchRequest)
+    for definition in options_of(request).values()
 }
 # The settings of every command that loads a model and applies a recipe.
 MODEL_SETTINGS = (
@@ -126,7 +128,7 @@ MODEL_SETTINGS = (
     "compiler",
     "trust-recipe",
     "train",
-    *(stated.name for stated in options_of(ModelRequest).values() if stated.field != "model"),
+    *(definition.name for definition in options_of(ModelRequest).values() if definition.field != "model"),
 )
 SEARCH_SETTINGS = tuple(options_of(SearchRequest)[name].name for name in options_of(SearchRequest))
 EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTINGS if name != "model"))))
@@ -137,23 +139,23 @@ def help_of(option: Option) -> str:
     return f"{option.help.removesuffix('.')} [default: {option.default_text}]" if option.default_text else option.help
 
 
-def parameter_of(stated: Option) -> inspect.Parameter:
+def parameter_of(definition: Option) -> inspect.Parameter:
     """Return an option as a parameter of a command function, from which typer makes a command-line option."""
-    is_flag = stated.kind is bool
-    spelled = [stated.flag, *([f"-{stated.short}"] if stated.short else [])]
+    is_flag = definition.kind is bool
+    spelled = [definition.flag, *([f"-{definition.short}"] if definition.short else [])]
     option = typer.Option(
         *spelled,
-        metavar=FLAG if is_flag else stated.metavar,
-        help=help_of(stated),
-        rich_help_panel=stated.panel or None,
-        autocompletion=COMPLETIONS.get(stated.completion),
+        metavar=FLAG if is_flag else definition.metavar,
+        help=help_of(definition),
+        rich_help_panel=definition.panel or None,
+        autocompletion=COMPLETIONS.get(definition.completion),
     )
-    kind: Any = str if stated.parse or stated.kind is dict else stated.kind
+    kind: Any = str if definition.parse or definition.kind is dict else definition.kind
     return inspect.Parameter(
-        stated.name.replace("-", "_"),
+        definition.name.replace("-", "_"),
         inspect.Parameter.KEYWORD_ONLY,
         default=False if is_flag else None,
-        annotation=Annotated[bool if is_flag else (list[kind] if stated.repeats else kind) | None, option],
+        annotation=Annotated[bool if is_flag else (list[kind] if definition.repeats else kind) | None, option],
     )
 
 

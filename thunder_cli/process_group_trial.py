@@ -19,7 +19,7 @@ import torch.distributed as dist
 
 MODULE = "thunder_cli.process_group_trial"
 TIME_LIMIT = 60.0  # for the start of all processes and the collective
-TIMED_OUT = -1  # instead of the number of a process
+TIMED_OUT = -1  # the result of `first_failure` if the time limit was reached
 ELEMENTS = 1024  # elements of the tensor
 
 

@@ -23,7 +23,7 @@ Value = str | bool | int | float
 NONEMPTY_SETTINGS = {"recipe"}  # settings that must not be an empty list
 MAX_LETTERS = 1 << 20
 MAX_BYTES = 4 * MAX_LETTERS  # a character has up to four bytes
-MAX_DOTS = 200  # the limit of a line: each part of a dotted key costs as much as all previous parts
+MAX_DOTS = 200  # in a line: the TOML parser takes quadratic time and memory for a key with many dots
 
 
 @dataclass(frozen=True)
@@ -53,15 +53,15 @@ class Settings:
         return Request(model=ModelRequest(**self._fields_of(ModelRequest)), **self._fields_of(Request))
 
     def search_request(self) -> SearchRequest:
-        """Return the request for a search that these settings describe; without a time, nothing is searched."""
+        """Return the request for a search; without the setting `search`, it requests no search."""
         return SearchRequest(**self._fields_of(SearchRequest))
 
     def _fields_of(self, request: type) -> dict[str, Any]:
         options = options_of(request).values()
         values = {
-            stated_option.field: stated_option.value_of(self.values[stated_option.name])
-            for stated_option in options
-            if stated_option.name in self.values
+            definition.field: definition.value_of(self.values[definition.name])
+            for definition in options
+            if definition.name in self.values
         }
         return {name: value.expanduser() if isinstance(value, Path) else value for name, value in values.items()}
 
@@ -129,10 +129,7 @@ def read_settings(path: Path) -> Settings:
 
 
 def bounded_text(text: str) -> str:
-    """Return a text that is safe for the TOML parser; raise ValueError for keys with too many parts.
-
-    Long dotted keys would use all memory.
-    """
+    """Return a string unchanged; raise ValueError if the TOML parser would need too much memory for the string."""
     if len(text) > MAX_LETTERS:
         raise ValueError(f"the file has {len(text)} characters, which is too many for a configuration")
     for number, line in enumerate(text.splitlines(), 1):
@@ -141,9 +138,9 @@ def bounded_text(text: str) -> str:
     return text
 
 
-def require_artifacts_own(settings: Settings, artifact: Path, but: Set[str] = frozenset()) -> None:
-    """Raise `BadOption` for settings of a model, because an artifact has its own."""
-    model_options = [f"--{name}" for name in settings.values if name not in {"model", *but}]
+def refuse_model_settings(settings: Settings, artifact: Path, allowed: Set[str] = frozenset()) -> None:
+    """Raise `BadOption` for settings of a model, except `allowed` ones, because an artifact has its own settings."""
+    model_options = [f"--{name}" for name in settings.values if name not in {"model", *allowed}]
     if model_options:
         verb = "needs" if len(model_options) == 1 else "need"
         raise BadOption(

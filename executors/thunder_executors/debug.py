@@ -16,7 +16,8 @@ from thunder_core.tracing.ir.trace import Trace
 class Debug(Executor):
     """Compares the results of the other executors with eager PyTorch at each call, and claims no bound symbols.
 
-    A call takes more than twice as long, and its tensors are copied. `thunder_core.checks` lists the comparisons.
+    A call takes more than twice as long, and its tensors are copied. The comparisons are defined in
+    `thunder_core.backend.claiming.claim_checks`.
     """
 
     symbolic_sizes: ClassVar[bool] = True
@@ -25,7 +26,7 @@ class Debug(Executor):
 
     @property
     def claims(self) -> str:
-        """The operations that the executor compares, in words."""
+        """The operations that the executor claims: none."""
         return "nothing: it compares the results of the other executors with eager PyTorch while they run"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002

@@ -1,10 +1,10 @@
 """Multiply one row by several weights in a single product, over weights that are adjacent in memory.
 
 Queries, keys and values are products of the same row with three weights, and so are the two halves of a gated layer.
-For one row, as in decoding a token, each product is bound by reading its weight, and a small weight does not keep a GPU
-busy. One product of all weights reads them at the bandwidth of memory. The weights keep their values: at the first call
-they are moved, once, into one block of memory, and each becomes a view of the block. Weights whose memory is also held
-elsewhere are not moved, and are multiplied one by one.
+For one row, as in decoding a token, the time of a product is that of reading its weight, and a small weight does not
+keep a GPU busy. One product of all weights reads them at the bandwidth of memory. The weights keep their values: the
+first call moves them into one block of memory, and each weight becomes a view of the block. Weights whose memory
+another tensor also uses are not moved, and are multiplied one by one.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from thunder_core.tracing.library.examination import is_examined
 LINEAR = "torch.nn.functional.linear"
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 ALIGNMENT = 16  # bytes: a weight at another address is read in smaller pieces
-SOLE_OWNER = 2  # uses of an unshared storage: the tensor, and the `UntypedStorage` object of the query
+SOLE_OWNER = 2  # references to an unshared storage: of the tensor, and of the `UntypedStorage` object that counts them
 _LOCK = Lock()
 
 
@@ -46,7 +46,7 @@ def joined_linear(row: torch.Tensor, *weights: torch.Tensor) -> tuple[torch.Tens
 
 
 def joined_view(weights: Sequence[torch.Tensor]) -> torch.Tensor | None:
-    """Return all weights as one tensor [sum of outs, in]; None if they are not and cannot be made adjacent."""
+    """Return all weights as one tensor [sum of outs, in]; None if they are not adjacent and cannot be moved."""
     if not are_adjacent(weights):
         with _LOCK:
             if not are_adjacent(weights) and not move_into_one_block(weights):
@@ -106,7 +106,7 @@ class JoinedProducts(Executor):
         return None if "cpu" in self.devices else Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return None: the product is PyTorch's own."""
+        """Return None: PyTorch's own matrix product runs on every GPU."""
         return None
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002

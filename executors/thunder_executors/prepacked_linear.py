@@ -1,7 +1,7 @@
-"""Linear layers on the CPU with weights that are packed once: the matrix product of `packed-linear`, for inference.
+"""Linear layers on the CPU for inference: the matrix product of `packed-linear`, with weights that are packed once.
 
-A packed weight needs memory in addition to the weight, and is packed again after a write that changes the version
-counter.
+A packed weight needs memory in addition to the weight. It is packed again after a write that changes the version
+counter of the weight.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class PrepackedLinear(PackedLinear):
     @property
     def claims(self) -> str:
         """The claimed operations: linear layers on the CPU."""
-        return "linear layers on the CPU in float32, for inference, where packing their weights once is measured to pay"
+        return "linear layers on the CPU in float32, for inference, where packing their weights once is faster"
 
     def can_claim(self, bsym: BoundSymbol) -> bool:
         """Whether the kernel could compute a bound symbol."""
@@ -42,7 +42,7 @@ class PrepackedLinear(PackedLinear):
         return product is not None and product.kind == FLOAT32
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
-        """Return the linear layers in float32 whose weights a module holds, and which the trace does not write to."""
+        """Return the linear layers in float32 with weights that a module holds and the trace does not write to."""
         preparable = names_to_prepare(trace)
         return {
             index: replace(layer, operation=replace(layer.operation, kind=PREPACKED))
@@ -51,9 +51,7 @@ class PrepackedLinear(PackedLinear):
         }
 
     def refusal_of(self, operation: Product, times: KernelTimes, budget: TuningBudget) -> Refusal | None:
-        """Return the reason why PyTorch, or the kernel that packs at each call, runs the product; None if this executor
-        runs it.
-        """
+        """Return the reason why PyTorch, or `packed-linear`, runs the product; None if this executor is faster."""
         packing = replace(operation, kind=FLOAT32)
         in_place = self.times_of(packing, budget)
         if in_place is None:

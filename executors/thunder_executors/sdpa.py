@@ -1,8 +1,9 @@
 """Scaled dot product attention on CUDA: the fastest backend of PyTorch that supports the inputs.
 
-If each key and value serves a group of queries, models repeat keys and values before attention with a mask, because
-only cuDNN's kernels support both groups and a mask. Attention to repeated keys and values is attention by groups: the
-copies are removed from the trace. A backend that does not support groups gets the copies where the program runs.
+In grouped-query attention with a mask, models repeat keys and values for each group of queries, because only cuDNN's
+kernels support both groups and a mask. The executor replaces attention to repeated keys and values by grouped-query
+attention, and removes the copies from the trace. If the backend at run time does not support groups, keys and values
+are repeated then.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 GROUPS = "enable_gqa"
 ATEN = "torch.ops.aten."
 HEADS = 1  # the dimension of the heads
-# The calls that repeat keys and values, the last first, and the aten operations of each, which keep the order of
+# The calls that repeat keys and values, in reverse order, and the aten operations of each, which keep the order of
 # elements.
 REPEATS = (
     ("torch.Tensor.reshape", frozenset({"view", "clone", "_unsafe_view", "reshape", "_reshape_alias"})),
@@ -71,17 +72,17 @@ RULES: dict[SDPBackend, Callable[[SDPAParams], bool]] = {
 
 
 def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """PyTorch's scaled_dot_product_attention, by cuDNN if cuDNN supports the inputs."""
+    """Compute PyTorch's scaled_dot_product_attention, by cuDNN if cuDNN supports the inputs."""
     return _attention(_by_name(args, kwargs))
 
 
 def cudnn_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Attention by cuDNN; if the user has disabled cuDNN's attention, PyTorch chooses."""
+    """Compute attention by cuDNN; if the user has disabled cuDNN's attention, PyTorch chooses the backend."""
     return _attention(_by_name(args, kwargs))
 
 
 def grouped_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
-    """Attention in which each key and value serves a group of queries.
+    """Compute grouped-query attention, in which each key and value serves a group of queries.
 
     If no fused backend supports the groups, keys and values are repeated.
     """
@@ -178,20 +179,21 @@ def _like(proxy: TensorProxy | None) -> torch.Tensor | None:
     return fake.requires_grad_(proxy.requires_grad)
 
 
-def by_groups(trace: Trace, executor: str) -> Trace:
-    """Return the trace with attention by groups in place of attention to repeated keys and values on CUDA.
+def use_grouped_attention(trace: Trace, executor: str) -> Trace:
+    """Return the trace with grouped-query attention in place of attention to repeated keys and values on CUDA.
 
-    The repeating bound symbols that nothing else reads are removed. Attention that autograd records stays as it is.
+    The bound symbols that repeat keys and values are removed, unless other operations read their results. Attention
+    that autograd records is unchanged.
     """
     if not any(bsym.symbol.name == ATTENTION for bsym in trace.bound_symbols):
         return trace
     recorded = tracked_by_autograd(trace)
-    makers = {proxy.name: index for index, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
+    producers = {proxy.name: index for index, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
     grouped: dict[int, BoundSymbol] = {}
     repeating = set[int]()
     for index, bsym in enumerate(trace.bound_symbols):
         if is_on_cuda(bsym) and not bsym.executor and not any(proxy.name in recorded for proxy in bsym.outputs):
-            indices = repeats_of(trace.bound_symbols, makers, bsym)
+            indices = repeats_of(trace.bound_symbols, producers, bsym)
             between = trace.bound_symbols[min(indices) : index] if indices else ()
             if indices and not any(inner.mutates for inner in between):
                 grouped[index] = grouped_call(bsym, [trace.bound_symbols[inner] for inner in indices], executor)
@@ -210,29 +212,29 @@ def arguments_of(bsym: BoundSymbol) -> dict[str, Any]:
     return _by_name(bsym.args, bsym.kwargs)
 
 
-def repeats_of(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], bsym: BoundSymbol) -> list[int]:
+def repeats_of(bsyms: Sequence[BoundSymbol], producers: Mapping[str, int], bsym: BoundSymbol) -> list[int]:
     """Return the indices of the bound symbols that repeat the keys, and then the values, of attention.
 
     Empty if keys and values are not both repeated for the heads of the query.
     """
     arguments = arguments_of(bsym)
     tensors = [value for name in NAMES[:3] if isinstance(value := arguments.get(name), TensorProxy)]
-    chains = [repeats_of_tensor(bsyms, makers, each) for each in tensors[1:]]
+    chains = [repeats_of_tensor(bsyms, producers, tensor) for tensor in tensors[1:]]
     if len(chains) != 2 or not all(chains) or arguments.get(GROUPS, False):
         return []
     shapes = [_expressions(bsyms[chain[0]].inputs[0].shape)[: HEADS + 1] for chain in chains]  # type: ignore[attr-defined]
-    flat = [_expressions(each.shape)[: HEADS + 1] for each in tensors]
+    flat = [_expressions(tensor.shape)[: HEADS + 1] for tensor in tensors]
     are_equal = shapes[0] == shapes[1] and flat[0] == flat[1] == flat[2]
     return [index for chain in chains for index in chain] if are_equal else []
 
 
-def repeats_of_tensor(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], repeated: Any) -> list[int]:
+def repeats_of_tensor(bsyms: Sequence[BoundSymbol], producers: Mapping[str, int], repeated: Any) -> list[int]:
     """Return the indices of the bound symbols that repeat each head of a tensor; empty if none do."""
     indices: list[int] = []
     shapes: list[list[Any]] = []
     proxy = repeated
     for name, operations in REPEATS:
-        index = makers.get(proxy.name, -1) if isinstance(proxy, TensorProxy) else -1
+        index = producers.get(proxy.name, -1) if isinstance(proxy, TensorProxy) else -1
         if index < 0 or bsyms[index].symbol.name != name or bsyms[index].executor:
             return []
         used = {operation.symbol.name.removeprefix(ATEN).partition(".")[0] for operation in bsyms[index].operations}
@@ -266,7 +268,10 @@ def _expressions(sizes: Sequence[Any]) -> list[Any]:
 
 
 def grouped_call(bsym: BoundSymbol, repeating: Sequence[BoundSymbol], executor: str) -> BoundSymbol:
-    """Return a bound symbol for attention by groups; the key's repeating bound symbols come before the value's."""
+    """Return a bound symbol for grouped-query attention.
+
+    `repeating` has the bound symbols that repeat the key, and then the bound symbols that repeat the value.
+    """
     arguments = arguments_of(bsym)
     first, second = repeating[0].inputs[0], repeating[len(REPEATS)].inputs[0]
     rest = {name: value for name, value in arguments.items() if name not in NAMES[:3]}
@@ -282,7 +287,7 @@ def grouped_call(bsym: BoundSymbol, repeating: Sequence[BoundSymbol], executor: 
 
 
 def without_unread(trace: Trace, grouped: Mapping[int, BoundSymbol], repeating: set[int], executor: str) -> Trace:
-    """Return the trace with attention by groups, without the repeating bound symbols that nothing reads any more."""
+    """Return the trace with grouped-query attention, without the bound symbols in `repeating` that nothing reads."""
     read = {proxy.name for proxy in trace.outputs}
     bsyms: list[BoundSymbol] = []
     for index in reversed(range(len(trace.bound_symbols))):
@@ -311,16 +316,15 @@ class ScaledDotProductAttention(Executor):
         return Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return None: the kernels are PyTorch's, where the program will run."""
+        """Return None: the kernels are those of the PyTorch that runs the program."""
         return None
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with attention claimed, and without copies of keys and values for groups of queries."""
-        return super().claim_all(by_groups(trace, self.name))
+        return super().claim_all(use_grouped_attention(trace, self.name))
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
-        """Return the bound symbol as a call of its backend, which is chosen at run time for a GPU that this machine
-        lacks.
+        """Return the bound symbol as a call of its backend; without a GPU here, the backend is chosen at run time.
 
         Returns None if PyTorch itself chooses the same backend, so that the call may be part of a region.
         """

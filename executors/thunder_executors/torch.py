@@ -18,7 +18,7 @@ class Torch(Executor):
 
     @property
     def claims(self) -> str:
-        """The operations that the executor claims, in words."""
+        """The operations that the executor claims: all."""
         return "every operation, as the program wrote it"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol:

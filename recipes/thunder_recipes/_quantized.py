@@ -1,4 +1,4 @@
-"""The base of recipes that quantize: their options, their transform, and the bound of their quality loss."""
+"""The base class of recipes that quantize: their options, their transform, and the bounds on their quality loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class QuantizationOptions(RecipeOptions):
 
 
 class GroupOptions(QuantizationOptions):
-    """The options for 4 bits."""
+    """The options of recipes with 4-bit weights."""
 
     group_size: int = Field(
         0, ge=0, description="columns that share a scale; 0 means 64, 32 or 16, the first that divides the columns"
@@ -37,7 +37,7 @@ class GroupOptions(QuantizationOptions):
 
 
 class QuantizedRecipe(Default):
-    """A recipe that quantizes with the scheme of its name, and checks the scheme's quality bound."""
+    """A recipe that quantizes with the scheme of the recipe's name, and checks the scheme's quality bounds."""
 
     bound: ClassVar[Quality] = Quality()
 
@@ -53,7 +53,7 @@ class QuantizedRecipe(Default):
         return (*super().setup_transforms(), Quantize(self.title, **options))
 
     def quality(self) -> Quality:
-        """Return the scheme's bound, overridden by the options."""
+        """Return the scheme's bounds, overridden by the options."""
         bounds = {name: value for name in BOUNDS if (value := self.chosen.model_dump()[name]) is not None}
         return replace(self.bound, **bounds)
 

@@ -20,7 +20,7 @@ class DDP(Default):
         """The options that `--set name=value` sets."""
 
         bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of gradients that are reduced together")
-        broadcast_buffers: bool = Field(True, description="give buffers the values of the first rank at each call")
+        broadcast_buffers: bool = Field(True, description="broadcast the first rank's buffers at each call")
         process_group: str = Field("", description="name of the process group; empty means the default group")
 
     def setup_transforms(self) -> tuple[Transform, ...]:

@@ -10,7 +10,7 @@ from thunder_recipes.hf_transformers import HFTransformers
 class HFMoe(HFTransformers):
     """Mixtures of experts from Hugging Face: as `default`, for these models.
 
-    The experts of a token are computed and never guarded, so one program serves every routing.
+    The choice of experts is computed in the program and never guarded, so one program serves every routing.
     """
 
     families: ClassVar[tuple[str, ...]] = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")

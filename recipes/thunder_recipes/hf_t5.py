@@ -10,8 +10,8 @@ from thunder_recipes.hf_transformers import HFTransformers
 class HfT5(HFTransformers):
     """T5 and similar models from Hugging Face, encoder and decoder: as `default`, for these models.
 
-    The caches of the decoder's own tokens and of the encoder's tokens are symbolic, so `generate` needs one program for
-    prompts and one for tokens.
+    The lengths of the caches of decoder tokens and of encoder tokens are symbolic, so `generate` needs one program for
+    prompts and one for later tokens.
     """
 
     families: ClassVar[tuple[str, ...]] = ("t5", "mt5", "umt5")

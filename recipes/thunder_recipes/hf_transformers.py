@@ -12,7 +12,7 @@ from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Recipe
 
-# Calls with a cache vary in length; calls with a single token differ from all others.
+# The sizes that vary in calls with a cache, with their bounds. Calls with a single token have a separate program.
 WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
     f"{dimension} with {cache}": bounds
     for cache in CACHE_NAMES

@@ -18,7 +18,7 @@ class MaxMemorySaving(Default):
     class Options(RecipeOptions):
         """The options that `--set name=value` sets."""
 
-        budget: float = Field(0.0, ge=0, le=1, description="fraction of the saved bytes that may be kept")
+        budget: float = Field(0.0, ge=0, le=1, description="fraction of the bytes saved for the backward to keep")
 
     def setup_config(self) -> dict[str, object]:
         """Return the memory budget of saved tensors."""

@@ -21,4 +21,4 @@ class NF4Lora(QuantizedRecipe):
         """The options that `--set name=value` sets."""
 
         rank: int = Field(8, ge=1, description="columns of the low-rank matrices")
-        alpha: float = Field(16.0, gt=0, description="their product is multiplied by alpha / rank")
+        alpha: float = Field(16.0, gt=0, description="the product of the matrices is multiplied by alpha / rank")

@@ -1,1 +1,1 @@
-"""The standard library's own tests of the language, run in the interpreter. See `python -m tests.conformance`."""
+"""The tests of the Python language in the standard library, run in the interpreter by `python -m tests.conformance`."""

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance [--modules NAME ...] [--jobs N] [--why]`: the table of conformance."""
+"""`python -m tests.conformance [--modules NAME ...] [--jobs N] [--why]`: print the table of conformance."""
 
 import argparse
 import sys
@@ -25,7 +25,7 @@ def report(results: list[Result], why: bool) -> bool:
                 print("        " + reason.replace("\n", "\n        "))
         for name in known.keys() & result.native - result.failures.keys():
             good = False
-            print(f"    passes now, take it off the list: {name}")
+            print(f"    passes now, remove it from the list: {name}")
     native, inside = sum(len(result.native) for result in results), sum(result.passed for result in results)
     print(f"{'all':28}{native:8}{inside:8}{inside / max(native, 1):9.2%}")
     return good
@@ -36,7 +36,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.conformance")
     parser.add_argument("--modules", nargs="*", default=MODULES)
     parser.add_argument("--jobs", type=int, default=1)
-    parser.add_argument("--why", action="store_true", help="print why a test fails that is not known to")
+    parser.add_argument("--why", action="store_true", help="print the reason of each failure that is not known")
     options = parser.parse_args()
     with ThreadPoolExecutor(options.jobs) as pool:
         results = list(pool.map(compare, options.modules))

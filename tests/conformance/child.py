@@ -31,8 +31,8 @@ def tests_in(suite: unittest.TestSuite) -> Iterator[Any]:
             yield test
 
 
-def interpreted(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a test method run in the interpreter."""
+def interpret_method(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a test method that runs in the interpreter."""
     from thunder_core.frontend.interpreter import interpret
 
     inside = interpret(method)
@@ -105,7 +105,7 @@ def main() -> None:
             getattr(kind, "setUpClass", lambda: None)()
         if options.inside and hasattr(test, "_testMethodName"):
             method = getattr(test, test._testMethodName)
-            setattr(test, test._testMethodName, interpreted(method))
+            setattr(test, test._testMethodName, interpret_method(method))
         print(json.dumps({"start": name}), file=out, flush=True)
         with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
             what, why = outcome(test)

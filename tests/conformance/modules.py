@@ -1,4 +1,4 @@
-"""Which test modules of the standard library the interpreter must pass."""
+"""The test modules of the standard library that must pass in the interpreter."""
 
 MODULES = (
     "test_asyncgen", "test_augassign", "test_builtin", "test_class", "test_collections", "test_compare",

@@ -14,7 +14,7 @@ SECONDS = 1200
 
 @dataclass(frozen=True)
 class Result:
-    """The tests of one module that pass natively, and the reasons of those that fail in the interpreter."""
+    """The tests of one module that pass natively, and the failures in the interpreter with their reasons."""
 
     module: str
     native: frozenset[str]

@@ -1,4 +1,4 @@
-"""`python -m tests.conformance.versions [--jobs N]`: the table of conformance for every installed Python version."""
+"""`python -m tests.conformance.versions [--jobs N]`: print the table of conformance for each installed Python."""
 
 import argparse
 import os
@@ -14,7 +14,7 @@ from tests.conformance.runner import ROOT
 VERSIONS = ("3.11", "3.12", "3.13")
 
 
-def found(version: str) -> str | None:
+def find_interpreter(version: str) -> str | None:
     """Find an interpreter of this version with the standard library's tests, on PATH or in pyenv."""
     pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
     candidates = [sys.executable, shutil.which(f"python{version}")]
@@ -39,17 +39,17 @@ def run(path: str, jobs: int) -> subprocess.CompletedProcess[str]:
 
 
 def verdict(done: subprocess.CompletedProcess[str]) -> tuple[bool, str]:
-    """Print a version's table; return whether it is as expected, and its share as text."""
+    """Print the table of a version; return whether exactly the known failures fail, and the share of passed tests."""
     print(done.stdout, done.stderr, sep="", flush=True)
     last = done.stdout.rstrip().rpartition("\n")[2].split()
     share = f"{last[2]} of {last[1]} pass inside, {last[3]}" if last[:1] == ["all"] else "DID NOT END"
     return not done.returncode, share + (", NOT as the list of known failures says" if done.returncode else "")
 
 
-def absent(version: str, allowed: Sequence[str]) -> tuple[bool, str]:
+def judge_missing(version: str, allowed: Sequence[str]) -> tuple[bool, str]:
     """Return whether a missing version is acceptable, and a sentence about it."""
     passed = version in allowed or not os.environ.get("CI")
-    return passed, f"NOT FOUND{'' if passed else ', and CI was not told that it may be missing'}"
+    return passed, f"NOT FOUND{'' if passed else ', and --allow-missing does not name it'}"
 
 
 def main() -> int:
@@ -60,7 +60,7 @@ def main() -> int:
         "--allow-missing", nargs="*", default=[], metavar="VERSION", help="versions that may be missing"
     )
     options = parser.parse_args()
-    paths = {version: found(version) for version in VERSIONS}
+    paths = {version: find_interpreter(version) for version in VERSIONS}
     jobs = max(1, round(options.jobs / max(1, sum(path is not None for path in paths.values()))))
     summary: list[str] = []
     good = True
@@ -68,7 +68,7 @@ def main() -> int:
         done = {version: pool.submit(run, path, jobs) for version, path in paths.items() if path is not None}
         for version in VERSIONS:
             passed, message = (
-                verdict(done[version].result()) if version in done else absent(version, options.allow_missing)
+                verdict(done[version].result()) if version in done else judge_missing(version, options.allow_missing)
             )
             good &= passed
             summary.append(f"Python {version}: {message}")

@@ -94,8 +94,8 @@ def program_of(kind: ProductKind):
 
 
 NARROW = KINDS[1:]
-IDS = [kind.words for kind in NARROW]
-IN_ROWS = [pytest.param(kind, id=kind.words) for kind in NARROW if not kind.in_groups]
+IDS = [kind.description for kind in NARROW]
+IN_ROWS = [pytest.param(kind, id=kind.description) for kind in NARROW if not kind.in_groups]
 
 
 @pytest.mark.parametrize("kind", NARROW, ids=IDS)

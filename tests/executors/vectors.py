@@ -16,22 +16,22 @@ inline Vector chosen(const Choice& choice) {
     for (int i = 0; i < 16; i++) v[i] = choice(i / 4 * 4, i % 4);
     return v;
 }
-inline Vector joined(const __m128 (&quarters)[4]) {
+inline Vector join(const __m128 (&quarters)[4]) {
     return chosen([&](int lane, int i) { return quarters[lane / 4][i]; });
 }
-inline Vector lower_pairs(Vector one, Vector other) {
-    return chosen([&](int lane, int i) { return (i % 2 ? other : one)[lane + i / 2]; });
+inline Vector lower_pairs(Vector a, Vector b) {
+    return chosen([&](int lane, int i) { return (i % 2 ? b : a)[lane + i / 2]; });
 }
-inline Vector upper_pairs(Vector one, Vector other) {
-    return chosen([&](int lane, int i) { return (i % 2 ? other : one)[lane + 2 + i / 2]; });
+inline Vector upper_pairs(Vector a, Vector b) {
+    return chosen([&](int lane, int i) { return (i % 2 ? b : a)[lane + 2 + i / 2]; });
 }
-inline Vector lower_halves(Vector one, Vector other) {
-    return chosen([&](int lane, int i) { return (i / 2 ? other : one)[lane + i % 2]; });
+inline Vector lower_halves(Vector a, Vector b) {
+    return chosen([&](int lane, int i) { return (i / 2 ? b : a)[lane + i % 2]; });
 }
-inline Vector upper_halves(Vector one, Vector other) {
-    return chosen([&](int lane, int i) { return (i / 2 ? other : one)[lane + 2 + i % 2]; });
+inline Vector upper_halves(Vector a, Vector b) {
+    return chosen([&](int lane, int i) { return (i / 2 ? b : a)[lane + 2 + i % 2]; });
 }
-inline Vector halves_swapped(Vector v) { return chosen([&](int lane, int i) { return v[(lane + i + 8) % 16]; }); }
+inline Vector swap_halves(Vector v) { return chosen([&](int lane, int i) { return v[(lane + i + 8) % 16]; }); }
 inline Vector swap_quarters(Vector v) { return chosen([&](int lane, int i) { return v[(lane ^ 4) + i]; }); }
 inline __m128 first_128_bits(Vector v) { return _mm_setr_ps(v[0], v[1], v[2], v[3]); }
 inline Vector zero() { return Vector{}; }
@@ -40,24 +40,24 @@ inline Vector broadcast(const float* from) {
     for (int i = 0; i < 16; i++) std::memcpy((float*)&v + i, from, 4);
     return v;
 }
-inline Vector add(Vector one, Vector other) { return one + other; }
-inline Vector subtract(Vector one, Vector other) { return one - other; }
-inline Vector multiply(Vector one, Vector other) { return one * other; }
-inline Vector fma(Vector one, Vector other, Vector sum) { return one * other + sum; }
+inline Vector add(Vector a, Vector b) { return a + b; }
+inline Vector subtract(Vector a, Vector b) { return a - b; }
+inline Vector multiply(Vector a, Vector b) { return a * b; }
+inline Vector fma(Vector a, Vector b, Vector sum) { return a * b + sum; }
 inline Vector constant(float value) { return Vector{} + value; }
-inline Vector divide(Vector one, Vector other) { return one / other; }
-inline Vector minimum(Vector one, Vector other) { return one < other ? one : other; }
-inline Vector maximum(Vector one, Vector other) { return one > other ? one : other; }
-inline Vector rounded(Vector v) { for (int i = 0; i < 16; i++) v[i] = __builtin_nearbyintf(v[i]); return v; }
+inline Vector divide(Vector a, Vector b) { return a / b; }
+inline Vector minimum(Vector a, Vector b) { return a < b ? a : b; }
+inline Vector maximum(Vector a, Vector b) { return a > b ? a : b; }
+inline Vector round_to_nearest(Vector v) { for (int i = 0; i < 16; i++) v[i] = __builtin_nearbyintf(v[i]); return v; }
 inline Vector power_of_two(Vector exponent) {
     Words words;
     for (int i = 0; i < 16; i++) words[i] = ((int32_t)exponent[i] + 127) << 23;
     return (Vector)words;
 }
-inline Vector add_integers(Vector one, Vector other) { return (Vector)((Words)one + (Words)other); }
-inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
+inline Vector add_integers(Vector a, Vector b) { return (Vector)((Words)a + (Words)b); }
+inline Vector fma_pairs(Vector a, Vector b, Vector sum) {
     Words words = (Words)sum;
-    for (int i = 0; i < 32; i++) words[i / 2] += ((Pairs)one)[i] * ((Pairs)other)[i];
+    for (int i = 0; i < 32; i++) words[i / 2] += ((Pairs)a)[i] * ((Pairs)b)[i];
     return (Vector)words;
 }
 inline float sum_of(Vector values) { float sum = 0; for (int i = 0; i < 16; i++) sum += values[i]; return sum; }

@@ -28,15 +28,15 @@ from tests.zoo.page import COLUMNS, page
 from tests.zoo.shelves import PACKAGES, SUBJECTS, TRANSFORMERS, is_installed, shelf_of, types_of
 
 RESULTS = Path("benchmarks/results/models.jsonl")
-PATIENCE = 4  # times the seconds of CPU that a process may have, in seconds of the clock
-# A server imports what all examinations need, and forks a process for each.
+PATIENCE = 4  # the limit of wall-clock seconds of a process, as a multiple of its limit of CPU seconds
+# A server imports the modules that all examinations need, and forks a process for each examination.
 PROCESSES = multiprocessing.get_context("forkserver")
 PRELOADED = "tests.zoo.warm"
 PROCESSES.set_forkserver_preload([PRELOADED])
 
 
-def examined(model_type: str, seconds: int, memory: float, names: Collection[str] = COMPARISONS) -> dict[str, Any]:
-    """The result of a process that examines a type; steps that the process did not reach have a reason instead."""
+def examine_type(model_type: str, seconds: int, memory: float, names: Collection[str] = COMPARISONS) -> dict[str, Any]:
+    """Examine a type in a new process; return its row, with a reason for the comparison that did not end."""
     ours, theirs = PROCESSES.Pipe(duplex=False)
     process = PROCESSES.Process(target=examine_within, args=(model_type, seconds, memory, theirs, names))
     process.start()
@@ -55,8 +55,8 @@ def examined(model_type: str, seconds: int, memory: float, names: Collection[str
     return row
 
 
-def kept(results: Path) -> dict[str, dict[str, Any]]:
-    """The results of earlier runs, by type."""
+def read_results(results: Path) -> dict[str, dict[str, Any]]:
+    """Return the results of earlier runs, by type."""
     lines = results.read_text().splitlines() if results.exists() else []
     return {row["type"]: row for row in map(json.loads, lines)}
 
@@ -67,23 +67,23 @@ def is_right(row: dict[str, Any]) -> bool:
 
 
 def run(model_types: Iterable[str], options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Examine the types that have no result yet, or none that is right if `failed` is set; return all results."""
+    """Examine the types without a result, and with `failed` also the types with a wrong result; return all results."""
     options.results.parent.mkdir(parents=True, exist_ok=True)
-    rows = {} if options.again else kept(options.results)
+    rows = {} if options.again else read_results(options.results)
     waiting = [name for name in model_types if name not in rows or (options.failed and not is_right(rows[name]))]
     with ThreadPoolExecutor(options.jobs) as pool, options.results.open("w" if options.again else "a") as file:
-        futures = [pool.submit(examined, one, options.seconds, options.memory) for one in waiting]
+        futures = [pool.submit(examine_type, name, options.seconds, options.memory) for name in waiting]
         for number, future in enumerate(as_completed(futures), 1):
             row = future.result()
             rows[row["type"]] = row
             print(json.dumps(row), file=file, flush=True)
-            told = row.get("eager") or "; ".join(f"{key} {row[key]}" for key in COLUMNS if key in row)
-            print(f"{number}/{len(waiting)} {row['type']}: {told}", flush=True)
+            result = row.get("eager") or "; ".join(f"{key} {row[key]}" for key in COLUMNS if key in row)
+            print(f"{number}/{len(waiting)} {row['type']}: {result}", flush=True)
     return rows
 
 
 def types_on(shelf: str) -> list[str]:
-    """The types of a shelf; none where its package is missing, with a word."""
+    """Return the types of a shelf; if the shelf's package is missing, print a note and return none."""
     if not is_installed(shelf):
         print(f"{shelf}: skipped, because the package {PACKAGES[shelf]} is not installed", flush=True)
         return []
@@ -98,8 +98,8 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seconds", type=int, default=240)
     parser.add_argument("--memory", type=float, default=8)
-    parser.add_argument("--again", action="store_true", help="forget all results")
-    parser.add_argument("--failed", action="store_true", help="examine again what is not right")
+    parser.add_argument("--again", action="store_true", help="discard all results")
+    parser.add_argument("--failed", action="store_true", help="examine types with a wrong result again")
     parser.add_argument("--results", type=Path, default=RESULTS)
     parser.add_argument("--page", type=Path)
     options = parser.parse_args()

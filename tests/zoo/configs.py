@@ -1,4 +1,4 @@
-"""Small configs of model types: the config class's defaults with small sizes, in the config and in those within it."""
+"""Small configs of model types: the defaults of the config class with small sizes, also in nested configs."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ COUNTS: Mapping[str, int] = {
 
 
 def by_name(*tables: Mapping[str, int]) -> dict[str, int]:
-    """The sizes of tables whose keys are names with spaces between them."""
+    """Return the sizes of tables by name; a key of a table has several names, separated by spaces."""
     return {name: size for table in tables for names, size in table.items() for name in names.split()}
 
 
 DEPTH = {" ".join(DEPTHS): LAYERS}
 SMALL = by_name(WIDTHS, COUNTS, DEPTH)
 WIDER = SMALL | {name: (2 if "head" in name else 4) * size for name, size in by_name(WIDTHS).items()}
-# What is made small, from the smallest configs to those that only have fewer layers: not every type can be narrow.
+# The sizes that are reduced, from the smallest configs to configs that only have fewer layers: some types cannot be
+# narrow.
 LEVELS = (SMALL, WIDER, by_name(COUNTS, DEPTH), by_name(DEPTH))
-# What some configs leave open, and their models need.
+# Values that some models need although the defaults of their config have None.
 OPEN = {
     "num_experts_per_tok": 2,
     "n_routed_experts": 4,
@@ -57,7 +58,7 @@ OPEN = {
     "n_group": 1,
     "topk_group": 1,
 }
-# Sizes that depend on each other in ways of their own, by type.
+# Sizes by type, for types whose sizes depend on each other.
 OWN: Mapping[str, Mapping[str, Any]] = {
     "mamba2": {"num_heads": 4, "head_dim": 16, "n_groups": 1},
     "bamba": {"mamba_n_heads": 4, "mamba_d_head": 16},
@@ -73,7 +74,7 @@ SECTIONS = "mrope_section"  # of the frequencies of a head: those of time, heigh
 PER_LAYER = "per_layer_config"  # by the number of a layer
 TOKENS = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
 KINDS = ("_types", "_type")  # the ends of names of lists with the kind of each layer
-# Heads by what they are for: the first mapping that names a type decides.
+# The mappings of types to classes with a head, by the head's purpose. The first mapping that has a type decides.
 HEADS_OF_TYPES = (
     "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
     "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
@@ -94,12 +95,12 @@ HEADS_OF_TYPES = (
 
 
 def model_types() -> list[str]:
-    """Every type that has a model class, in order of the alphabet."""
+    """Return all types that have a model class, sorted."""
     return sorted(model_type for model_type in CONFIG_MAPPING if architectures_of(model_type))
 
 
 def architectures_of(model_type: str) -> list[str]:
-    """The names of the classes of a type, those with heads first."""
+    """Return the names of the classes of a type; classes with heads come first."""
     found = []
     for mapping in HEADS_OF_TYPES:
         names = getattr(modeling_auto, mapping, {}).get(model_type)
@@ -108,9 +109,9 @@ def architectures_of(model_type: str) -> list[str]:
 
 
 def small_config(model_type: str, sizes: Mapping[str, int] = SMALL, architecture: str = "") -> PretrainedConfig:
-    """A config of the type with small sizes, which names a class of the type, by default that with its first head."""
+    """Return a config of a type with small sizes and an architecture, by default the class with the first head."""
     config_class = CONFIG_MAPPING[model_type]
-    values = shrunk(config_class().to_dict(), sizes) | (OWN.get(model_type, {}) if sizes is SMALL else {})
+    values = shrink(config_class().to_dict(), sizes) | (OWN.get(model_type, {}) if sizes is SMALL else {})
     config: PretrainedConfig = config_class.from_dict(values)
     if getattr(getattr(config, "backbone_config", None), "model_type", "") == "timm_backbone":  # of another package
         config.backbone_config = small_config("resnet")
@@ -121,17 +122,17 @@ def small_config(model_type: str, sizes: Mapping[str, int] = SMALL, architecture
     return config
 
 
-def shrunk(values: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
-    """The values of a config with small sizes, in it and in the configs within it."""
+def shrink(values: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return the values of a config with small sizes, also in nested configs."""
     result = dict(values) | {name: size for name, size in OPEN.items() if name in values and values[name] is None}
     for name, value in values.items():
         if isinstance(value, dict):
-            result[name] = shrunk(value, sizes)
+            result[name] = shrink(value, sizes)
         elif type(value) is int and name not in DEPTHS and value > sizes.get(name, value):
             result[name] = sizes[name]
     for name in DEPTHS:
         if name in sizes and type(values.get(name)) is int and not values.get("out_features"):
-            result |= shortened(values, name)
+            result |= shorten_layers(values, name)
     if isinstance(result.get("vocab_size"), int):
         result |= {name: token_within(result[name], result["vocab_size"]) for name in TOKENS if name in result}
     return result
@@ -146,14 +147,17 @@ def set_sections(config: Any) -> None:
 
 
 def token_within(token: Any, vocabulary: int) -> Any:
-    """A token, a list of tokens or None, with 1 in place of tokens that are not in the vocabulary."""
+    """Return a token, a list of tokens or None, with 1 in place of tokens that are not in the vocabulary."""
     if isinstance(token, list):
         return [token_within(element, vocabulary) for element in token]
     return 1 if isinstance(token, int) and token >= vocabulary else token
 
 
-def shortened(values: Mapping[str, Any], depth: str) -> dict[str, Any]:
-    """The number of layers and the lists with an entry for each: a layer of each kind remains, and two at least."""
+def shorten_layers(values: Mapping[str, Any], depth: str) -> dict[str, Any]:
+    """Return the reduced number of layers, and the lists with one entry for each layer.
+
+    One layer of each kind remains, and at least two layers.
+    """
     count = values[depth]
     lists = {name: value for name, value in values.items() if isinstance(value, list) and len(value) == count}
     kinds = list(zip(*(map(str, value) for name, value in lists.items() if name.endswith(KINDS)), strict=True))
@@ -168,7 +172,7 @@ def shortened(values: Mapping[str, Any], depth: str) -> dict[str, Any]:
 
 
 def parts_of(config: Any) -> Iterator[Any]:
-    """A config and the configs within it."""
+    """Yield a config and its nested configs."""
     yield config
     for value in list(vars(config).values()):
         if isinstance(value, PretrainedConfig):

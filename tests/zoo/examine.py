@@ -1,4 +1,4 @@
-"""The examination of a type in a process of its own: how Thunder's results compare with eager PyTorch's."""
+"""Examine a type in its own process: compare Thunder's results with those of eager PyTorch."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from transformers import GenerationConfig, PretrainedConfig
 
 import thunder_core as thunder
 from tests.families import tensors
+from tests.zoo.closeness import require_close, require_same
 from tests.zoo.configs import LEVELS, SMALL, architectures_of, small_config
 from tests.zoo.shelves import TRANSFORMERS, Subject, shelf_of, subject_of
 from thunder_core.foundation.errors import ThunderError, WrongInputs
@@ -34,26 +35,25 @@ from thunder_core.workflow.models.request.request import ModelRequest
 
 BATCH, LENGTHS = 2, (12, 9, 16)
 LARGEST = 150_000_000  # parameters
-TOLERANCE = 2e-3  # of the largest number: sums are added in another order
-ROUNDING = 1e-6  # of the largest gradient, whose rounding errors a sum of zero has
-PERTURBATION = 2**-23  # of each parameter, to see how eager PyTorch's gradients change with rounding
-CHANGES = 10  # of eager PyTorch's gradient by the perturbation, within which a gradient is right
+ROUNDING = 1e-6  # relative to the largest gradient: the error of a gradient whose terms cancel
+PERTURBATION = 2**-23  # relative change of each parameter, to measure how rounding changes eager PyTorch's gradients
+CHANGES = 10  # a gradient is right if its error is at most this multiple of the change by the perturbation
 EAGER = "eager PyTorch raises"
-RUNNING = "running"  # the key of the comparison that a row waits for
+RUNNING = "running"  # the key in a row for the name of the running comparison
 COMPARISONS = ("inference", "dynamo", "training", "symbolic", "generate")
 CALLS = 2  # a call that is left to eager PyTorch, and a call that is traced
-DYNAMO = 8  # the types of which Dynamo traces one, chosen by their names
+DYNAMO = 8  # Dynamo traces one of this many types, chosen by their names
 Row = dict[str, Any]
 
 
 def examine(model_type: str, names: Collection[str] = COMPARISONS) -> Iterator[Row]:
-    """What works of a type, in words, after each comparison of these names, with the name of the next as `running`.
+    """Yield the row of a type after each comparison of these names, with the name of the next comparison as `running`.
 
-    `eager` has the reason where eager PyTorch does not run the type.
+    If eager PyTorch does not run the type, `eager` has the reason.
     """
     row: Row = {"type": model_type, "shelf": shelf_of(model_type)}
     try:
-        model, compare_by_name = prepared(model_type)
+        model, compare_by_name = prepare_type(model_type)
     except Exception as error:
         yield row | {"eager": in_words(error)}
         return
@@ -61,12 +61,12 @@ def examine(model_type: str, names: Collection[str] = COMPARISONS) -> Iterator[R
     for name, compare in compare_by_name.items():
         if name in names:
             yield row | {RUNNING: name}
-            row |= attempted(name, compare)
+            row |= attempt(name, compare)
     yield row
 
 
-def prepared(model_type: str) -> tuple[torch.nn.Module, dict[str, Callable[[], Row]]]:
-    """The model of a type and its comparisons, after a call in eager PyTorch; raises the error of that call."""
+def prepare_type(model_type: str) -> tuple[torch.nn.Module, dict[str, Callable[[], Row]]]:
+    """Run the model of a type in eager PyTorch; return the model and its comparisons, or raise eager's error."""
     if shelf_of(model_type) == TRANSFORMERS:
         loaded, inputs, expected = run_in_eager(model_type)
         return loaded.model, comparisons(loaded, inputs, expected)
@@ -75,7 +75,7 @@ def prepared(model_type: str) -> tuple[torch.nn.Module, dict[str, Callable[[], R
 
 
 def comparisons_of_subject(subject: Subject) -> dict[str, Callable[[], Row]]:
-    """The comparisons that fit a model of another library, by name."""
+    """Return the comparisons that fit a model of another library, by name."""
     model, first = subject.model.eval(), subject.inputs(subject.sizes[0])
     seed_all()
     with torch.no_grad():
@@ -89,7 +89,7 @@ def comparisons_of_subject(subject: Subject) -> dict[str, Callable[[], Row]]:
 
 
 def comparisons(loaded: LoadedModel, inputs: dict[str, Any], expected: Any) -> dict[str, Callable[[], Row]]:
-    """The comparisons that fit a model, by name."""
+    """Return the comparisons that fit a model of transformers, by name."""
     found = {"inference": lambda: compare_inference(loaded.model, inputs, expected)}
     if zlib.crc32(loaded.model.config.model_type.encode()) % DYNAMO == 0:
         found["dynamo"] = lambda: trace_with_dynamo(loaded, inputs)
@@ -102,7 +102,7 @@ def comparisons(loaded: LoadedModel, inputs: dict[str, Any], expected: Any) -> d
 
 
 def run_in_eager(model_type: str) -> tuple[LoadedModel, dict[str, Any], Any]:
-    """The first class with the smallest config that eager PyTorch runs, with inputs and outputs.
+    """Return the model of the smallest config and the first class that eager PyTorch runs, its inputs and outputs.
 
     Raises the error of the first attempt if none runs.
     """
@@ -130,7 +130,7 @@ def is_repeated(errors: list[Exception]) -> bool:
 def require_few_parameters(config: PretrainedConfig) -> None:
     """Raise `ValueError` if the model of a config has more parameters than a process can train.
 
-    A class that takes a part of the config has no count before it is loaded.
+    A class that takes a nested config is not counted.
     """
     model = None
     with torch.device("meta"), contextlib.suppress(AttributeError):
@@ -141,21 +141,21 @@ def require_few_parameters(config: PretrainedConfig) -> None:
 
 
 def load_small(model_type: str, sizes: Mapping[str, int] = SMALL, architecture: str = "") -> LoadedModel:
-    """The type's model from a folder that has a small config alone."""
+    """Return the model of a type, loaded from a folder that only has a small config."""
     with tempfile.TemporaryDirectory() as folder:
         small_config(model_type, sizes, architecture).save_pretrained(folder)
         return load_model(ModelRequest(folder, random_weights=True, device="cpu", dtype="float32"))
 
 
 def inputs_of(loaded: LoadedModel, length: int, *, labels: bool = False) -> dict[str, Any]:
-    """Seeded inputs, without a cache of keys and values, which a later call would continue."""
+    """Return seeded inputs without a KV cache, because a later call would continue the cache."""
     inputs = dict(example_inputs(loaded, batch=BATCH, seq=length, seed=1, labels=labels))
     without_cache = "input_ids" in inputs and hasattr(loaded.model.config, "use_cache")
     return inputs | ({"use_cache": False} if without_cache else {})
 
 
 class EagerRaised(Exception):
-    """Eager PyTorch does not run a comparison."""
+    """Raised if eager PyTorch does not run a comparison."""
 
 
 @contextlib.contextmanager
@@ -167,8 +167,8 @@ def in_eager() -> Iterator[None]:
         raise EagerRaised(in_words(error)) from error
 
 
-def attempted(name: str, compare: Callable[[], Row]) -> Row:
-    """The words for a comparison and its seconds: `right`, or why it is not."""
+def attempt(name: str, compare: Callable[[], Row]) -> Row:
+    """Run a comparison; return its result (`right`, or the reason why it is not) and its seconds, as a row."""
     began = time.process_time()
     try:
         details = compare()
@@ -180,7 +180,7 @@ def attempted(name: str, compare: Callable[[], Row]) -> Row:
 
 
 def compare_inference(model: torch.nn.Module, inputs: dict[str, Any], expected: Any) -> Row:
-    """Compare a call without gradients. The number of operations is that of the trace, the seconds are CPU time."""
+    """Compare a call without gradients; return the number of the trace's operations and the CPU seconds of the call."""
     compiled = thunder.jit(model, executors=("torch",))
     for _ in range(CALLS):
         seed_all()
@@ -198,7 +198,7 @@ def compare_inference(model: torch.nn.Module, inputs: dict[str, Any], expected: 
 
 
 def is_traced(compiled: Any) -> bool:
-    """Whether a call was traced: eager PyTorch makes the call that fills a cache of `functools.lru_cache`."""
+    """Whether a call was traced; a call that fills a cache of `functools.lru_cache` runs in eager PyTorch."""
     try:
         return bool(thunder.last_traces(compiled))
     except WrongInputs:
@@ -206,7 +206,7 @@ def is_traced(compiled: Any) -> bool:
 
 
 def trace_with_dynamo(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
-    """Trace with Dynamo, which runs the graphs with eager PyTorch. The seconds are CPU time."""
+    """Trace with Dynamo, which runs the graphs in eager PyTorch; return the CPU seconds."""
     compiled = torch.compile(loaded.model, backend="eager", dynamic=False)
     began = time.process_time()
     with torch.no_grad(), in_eager():
@@ -215,9 +215,9 @@ def trace_with_dynamo(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
 
 
 def compare_training(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
-    """Compare a training step, with labels where eager PyTorch takes some."""
+    """Compare a training step, with labels if the model takes labels in eager PyTorch."""
     put_into_training(loaded.model)
-    return compare_step(loaded.model, *trained_in_eager(loaded, inputs))
+    return compare_step(loaded.model, *train_in_eager(loaded, inputs))
 
 
 def train_subject(model: torch.nn.Module, inputs: dict[str, Any]) -> Row:
@@ -250,18 +250,17 @@ def compare_step(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str
     model.eval()
     require_same(output, expected)
     require_same_gradients(model, twin, inputs)
-    for (name, one), other in zip(model.named_buffers(), twin.buffers(), strict=True):
-        require_close(f"the buffer {name}", one, other)
+    for (name, actual), expected_buffer in zip(model.named_buffers(), twin.buffers(), strict=True):
+        require_close(f"the buffer {name}", actual, expected_buffer)
     reason = thunder.last_backward_reason(compiled)
     return {"training": f"right, recorded: {without_folders(reason)}" if reason else "right"}
 
 
 def require_same_gradients(model: torch.nn.Module, twin: torch.nn.Module, inputs: dict[str, Any]) -> None:
-    """Raise `AssertionError` for a gradient that differs from the gradient of a copy in eager PyTorch by more than
-    rounding.
+    """Raise `AssertionError` if a gradient differs from that of the twin, which ran in eager PyTorch, beyond rounding.
 
-    A gradient may consist of rounding errors alone, such as that of a bias before a normalization. It is right if it
-    differs from eager's by little more than eager's own gradient changes if all parameters change in their last digits.
+    Some gradients consist of rounding errors alone, such as that of a bias before a normalization. Their differences
+    are compared with the changes of eager PyTorch's gradients if all parameters change in their last digits.
     """
     gradients = (parameter.grad for parameter in twin.parameters() if parameter.grad is not None)
     largest = max((float(gradient.abs().max()) for gradient in gradients if gradient.numel()), default=0.0)
@@ -279,7 +278,7 @@ def require_same_gradients(model: torch.nn.Module, twin: torch.nn.Module, inputs
 
 
 def changes_by_rounding(twin: torch.nn.Module, inputs: dict[str, Any]) -> dict[str, float]:
-    """The changes of eager PyTorch's gradients, by name, if all parameters change in their last digits."""
+    """Return the changes of eager PyTorch's gradients, by name, if all parameters change in their last digits."""
     perturbed = copy.deepcopy(twin)
     perturbed.zero_grad()
     seed_all()
@@ -296,8 +295,11 @@ def changes_by_rounding(twin: torch.nn.Module, inputs: dict[str, Any]) -> dict[s
     }
 
 
-def trained_in_eager(loaded: LoadedModel, inputs: dict[str, Any]) -> tuple[torch.nn.Module, dict[str, Any], Any]:
-    """A copy of the model after a step in eager PyTorch, its inputs, with labels if it takes any, and its outputs."""
+def train_in_eager(loaded: LoadedModel, inputs: dict[str, Any]) -> tuple[torch.nn.Module, dict[str, Any], Any]:
+    """Train a copy of a model for a step in eager PyTorch; return the copy, its inputs and its outputs.
+
+    The inputs have labels if the model takes labels.
+    """
     with contextlib.suppress(Exception):  # some classes have labels of their own kind
         twin, given = copy.deepcopy(loaded.model), inputs_of(loaded, LENGTHS[0], labels=True)
         return twin, given, outputs_after_backward(twin, given)
@@ -307,15 +309,15 @@ def trained_in_eager(loaded: LoadedModel, inputs: dict[str, Any]) -> tuple[torch
 
 
 def outputs_after_backward(call: Callable[..., Any], inputs: dict[str, Any]) -> Any:
-    """The outputs of a call, after a backward pass through the mean squares of all of them."""
+    """Return the outputs of a call, after a backward pass through the sum of their mean squares."""
     seed_all()
     output = call(**inputs)
-    sum(one.square().mean() for _, one in tensors(output) if one.requires_grad).backward()
+    sum(tensor.square().mean() for _, tensor in tensors(output) if tensor.requires_grad).backward()
     return output
 
 
 def seed_all() -> None:
-    """Seed the generators that models draw from."""
+    """Seed the random generators of PyTorch, NumPy and Python."""
     torch.manual_seed(0)
     np.random.seed(0)
     random.seed(0)
@@ -344,7 +346,7 @@ def compare_sizes(model: torch.nn.Module, calls: Iterable[dict[str, Any]]) -> Ro
 
 
 def without_folders(text: str) -> str:
-    """A text whose paths begin with the name of a package, and whose temporary folders are called MODEL."""
+    """Return a string with paths shortened to begin with a package's name, and temporary folders replaced by MODEL."""
     text = re.sub(rf"{re.escape(tempfile.gettempdir())}/\w+", "MODEL", text)
     return re.sub(r"[^\s:(]*site-packages/", "", text)
 
@@ -362,32 +364,12 @@ def compare_generate(loaded: LoadedModel, inputs: dict[str, Any]) -> Row:
     compiled = thunder.jit(model, executors=("torch",))
     found = compiled.generate(**given, generation_config=config)
     if not torch.equal(found, expected):
-        raise AssertionError("other tokens than eager's")
+        raise AssertionError("the tokens differ from eager's")
     return {"generate": f"right, {thunder.cache_misses(compiled)} programs"}
 
 
-def require_same(found: Any, expected: Any) -> None:
-    """Raise `AssertionError` where an output is not eager's but for rounding."""
-    ours, theirs = list(tensors(found)), list(tensors(expected))
-    if [path for path, _ in ours] != [path for path, _ in theirs] or not theirs:
-        raise AssertionError("other outputs than eager's")
-    for (path, one), (_, other) in zip(ours, theirs, strict=True):
-        require_close(path, one, other)
-
-
-def require_close(name: str, one: torch.Tensor, other: torch.Tensor, allowed: float = 0.0) -> None:
-    """Raise `AssertionError` where two tensors differ by more than rounding, and by more than `allowed`."""
-    one, other = one.detach(), other.detach()
-    if one.shape != other.shape or one.dtype != other.dtype:
-        raise AssertionError(f"{name} has another shape or dtype than eager's")
-    size = float(other.double().abs().nan_to_num(0.0, 0.0).max()) if other.numel() else 0.0
-    absolute = max(TOLERANCE, TOLERANCE * size, allowed)
-    if not torch.allclose(one.double(), other.double(), TOLERANCE, absolute, equal_nan=True):
-        raise AssertionError(f"{name} differs from eager's")
-
-
 def in_words(error: BaseException) -> str:
-    """An error as one line."""
+    """Return an error as one line."""
     code = f"{error.code} " if isinstance(error, ThunderError) else ""
     return f"{code}{type(error).__name__}: {without_folders(str(error).partition(chr(10))[0]):.160}"
 
@@ -395,7 +377,7 @@ def in_words(error: BaseException) -> str:
 def examine_within(
     model_type: str, seconds: int, memory: float, connection: Connection, names: Collection[str] = COMPARISONS
 ) -> None:
-    """Send the rows of a type, in a process with limits for seconds of CPU time and GiB of memory."""
+    """Limit the CPU seconds and the GiB of memory of this process, examine a type, and send its rows."""
     limit = int(memory * 2**30)
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))

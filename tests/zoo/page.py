@@ -44,9 +44,9 @@ def page(
     memory: float,
     open_counts: Mapping[str, int] = MappingProxyType({}),
 ) -> str:
-    """The text of the page, with a section for each shelf of which there are results.
+    """Return the page, with a section for each shelf that has results.
 
-    `versions` are of packages, and `open_counts` are the numbers of types that were not examined yet.
+    `versions` has the version of each shelf's package, and `open_counts` the number of types without a result.
     """
     sections = [HEAD.format(seconds=seconds, memory=f"{memory:g}")]
     for shelf, title in SUBJECTS.items():
@@ -66,7 +66,7 @@ def is_run(row: Mapping[str, Any]) -> bool:
 
 
 def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The counts of right results."""
+    """Yield the lines with the numbers of right results."""
     run = [row for row in rows if is_run(row)]
     yield f"Eager PyTorch runs {len(run)} of {len(rows)}.\n"
     yield "| | right | of |"
@@ -80,7 +80,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def tracing(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The first call's time as a part of that with Dynamo."""
+    """Yield a line with the time of the first call, relative to the time with Dynamo."""
     ours, theirs = ("inference first call seconds", "dynamo first call seconds")
     parts = [row[ours] / row[theirs] for row in rows if ours in row and theirs in row]
     if len(parts) > 1:
@@ -92,7 +92,7 @@ def tracing(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A row for each type that runs in eager, and the reasons of the others."""
+    """Yield a row for each type that eager PyTorch runs, and a reason for each other type."""
     yield "| type | class | inference | training | symbolic | generate | seconds | operations |"
     yield "|---|---|---|---|---|---|---|---|"
     for row in filter(is_run, rows):
@@ -103,7 +103,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     reasons = [row for row in filter(is_run, rows) if "symbolic reason" in row]
     if reasons:
         yield "Why one program does not serve the three sizes, by the first size that it does not serve:\n"
-        yield from (f"- {row['type']}: {escaped(row['symbolic reason'])}" for row in reasons)
+        yield from (f"- {row['type']}: {escape(row['symbolic reason'])}" for row in reasons)
         yield ""
     not_run = [row for row in rows if not is_run(row)]
     if not_run:
@@ -113,11 +113,11 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def in_short(words: str) -> str:
-    """Words as the cell of a table has them."""
-    cell = escaped(words)
+    """Return a string as a table's cell: escaped, and at most `MOST_WORDS` characters long."""
+    cell = escape(words)
     return cell if len(cell) <= MOST_WORDS else f"{cell[: MOST_WORDS - 3]}..."
 
 
-def escaped(words: str) -> str:
-    """Words without the characters that Markdown reads."""
+def escape(words: str) -> str:
+    """Return a string with the characters replaced that Markdown interprets."""
     return words.replace("|", "/").replace("<", "(").replace(">", ")")

@@ -39,7 +39,7 @@ NAMES = ("inference", "training", "symbolic")
 
 def others() -> list[str]:
     """The other types that were right in `make zoo` and take few seconds."""
-    rows = (row for row in zoo.kept(zoo.RESULTS).values() if zoo.shelf_of(row["type"]) == zoo.TRANSFORMERS)
+    rows = (row for row in zoo.read_results(zoo.RESULTS).values() if zoo.shelf_of(row["type"]) == zoo.TRANSFORMERS)
     quick = (
         row for row in rows if zoo.is_right(row) and sum(row.get(f"{name} seconds", 0) for name in NAMES) < LONGEST
     )
@@ -54,7 +54,7 @@ def types_in_turn(rotation: int, types: list[str]) -> list[str]:
 
 @pytest.mark.parametrize("model_type", FIXED + tuple(types_in_turn(int(os.environ[ROTATION]), others())))
 def test_results_and_gradients_match_eager(model_type: str) -> None:
-    row = zoo.examined(model_type, 120, 8, NAMES)
+    row = zoo.examine_type(model_type, 120, 8, NAMES)
     if model_type not in FIXED and str(row.get("eager")).startswith("ImportError"):
         pytest.skip("the type needs a package that is not installed")
     assert "eager" not in row, row

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.zoo import __main__ as zoo
-from tests.zoo.configs import SMALL, architectures_of, parts_of, shrunk, small_config
+from tests.zoo.configs import SMALL, architectures_of, parts_of, shrink, small_config
 from tests.zoo.examine import compare_sizes, outputs_after_backward, require_same_gradients, without_folders
 from tests.zoo.page import page
 from tests.zoo.shelves import PACKAGES, shelf_of
@@ -39,11 +39,11 @@ def options(folder: Path, *, again: bool = False, failed: bool = False) -> argpa
 def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 
-    def examined(model_type: str, seconds: int, memory: float) -> dict[str, Any]:
+    def examine_type(model_type: str, seconds: int, memory: float) -> dict[str, Any]:
         asked.append(f"{model_type} {seconds} {memory}")
         return {"type": model_type, "inference": "right"}
 
-    monkeypatch.setattr(zoo, "examined", examined)
+    monkeypatch.setattr(zoo, "examine_type", examine_type)
     zoo.run(["one", "two"], options(tmp_path))
     rows = zoo.run(["one", "three"], options(tmp_path))
     assert sorted(rows) == ["one", "three", "two"]
@@ -51,12 +51,12 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path, monkeypatch: pytest.Monk
     zoo.run(["one", "two"], options(tmp_path, failed=True))
     assert len(asked) == 3
     zoo.run(["one"], options(tmp_path, again=True))
-    assert sorted(zoo.kept(tmp_path / "zoo.jsonl")) == ["one"]
+    assert sorted(zoo.read_results(tmp_path / "zoo.jsonl")) == ["one"]
 
 
 def test_a_short_config_keeps_a_layer_of_each_kind() -> None:
     values = {"num_hidden_layers": 6, "layer_types": ["a", "a", "b", "a", "a", "b"], "factors": [1, 2, 3, 4, 5, 6]}
-    found = shrunk(values | {"part": {"num_layers": 9}, "vocab_size": 500, "eos_token_id": 100}, SMALL)
+    found = shrink(values | {"part": {"num_layers": 9}, "vocab_size": 500, "eos_token_id": 100}, SMALL)
     assert (found["num_hidden_layers"], found["layer_types"], found["factors"]) == (2, ["a", "b"], [1, 3])
     assert (found["part"], found["vocab_size"], found["eos_token_id"]) == ({"num_layers": 2}, 99, 1)
 
@@ -91,7 +91,7 @@ def test_a_type_of_each_shelf_is_compared(name: str) -> None:
     shelf = shelf_of(name)
     pytest.importorskip(PACKAGES[shelf], reason=f"needs the package {PACKAGES[shelf]}")
     assert name in zoo.types_on(shelf)
-    row = zoo.examined(name, 120, 8)
+    row = zoo.examine_type(name, 120, 8)
     assert (row["type"], row["shelf"], row.get("eager")) == (name, shelf, None)
     assert row["inference"].startswith("right"), row
     assert row["training"].startswith("right"), row
@@ -117,8 +117,8 @@ def test_the_page_compares_the_first_calls_with_dynamo() -> None:
 
 
 def test_a_process_that_reaches_a_limit_names_the_comparison() -> None:
-    assert zoo.examined("no such type", 60, 8)["eager"].startswith("LookupError")
-    row = zoo.examined("bert", 2, 8)  # seconds, too few
+    assert zoo.examine_type("no such type", 60, 8)["eager"].startswith("LookupError")
+    row = zoo.examine_type("bert", 2, 8)  # seconds, too few
     assert row["type"] == "bert"
     assert "more than 2 seconds" in row.values()
     assert "running" not in row

@@ -13,7 +13,7 @@ from thunder_core.workflow.validation.report import GenerationReport, Validation
 
 
 def note_report(checks: CiReport, report: Report) -> None:
-    """Add the outputs, the prompts and the speed of an optimization; the summary is its report in Markdown."""
+    """Add checks for the outputs, the prompts and the speed in a report; the summary is the report in Markdown."""
     for validation in (report.validation, report.generation):
         if validation is not None:
             note_validation(checks, validation)
@@ -23,7 +23,7 @@ def note_report(checks: CiReport, report: Report) -> None:
 
 
 def note_validation(checks: CiReport, validation: ValidationReport | GenerationReport) -> None:
-    """Add each output that was compared with eager PyTorch, or the prompts of each size for generation."""
+    """Add a check for each output that was compared with eager PyTorch; for generation, one for each prompt size."""
     if isinstance(validation, GenerationReport):
         compared = [(f"prompts {prompt.size}", prompt.failures) for prompt in validation.prompts]
     else:
@@ -33,14 +33,17 @@ def note_validation(checks: CiReport, validation: ValidationReport | GenerationR
 
 
 def note_suite(checks: CiReport, suite: BenchmarkSuite) -> None:
-    """Add each measurement of a benchmark; the summary is its tables in Markdown."""
+    """Add a check for each measurement of a benchmark; the summary has the benchmark's tables in Markdown."""
     for report in suite.reports:
         _note_speed(checks, report)
     checks.summarize = partial(render_benchmark_markdown, suite)
 
 
 def note_diagnosis(checks: CiReport, diagnosis: Diagnosis) -> None:
-    """Add each wrong line, and each line that first computes a non-finite number; or one passed check."""
+    """Add a failed check for each wrong line, and for each line that first computes NaN or an infinity.
+
+    Without such lines, add one passed check.
+    """
     for fault in diagnosis.faults:
         checks.note(fault.line, [f"{fault.difference}; {fault.reason}"])
     for line in diagnosis.non_finite:

@@ -14,7 +14,7 @@ from junitparser import Error, Failure, JUnitXml, TestCase, TestSuite
 
 from thunder_cli.ci.ci_options import CiOptions
 from thunder_cli.console import stderr
-from thunder_cli.failure import known_error
+from thunder_cli.failure import thunder_error_for
 from thunder_cli.results.bench_output import require_writable
 from thunder_core.foundation.errors import BadOption, OutputNotWritable
 from thunder_core.foundation.printable import printable
@@ -48,7 +48,7 @@ class Check:
 
 @dataclass
 class CiReport:
-    """The checks of a command, and the function that makes its summary in Markdown, if there is one."""
+    """The checks of a command, and the function that returns the command's summary in Markdown, or None."""
 
     command: str
     checks: list[Check] = field(default_factory=list)
@@ -61,7 +61,7 @@ class CiReport:
 
     def note_error(self, error: BaseException) -> None:
         """Add the error that ended the command."""
-        thunder_error = known_error(error)
+        thunder_error = thunder_error_for(error)
         self.checks.append(
             Check(self.command, thunder_error.what, thunder_error.fix, thunder_error.code, thunder_error.status)
         )
@@ -96,7 +96,9 @@ class CiReport:
         return case
 
     def write_github(self, summary: Path) -> None:
-        """Print an annotation for each failure, and append the summary to the step's; raise `OutputNotWritable`.
+        """Print an annotation for each failure, and append the summary to the step's summary file.
+
+        Raises `OutputNotWritable` if the file cannot be written.
 
         Annotations go to stderr, which the runner also reads, so that stdout has only the result.
         """

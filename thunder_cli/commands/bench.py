@@ -230,13 +230,13 @@ def measure_artifact(
 
 
 def device_of_artifact(folder: Path, settings: Settings) -> str | None:
-    """Return the device from the settings; raise an error for a folder without an artifact, and for other settings."""
-    from thunder_cli.settings import require_artifacts_own
+    """Return the device in the settings; raise an error if the folder is not an artifact, or for other settings."""
+    from thunder_cli.settings import refuse_model_settings
     from thunder_core.workflow.artifact.format.read import read_manifest
     from thunder_core.workflow.models.request.names import spelled_device
 
     task = {"task"} if is_generation(settings.get("task")) else set()
-    require_artifacts_own(settings, folder, but={"device", "trust-remote-code", *task})
+    refuse_model_settings(settings, folder, allowed={"device", "trust-remote-code", *task})
     read_manifest(folder)
     device = settings.get("device")
     return None if device is None else spelled_device(device)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from thunder_cli.command_class import refuse_ignored_json
-from thunder_cli.console import plain, print_json, say, stdout
+from thunder_cli.console import json_data, print_json, say, stdout
 from thunder_cli.options import FLAG, Debug, Json
 from thunder_core.foundation.printable import printable
 from thunder_core.foundation.similar_names import did_you_mean
@@ -74,9 +74,9 @@ def list_entries(
     if json:
         total = sum(record.size for record in records)
         rows = (
-            {"models": [plain(record) for record in by_models(records)]}
+            {"models": [json_data(record) for record in by_models(records)]}
             if by_model
-            else {"entries": [plain(record) for record in records]}
+            else {"entries": [json_data(record) for record in records]}
         )
         print_json("cache/1", {"folder": str(store.folder), "size": total, **rows})
         return
@@ -261,7 +261,7 @@ def why(
     record = find_entry(store.entries(), entry)
     explanation = store.why(Key(record.executor, record.fields))
     if json:
-        print_json("cache-why/1", {"why": plain(explanation)})
+        print_json("cache-why/1", {"why": json_data(explanation)})
     else:
         stdout().print(why_view(explanation))
 
@@ -295,7 +295,7 @@ def show_freed(freed: Freed, *, json: bool, dry_run: bool) -> None:
             "freed": {"entries": len(freed.removed), "size": freed.size},
             "kept": {"entries": len(freed.kept), "size": freed.kept_size},
         }
-        removed = [plain(record) for record in freed.removed]
+        removed = [json_data(record) for record in freed.removed]
         print_json("cache-freed/1", {"dry_run": dry_run, **counts, "removed": removed})
         return
     if dry_run and freed.removed:

@@ -1,4 +1,4 @@
-"""`thunder debug`: the first wrong line of a model under a recipe, or of an artifact."""
+"""`thunder debug`: finds the first wrong line of a model under a recipe, or of an artifact."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 
 from thunder_cli import options
 from thunder_cli.ci.ci_options import CiOptions
-from thunder_cli.console import plain, print_json, stderr, stdout
+from thunder_cli.console import json_data, print_json, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
@@ -57,15 +57,15 @@ def debug(
 
 
 def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOptions, console: Console) -> Diagnosis:
-    """Check the named artifact, or else the model."""
+    """Check the artifact or the model that the settings name."""
     from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import show_progress
-    from thunder_cli.settings import require_artifacts_own
+    from thunder_cli.settings import refuse_model_settings
     from thunder_core.workflow.artifact.format.read import is_artifact
 
     folder = Path(settings.get("model") or "").expanduser()
     if settings.get("model") and is_artifact(folder):
-        require_artifacts_own(settings, folder)
+        refuse_model_settings(settings, folder)
         consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
         with importing_tested_torch(console):
             from thunder_core.workflow.pipeline.debug import debug_artifact
@@ -93,6 +93,6 @@ def show(diagnosis: Diagnosis, *, json: bool) -> None:
     from thunder_cli.views.diagnosis import diagnosis_view
 
     if json:
-        print_json("debug/1", plain(diagnosis))
+        print_json("debug/1", json_data(diagnosis))
     else:
         stdout().print(diagnosis_view(diagnosis), soft_wrap=True)

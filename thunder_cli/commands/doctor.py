@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.console import plain, print_json, stderr, stdout
+from thunder_cli.console import json_data, print_json, stderr, stdout
 from thunder_cli.import_notice import importing
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.options import FLAG, Debug, Json
@@ -96,7 +96,7 @@ def print_results(results: Sequence[CheckResult], *, healthy: bool) -> None:
     """Print the results and the environment as JSON."""
     from thunder_core.workflow.report import describe_environment
 
-    environment = plain(describe_environment())
+    environment = json_data(describe_environment())
     print_json(
         "doctor/1",
         {"healthy": healthy, "checks": [result.as_data() for result in results], "environment": environment},

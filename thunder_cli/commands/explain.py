@@ -1,4 +1,4 @@
-"""`thunder explain CODE`: the meaning of an error, and the fix."""
+"""`thunder explain CODE`: prints the meaning of an error code."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def explain(
 
 
 def find_error(code: str) -> Error:
-    """Return the error with a code, in any case, or with a class name; raise `UnknownName` with the nearest codes."""
+    """Return the error with a code or a class name, ignoring case; raise `UnknownName` with the nearest codes."""
     errors = {error.code: error for error in all_errors()}
     by_name = {error.__name__.lower(): error for error in errors.values()}
     upper_code = code.strip().upper()

@@ -1,4 +1,4 @@
-"""`thunder inspect-trace`: any trace of an artifact or a model, at any stage."""
+"""`thunder inspect-trace`: shows any trace of an artifact or a model, at any stage."""
 
 from __future__ import annotations
 
@@ -140,14 +140,14 @@ def show(view: View, output: Path | None, *, stages: bool, json: bool) -> None:
 
 def open_subject(settings: Settings, program: int) -> Subject:
     """Open the artifact that the settings name, or load, compile and call the model that they name."""
-    from thunder_cli.settings import require_artifacts_own
+    from thunder_cli.settings import refuse_model_settings
     from thunder_core.workflow.artifact.format.read import is_artifact, open_artifact
     from thunder_core.workflow.inspect.subject import subject_of
 
     folder = Path(settings.get("model") or "").expanduser()
     if not settings.get("model") or not is_artifact(folder):
         return trace_model(settings)
-    require_artifacts_own(settings, folder)
+    refuse_model_settings(settings, folder)
     return subject_of(open_artifact(folder), program)
 
 

@@ -9,7 +9,7 @@ import typer
 
 from thunder_cli import options
 from thunder_cli.ci.ci_options import CiOptions
-from thunder_cli.console import plain, print_json, say, stderr, stdout
+from thunder_cli.console import json_data, print_json, say, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings, read_settings
@@ -152,7 +152,7 @@ def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
     from thunder_cli.views.outcome import outcome_view, paths_view
 
     if json:
-        print_json("optimize/1", {"artifact": str(outcome.artifact), "report": plain(outcome.report)})
+        print_json("optimize/1", {"artifact": str(outcome.artifact), "report": json_data(outcome.report)})
     elif quiet:
         for caveat in outcome.report.model.caveats:
             stderr().print(f"warning validated, but {caveat}", style="yellow", soft_wrap=True)

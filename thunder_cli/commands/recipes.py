@@ -1,4 +1,4 @@
-"""`thunder recipes`: the list of recipes, the parts of each, the combination of several, and templates for new ones."""
+"""`thunder recipes`: lists recipes, shows one recipe or a combination of several, and creates templates."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
-    """Return the differences of a recipe from `default`; empty if it only names its models."""
+    """Return the differences of a recipe from `default`; empty if the recipe only names its model families."""
     own, others = (set(map(str, side.all_executors())) for side in (recipe, default))
     differences = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],

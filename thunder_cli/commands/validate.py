@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from thunder_cli import options
 from thunder_cli.ci.ci_options import CiOptions
-from thunder_cli.console import plain, print_json, stderr, stdout
+from thunder_cli.console import json_data, print_json, stderr, stdout
 from thunder_cli.library_output import quiet_libraries
 from thunder_cli.option_groups import expand_options
 from thunder_cli.settings import Settings
@@ -64,8 +64,8 @@ def show(revalidation: Revalidation, *, json: bool, quiet: bool) -> None:
         data = {"artifact": str(revalidation.artifact), "state": revalidation.state, "written": revalidation.written}
         data["signature_dropped"] = revalidation.signature_dropped
         data["caveats"] = list(revalidation.caveats)
-        data["evaluation"] = None if revalidation.evaluation is None else plain(revalidation.evaluation)
-        print_json("validate/1", {**data, "validation": plain(revalidation.validation)})
+        data["evaluation"] = None if revalidation.evaluation is None else json_data(revalidation.evaluation)
+        print_json("validate/1", {**data, "validation": json_data(revalidation.validation)})
         return
     console = stdout()
     if not quiet:

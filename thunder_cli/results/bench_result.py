@@ -70,10 +70,10 @@ def errors_of(step: Callable[[], object]) -> list[ThunderError]:
 
 
 def join_errors(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Sequence[Comparison]) -> ThunderError:
-    """Return one error for all, of the class of the first, with the measurement."""
+    """Return an error of the first error's class, with the messages of all errors and the measurement."""
     error = errors[0]
     if len(errors) > 1:
-        error = type(error)("; ".join(each.what for each in errors), fix="; ".join(each.fix for each in errors))
+        error = type(error)("; ".join(item.what for item in errors), fix="; ".join(item.fix for item in errors))
         error.__cause__ = errors[0]
     vars(error).update(report=suite, **({"rows": tuple(rows)} if rows else {}))
     return error
@@ -114,7 +114,7 @@ def draw_result(suite: BenchmarkSuite, file: Path) -> None:
 
 
 def print_suite(suite: BenchmarkSuite, rows: Sequence[Comparison], output: BenchOutput) -> None:
-    """Print the measurements as JSON for `--baseline`, as text or as tables, and the comparisons."""
+    """Print the measurements in the requested format, and the comparisons with the baseline."""
     console = stdout()
     if output.style == "json":
         print_document(suite.model_dump_json(indent=2))

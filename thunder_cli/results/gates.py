@@ -9,7 +9,7 @@ from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 
 
 def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:
-    """Return the baseline, if there is one; raise an error for requirements that so few rounds cannot show."""
+    """Return the baseline, or None; raise an error if `runs` rounds are too few to show the required speed-up."""
     if output.require_speedup is not None:
         check_speedup_factor(output.require_speedup, runs)
     allowed_loss(output)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from thunder_cli.console import plain, print_json, stdout
+from thunder_cli.console import json_data, print_json, stdout
 from thunder_cli.options import STYLES
 from thunder_cli.results.bench_output import BenchOutput
 from thunder_cli.views.bench import contrast_view
@@ -25,12 +25,13 @@ def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
     }
     useless = [name for name, value in options_of_run.items() if value is not None]
     if useless:
+        verb = "has" if len(useless) == 1 else "have"
         raise BadOption(
-            f"{', '.join(useless)} has no effect when two results are compared: nothing is measured",
+            f"{', '.join(useless)} {verb} no effect when two results are compared: nothing is measured",
             fix=f"leave out {', '.join(useless)}",
         )
     rows = contrast_suites(read_suite(first, ""), read_suite(second, ""))
     if output.style == "json":
-        print_json("contrast/1", {"first": str(first), "second": str(second), "rows": [plain(row) for row in rows]})
+        print_json("contrast/1", {"first": str(first), "second": str(second), "rows": [json_data(row) for row in rows]})
         return
     stdout().print(contrast_view(rows, first.stem, second.stem))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from thunder_cli.console import plain, print_json, say, stderr, stdout
+from thunder_cli.console import json_data, print_json, say, stderr, stdout
 from thunder_cli.results.bench_output import BenchOutput
 from thunder_cli.search.planned_search import plan_and_print_search
 from thunder_cli.search.search_progress import show_search_progress
@@ -96,7 +96,7 @@ def write_file(file: Path, text: str) -> None:
 def print_search(report: SearchReport, output: BenchOutput) -> None:
     """Print the result as JSON, Markdown or tables."""
     if output.style == "json":
-        print_json("search/1", plain(report))
+        print_json("search/1", json_data(report))
         return
     if output.style == "markdown":
         say(render_search_markdown(report), end="")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from thunder_cli.console import plain, print_json, say, stderr, stdout
+from thunder_cli.console import json_data, print_json, say, stderr, stdout
 from thunder_cli.progress import show_progress
 from thunder_cli.search.planned_search import plan_and_print_search
 from thunder_cli.search.search_progress import show_search_progress
@@ -45,8 +45,8 @@ def show_result(result: ArtifactSearchResult, *, json: bool, quiet: bool) -> Non
     outcome = result.outcome
     artifact = None if outcome is None else outcome.artifact
     if json:
-        report = None if outcome is None else plain(outcome.report)
-        content = {"artifact": artifact and str(artifact), "report": report, "search": plain(result.report)}
+        report = None if outcome is None else json_data(outcome.report)
+        content = {"artifact": artifact and str(artifact), "report": report, "search": json_data(result.report)}
         print_json("optimize/1", content)
         return
     if not quiet:

@@ -1,4 +1,4 @@
-"""Show a search as tables: its plan, the results of all candidates, and why the winner won."""
+"""Show a search as tables: the plan, the results of all candidates, and the reason why the winner won."""
 
 from __future__ import annotations
 

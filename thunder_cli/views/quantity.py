@@ -15,7 +15,7 @@ AGES = ((172_800, 86_400, "days"), (3_600, 3_600, "h"), (60, 60, "min"))
 
 
 def magnitude(value: float) -> str:
-    """Return an error: `1.2e-07`, or `0`."""
+    """Return an error or another magnitude with two significant digits: `1.2e-07`, or `0`."""
     if not math.isfinite(value):
         return str(value)
     return "0" if value == 0 else f"{value:.2g}"

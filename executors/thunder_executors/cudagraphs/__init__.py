@@ -31,7 +31,7 @@ class CudaGraphs(WrappingExecutor):
 
     @property
     def claims(self) -> str:
-        """The operations that the executor wraps, in words."""
+        """The operations that the executor wraps."""
         return "the operations of the other executors on CUDA, recorded as CUDA graphs: one launch for many kernels"
 
     def missing(self) -> str | None:
@@ -62,7 +62,7 @@ def cannot_be_recorded(operation: BoundSymbol) -> bool:
 
 
 def is_indexing(operation: BoundSymbol) -> bool:
-    """Whether an operation selects elements by an index tensor, or is a function that no aten operation describes."""
+    """Whether an operation selects elements by an index tensor, or is a function without known aten operations."""
     name = operation.symbol.name
     is_opaque = name.startswith("torch.") and not name.startswith("torch.ops.")
     return name.rpartition(".")[0] in INDEXING or is_opaque

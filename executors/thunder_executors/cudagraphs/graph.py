@@ -1,13 +1,14 @@
 """A function of tensors as a CUDA graph: captured at its second call, replayed from then on.
 
-A validation captures and replays the graph at the first call, after a call without a graph whose writes are undone.
+In a validation, the first call runs the function without a graph, undoes its writes, and then captures and replays the
+graph.
 
 A graph reads and writes fixed addresses. There are three kinds of inputs:
 
-- `static` inputs are parameters, buffers and caches, which objects hold. The graph reads them in place. If a static
-  input has moved, the graph is captured again.
-- `held` inputs are static, and the function writes to their memory. There is one graph for each set of their addresses
-  (a KV cache is allocated again for another batch).
+- `static` inputs are parameters, buffers and caches, which have the same address in most calls. The graph reads them in
+  place. If the address of a static input has changed, the graph is captured again.
+- `held` inputs are static inputs whose memory the function writes to. There is one graph for each set of their
+  addresses, because a KV cache is allocated again for another batch.
 - All other inputs are copied into buffers of the graph before each replay.
 
 Results are copied out after each replay, because the next replay overwrites them. A result that is a view of an input,
@@ -56,7 +57,7 @@ class View:
 class Buffer:
     """A tensor that a graph reads in place of an input; the input's elements are copied into `memory`.
 
-    The memory of an input that overlaps itself is copied as one flat range (`is_flat`), each element once.
+    If elements of the input share memory, the memory is copied as one flat range (`is_flat`), each element once.
     """
 
     tensor: torch.Tensor
@@ -107,7 +108,7 @@ class Recording:
         return all(tensors[index].data_ptr() == address for index, address in self.addresses.items())
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Replay the graph for these inputs."""
+        """Copy the inputs into the buffers, replay the graph, and return copies of its results."""
         if self.buffers:
             sources = [buffer.elements_of(tensors[index]) for index, buffer in self.buffers.items()]
             torch._foreach_copy_([buffer.memory for buffer in self.buffers.values()], sources)
@@ -133,12 +134,12 @@ _LOCK = RLock()  # copying in, replaying and copying out are one step
 
 @dataclass(eq=False)
 class Captured:
-    """A callable in place of a function of constants, sizes and tensors: its graphs, for each stream.
+    """A callable that replaces a function of constants, sizes and tensors, with one graph for each key.
 
-    `held` has the positions of the tensors that the function writes to, and `written` the same positions repeated for
-    each write, as autograd counts writes. `static` has the positions of parameters, buffers and caches. Positions count
-    only tensors. With `symbolic` sizes, integers are among the arguments, and shapes differ from call to call. A key
-    whose capture failed runs without a graph from then on; `failures` has the reasons.
+    `held` has the positions of the tensors that the function writes to, and `written` one of these positions for each
+    write, as autograd counts writes. `static` has the positions of parameters, buffers and caches. Positions count only
+    tensors. With `symbolic` sizes, integers are among the arguments, and shapes differ from call to call. If the
+    capture for a key fails, calls with this key run without a graph; `failures` has the reasons.
     """
 
     function: Callable[..., Any]
@@ -234,10 +235,9 @@ def captured(
     *,
     symbolic: bool = False,
 ) -> Captured:
-    """Return the function as a graph; its first parameters are constants, the others tensors; it returns a tuple.
+    """Return a callable that runs a function as CUDA graphs; the options are those of `Captured`.
 
-    It writes to the memory of the tensors with the numbers `held`, once for each number in `written`. The tensors with
-    the numbers `static` are held by objects. With `symbolic` sizes, integers are among the tensors.
+    The first parameters of the function are `constants` constants, the others are tensors, and it returns a tuple.
     """
     return Captured(function, constants, held, written, static, symbolic)
 
@@ -253,7 +253,7 @@ def sizes_of(values: Sequence[Any]) -> Iterator[Any]:
 
 
 def keep_last(entries: dict[Key, Any], key: Key, value: Any) -> None:
-    """Append a value to the kept values, and drop the first if there are too many."""
+    """Append a value, and drop the oldest if there are more than `GRAPHS`."""
     entries[key] = value
     if len(entries) > GRAPHS:
         del entries[next(iter(entries))]

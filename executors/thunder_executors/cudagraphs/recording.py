@@ -16,7 +16,7 @@ DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it
 
 
 class Cuda:
-    """The part of CUDA that graphs need: the device and stream of a call, and the capture of a function.
+    """Access to CUDA for graphs: the device and stream of a call, and the capture of a function.
 
     Graphs that are replayed on one stream share a memory pool. PyTorch frees a pool, and refuses to use it again, when
     its last graph is freed, so each pool has an extra graph here, which is never replayed. The capture stream belongs
@@ -42,7 +42,7 @@ class Cuda:
         """
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.device(device_stream[0]):
-            torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]  # the thread's own, made before the capture
+            torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]  # creates this thread's cuBLAS handle
             stream, current = self._stream(device_stream[0]), torch.cuda.current_stream()
             torch.cuda.synchronize()
             stream.wait_stream(current)
@@ -65,7 +65,7 @@ class Cuda:
 
 
 def replay(graph: torch.cuda.CUDAGraph) -> None:
-    """Replay a graph by the current method of its class, which a benchmark replaces to record the graph's pool."""
+    """Replay a graph; the method is looked up at each call, because a benchmark replaces it to record the pool."""
     graph.replay()
 
 

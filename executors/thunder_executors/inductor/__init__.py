@@ -23,9 +23,9 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor.building.machine import architecture, facts, facts_of_gpu
-from thunder_executors.inductor.keep import BUILD, BUILD_FOR_GPU, from_cache
 from thunder_executors.inductor.launch import images_of
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
+from thunder_executors.inductor.region_cache import BUILD, BUILD_FOR_GPU, load_or_build
 from thunder_executors.inductor.value_checks import is_checked
 
 DTYPES = frozenset(
@@ -35,13 +35,13 @@ DTYPES = frozenset(
     }
 )  # fmt: skip
 FP8 = torch.float8_e4m3fn
-FP8_CAPABILITY = 89  # of GPUs that convert numbers to E4M3: Ada; Hopper is 90
+FP8_CAPABILITY = 89  # the lowest compute capability of GPUs that convert numbers to E4M3 (Ada)
 CPU = torch.device("cpu")
 # An operation whose metadata function refuses dtypes that its CPU kernel accepts; Inductor calls the metadata function.
 GROUPED_MM = torch.ops.aten._grouped_mm.default
 # Operations that Inductor computes differently from PyTorch. Its decomposition of `multilabel_margin_loss` also counts
-# labels after the end mark. It measures the offset of `as_strided` from the tensor's first element, not from the start
-# of the storage.
+# labels after the end mark. Inductor measures the offset of `as_strided` from the tensor's first element, not from the
+# start of the storage.
 # `tests/executors/inductor/test_known_faults.py` shows when an operation may be removed from this list.
 AS_STRIDED = tuple(
     getattr(torch.ops.aten, name).default for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
@@ -85,7 +85,7 @@ class Inductor(FusionExecutor):
         return None if torch.cuda.is_available() else self.missing_on(CPU)
 
     def missing_on(self, device: torch.device) -> str | None:
-        """Return the reason why no C++ compiler works, for the CPU; None if one works, and for other devices."""
+        """For the CPU, return the reason why no C++ compiler works; None if one works, and for other devices."""
         return CxxCompiler().missing() if device.type == "cpu" else None
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
@@ -138,10 +138,10 @@ class Inductor(FusionExecutor):
         on_cpu = [region for region in regions if not is_on_gpu(region)]
         compiled: dict[Region, Fused | Refusal] = {}
         if on_cpu:
-            compiled |= zip(on_cpu, compiled_for_sizes(on_cpu, facts(), BUILD), strict=True)
+            compiled |= zip(on_cpu, compile_for_sizes(on_cpu, facts(), BUILD), strict=True)
         if on_gpu:
             machine = facts_of_gpu(f"triton {importlib.metadata.version('triton')}")
-            compiled |= zip(on_gpu, compiled_for_sizes(on_gpu, machine, BUILD_FOR_GPU), strict=True)
+            compiled |= zip(on_gpu, compile_for_sizes(on_gpu, machine, BUILD_FOR_GPU), strict=True)
         return [compiled[region] for region in regions]
 
 
@@ -150,13 +150,13 @@ def has_only_cpu_attention(trace: Trace) -> bool:
     return bool(trace.attentions) and all(attention.query.device == CPU for attention in trace.attentions.values())
 
 
-def compiled_for_sizes(regions: Sequence[Region], machine: Mapping[str, str], build: str) -> list[Fused | Refusal]:
+def compile_for_sizes(regions: Sequence[Region], machine: Mapping[str, str], build: str) -> list[Fused | Refusal]:
     """Return the kernels of regions; a region whose cached kernels are for other sizes gets kernels for its sizes."""
-    compiled = from_cache(regions, machine, build)
+    compiled = load_or_build(regions, machine, build)
     for index, (region, result) in enumerate(zip(regions, compiled, strict=True)):
         if isinstance(result, Fused) and find_unmet_at_hints(result.conditions, region.symbols):
             sizes = ", ".join(str(hint_of(proxy.value)) for proxy in region.symbols)
-            compiled[index : index + 1] = from_cache([region], {**machine, "sizes": sizes}, build)
+            compiled[index : index + 1] = load_or_build([region], {**machine, "sizes": sizes}, build)
     return compiled
 
 

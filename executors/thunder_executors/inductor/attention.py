@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 MAX_POSITIONS = 256
-LOW = (torch.bfloat16, torch.float16)
+SIXTEEN_BIT = (torch.bfloat16, torch.float16)
 KERNEL = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward.default
 
 
@@ -34,7 +34,7 @@ def attention_backward(
 
     A product is rounded to 16 bits if the kernel rounds its result, too.
     """
-    if query.dtype not in LOW or dropout_p or max(query.shape[-2], key.shape[-2]) > MAX_POSITIONS:
+    if query.dtype not in SIXTEEN_BIT or dropout_p or max(query.shape[-2], key.shape[-2]) > MAX_POSITIONS:
         gradients: Sequence[Tensor] = KERNEL(
             grad_out, query, key, value, out, logsumexp, dropout_p, is_causal, attn_mask=attn_mask, scale=scale
         )
@@ -55,7 +55,7 @@ def _products(
     *,
     is_causal: bool,
 ) -> Sequence[Tensor]:
-    """Return the gradients, computed by matrix products. Scores are multiplied by the `factor`."""
+    """Return the gradients, computed by matrix products. `factor` is the scale of the scores."""
     batch, heads, length, _ = query.shape
     groups = key.shape[1]
     rows = (batch, groups, heads // groups * length)
@@ -67,21 +67,21 @@ def _products(
         return tensor.to(torch.float32)
 
     scores = (wide(group(query)) @ wide(key).transpose(-1, -2)).view(batch, heads, length, -1) * factor
-    scores = _masked(scores, attn_mask, is_causal=is_causal)
-    total = wide(logsumexp).reshape(batch, heads, length, 1)
-    weights = torch.where(total.isneginf(), 0.0, torch.exp(scores - total))
-    shares = (wide(grad_out) * wide(out)).sum(-1, keepdim=True)
-    slopes = (wide(group(grad_out)) @ wide(value).transpose(-1, -2)).view(batch, heads, length, -1)
-    slopes = group((weights * (slopes - shares) * factor).to(query.dtype))
+    scores = _mask_scores(scores, attn_mask, is_causal=is_causal)
+    row_logsumexp = wide(logsumexp).reshape(batch, heads, length, 1)
+    weights = torch.where(row_logsumexp.isneginf(), 0.0, torch.exp(scores - row_logsumexp))
+    delta = (wide(grad_out) * wide(out)).sum(-1, keepdim=True)
+    grad_scores = (wide(group(grad_out)) @ wide(value).transpose(-1, -2)).view(batch, heads, length, -1)
+    grad_scores = group((weights * (grad_scores - delta) * factor).to(query.dtype))
     weights = group(weights.to(query.dtype))
     return (
-        (slopes @ key).view(query.shape),
-        slopes.transpose(-1, -2) @ group(query),
+        (grad_scores @ key).view(query.shape),
+        grad_scores.transpose(-1, -2) @ group(query),
         weights.transpose(-1, -2) @ group(grad_out),
     )
 
 
-def _masked(scores: Tensor, attn_mask: Tensor | None, *, is_causal: bool) -> Tensor:
+def _mask_scores(scores: Tensor, attn_mask: Tensor | None, *, is_causal: bool) -> Tensor:
     if is_causal:
         later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(later, -torch.inf)

@@ -18,9 +18,9 @@ Gradients = tuple[Tensor | None, ...]
 
 
 def with_sums_in_float64(decomposition: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a decomposition with sums in float64 in training in float32 on the CPU, else `decomposition`."""
+    """Return a decomposition that sums in float64 for training in float32 on the CPU, else calls `decomposition`."""
 
-    def decomposed(
+    def decompose(
         gradient: Tensor,
         values: Tensor,
         weight: Tensor | None,
@@ -39,7 +39,7 @@ def with_sums_in_float64(decomposition: Callable[..., Any]) -> Callable[..., Any
             return result
         return gradients_of_batch_norm(gradient, values, weight, mean, deviation, mask)
 
-    return decomposed
+    return decompose
 
 
 def gradients_of_batch_norm(
@@ -51,11 +51,11 @@ def gradients_of_batch_norm(
     """
     reduced_dims = [index for index in range(values.dim()) if index != 1]
     shape = [1, -1, *[1] * (values.dim() - 2)]
-    share = values.shape[1] / values.numel()
+    inverse_count = values.shape[1] / values.numel()
     centered = values - mean.view(shape)
     total = torch.sum(gradient, reduced_dims, dtype=torch.float64).to(torch.float32)
     product = torch.sum(gradient * centered, reduced_dims, dtype=torch.float64).to(torch.float32)
-    projection = centered * (product * share * deviation * deviation).view(shape)
+    projection = centered * (product * inverse_count * deviation * deviation).view(shape)
     scale = deviation if weight is None else deviation * weight
-    result = (gradient - projection - (total * share).view(shape)) * scale.view(shape)
+    result = (gradient - projection - (total * inverse_count).view(shape)) * scale.view(shape)
     return result, product * deviation if mask[1] else None, total if mask[2] else None

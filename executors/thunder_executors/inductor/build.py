@@ -21,7 +21,7 @@ from thunder_executors.inductor.sizes import in_own_environment
 from thunder_executors.inductor.value_checks import with_flag
 from thunder_executors.inductor.wrapper import print_module
 
-TOGETHER = 48  # kernels in a translation unit, whose headers take 2.6 s to compile
+KERNELS_PER_UNIT = 48  # kernels in a translation unit, whose headers take 2.6 s to compile
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,17 @@ def _compile(drafts: Sequence[Draft]) -> dict[int, bytes | Refusal]:
     """Return the shared object of each draft; many kernels share a compiler run, and several compilers run at once."""
     groups: list[list[Draft]] = [[]]
     for region_draft in drafts:
-        if sum(len(earlier.kernels) for earlier in groups[-1]) >= TOGETHER:
+        if sum(len(earlier.kernels) for earlier in groups[-1]) >= KERNELS_PER_UNIT:
             groups.append([])
         groups[-1].append(region_draft)
     with ThreadPoolExecutor(max_workers=library.compilers_at_once()) as pool, compilers() as started:
-        running = [  # with this thread's settings
-            pool.submit(copy_context().run, _libraries, group, started) for group in groups
-        ]
+        # Each run has a copy of this thread's context variables.
+        running = [pool.submit(copy_context().run, _libraries, group, started) for group in groups]
         return {key: compiled for future in running for key, compiled in future.result().items()}
 
 
 def draft(region: Region, number: int) -> Draft | Refusal:
-    """Return the code that Inductor makes of a region; any exception is a reason to leave the region to others."""
+    """Return the code that Inductor generates for a region, or the refusal if Inductor raises an error."""
     try:
         region = with_flag(in_own_environment(region))
         generated = generate(region)

@@ -1,6 +1,6 @@
-"""Inductor's Triton kernels as cubins, for a GPU that this machine may lack.
+"""Compile Inductor's Triton kernels to cubins, for a GPU that this machine may lack.
 
-Of several configurations, the first is used.
+A kernel with several configurations is not autotuned: the first configuration is compiled.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ from thunder_executors.triton.launch import Specialization
 
 
 def compile_kernel(name: str, source: str, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
-    """Return the machine code of a kernel that is called with these numbers; raise `Unsupported`.
+    """Compile a kernel; `numbers` are the constant integers among its arguments, by index as a string.
 
-    Also return the text of the function that computes the kernel's grid; empty if the grid is constant.
+    Return the launcher, and the source of the function that computes the grid: empty if the grid is constant. Raises
+    `Unsupported` for a kernel that the launcher cannot launch.
     """
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-inductor-")))
@@ -45,7 +46,7 @@ def compile_kernel(name: str, source: str, numbers: Mapping[str, int], target: s
 
 
 def load_kernel(name: str, source: str, folder: Path) -> Any:
-    """Return the kernel with its settings, as Inductor's own decorator makes it."""
+    """Return the object that Inductor's decorator makes of a kernel's source: the function and its configurations."""
     path = folder / f"{name}.py"
     path.write_text(source)
     spec = importlib.util.spec_from_file_location(name, path)
@@ -80,7 +81,7 @@ def _compile(name: str, kernel: Any, numbers: Mapping[str, int], target: str) ->
 
 
 def grid_text(name: str, grid: GridExpr, arguments: Sequence[str]) -> str:
-    """Return the text of a function that computes the grid of a kernel from the arguments of a launch, by name."""
+    """Return the source of a function that computes the grid of a kernel from the arguments of a launch, by name."""
     read = [argument for argument in arguments if argument in names_in(grid)]
     parameters = ", ".join([*read, "**others"])
     lines = [*grid.prefix, f"return ({grid.x_grid}, {grid.y_grid}, {grid.z_grid})"]
@@ -112,7 +113,7 @@ def _cubin(name: str, result: Any, types: Mapping[str, str], target: str) -> Cub
 
 
 def numbers_of(call: ast.Call) -> dict[str, int]:
-    """Return the integers among the arguments of a call, by their indices."""
+    """Return the constant integers among the arguments of a call, by index as a string."""
     values = {
         str(index): argument.value for index, argument in enumerate(call.args) if isinstance(argument, ast.Constant)
     }

@@ -29,7 +29,7 @@ from thunder_core.foundation.errors.tree import first_line
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
 from thunder_core.tracing.capture.torch_facts.convolutions import convolutions_for_all_sizes
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
-from thunder_executors.inductor.atomic_tiles import indexed_once
+from thunder_executors.inductor.atomic_tiles import transform_indices_once
 from thunder_executors.inductor.building.vector_extension import trusted_processor
 from thunder_executors.inductor.flex_attention import attention_graph, is_attention, with_threads_of_call
 from thunder_executors.inductor.graph import graph_of
@@ -105,11 +105,11 @@ def size_oblivious_codegen() -> Iterator[None]:
         return compute(old_shape, old_stride, new_shape, size_oblivious=True)
 
     def overlap(tensor: torch.Tensor) -> int:
-        # The check would specialize on symbolic sizes. `copy_` calls it to refuse overlapping memory, which tracing has
-        # refused before.
-        return OVERLAP_UNKNOWN if is_symbolic(tensor) else known_overlap(tensor)
+        # The check would specialize on symbolic sizes. `copy_` calls it to refuse overlapping memory, which tracing
+        # has already refused.
+        return OVERLAP_UNKNOWN if is_symbolic(tensor) else original_overlap(tensor)
 
-    known_overlap = torch._debug_has_internal_overlap
+    original_overlap = torch._debug_has_internal_overlap
     with (
         size_oblivious(),
         convolutions_for_all_sizes(),
@@ -127,12 +127,12 @@ def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Ge
         sources.append(CppKernel(tuple(argtypes), with_bounded_threads(with_threads_of_call(source_code))))
         return None
 
-    # with a number of threads, each parallel region states it
+    # Inductor writes a fixed number of threads at each parallel region.
     settings = {**INDUCTOR_CONFIG, "cpp.threads": torch.get_num_threads()}
     with (
         temporary_cache_without_warnings(),
         expanded_strides(),
-        indexed_once(),
+        transform_indices_once(),
         without_triton_key(),
         config.patch(settings),
         trusted_processor(),
@@ -155,7 +155,7 @@ def without_triton_key() -> Iterator[None]:
 
 
 def with_bounded_threads(source: str) -> str:
-    """Let parallel regions use at most the threads that they were compiled for, and at most `omp_get_max_threads()`.
+    """Limit parallel regions to the number of threads that they were compiled for, and to `omp_get_max_threads()`.
 
     With more threads than compiled, threads would write past the accumulators. The second limit lets
     `torch.set_num_threads` work, and keeps a forked child at one thread: more threads would wait for threads of the
@@ -204,6 +204,6 @@ def temporary_cache_without_warnings() -> Iterator[None]:
         tempfile.TemporaryDirectory() as folder,
         mock.patch.dict(os.environ, TORCHINDUCTOR_CACHE_DIR=folder),
         warnings.catch_warnings(action="ignore"),
-        mock.patch.object(LOGGER, "disabled", True),  # it reports that Inductor keeps the folder
+        mock.patch.object(LOGGER, "disabled", True),  # the logger warns that Inductor keeps the folder
     ):
         yield

@@ -43,15 +43,15 @@ from thunder_executors.triton.cubin import capability_of
 
 HEAD = "from thunder_executors.inductor.launch import kernels_of, on_gpu"
 
-DROPPED = ("torch.cuda.set_device",)  # the region runs with its device already set
+DROPPED = ("torch.cuda.set_device",)  # `on_gpu` sets the device before the region runs
 ALIGNED = "copy_if_misaligned"  # all inputs are aligned already
 STREAM = "get_raw_stream"  # a launch finds the stream itself
-# A fused pair of reductions over different dimensions, which is for small tensors only: it would restrict the sizes.
+# Inductor fuses reductions over different dimensions only for small tensors, so this would add conditions on the sizes.
 ANY_SIZE = {"triton.mix_order_reduction": False} if hasattr(config.triton, "mix_order_reduction") else {}
 
 
 class Hardware(NamedTuple):
-    """The multiprocessors of a GPU, and the most threads of each; KiB of shared memory of a block; MiB of L2 cache."""
+    """A GPU's multiprocessors, threads per multiprocessor, KiB of shared memory per block, and MiB of L2 cache."""
 
     multiprocessors: int
     threads: int
@@ -60,7 +60,7 @@ class Hardware(NamedTuple):
 
 
 # Threads and shared memory are NVIDIA's limits of the compute capability (CUDA C++ Programming Guide); multiprocessors
-# and caches are those of the largest GPU that is sold with it: A100, A40, L40, H100, B200, B300, RTX PRO 6000, GB10.
+# and caches are those of the largest GPU of the capability: A100, A40, L40, H100, B200, B300, RTX PRO 6000, GB10.
 HARDWARE = {
     "sm_80": Hardware(108, 2048, 163, 40),
     "sm_86": Hardware(84, 1536, 99, 6),
@@ -84,7 +84,7 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
 
 
 def build_region(region: Region, target: str) -> MachineCode | Refusal:
-    """Return the code that Inductor and Triton make of a region; any exception is a reason to refuse the region."""
+    """Return a region's code from Inductor and Triton, or the refusal of the region if they raise an error."""
     try:
         region = in_own_environment(region)
         generated, sources = generate(region, target)
@@ -128,24 +128,26 @@ def _generate(
 ) -> tuple[GeneratedCode, dict[str, str]]:
     sources: dict[str, str] = {}
 
-    def note(self: object, kernel_name: str, source_code: str, *rest: object, **more: object) -> None:
+    def record_source(self: object, kernel_name: str, source_code: str, *rest: object, **more: object) -> None:
         sources[kernel_name] = source_code
 
     with ExitStack() as stack:
         stack.enter_context(temporary_cache_without_warnings())
         stack.enter_context(config.patch({**INDUCTOR_CONFIG, **(ANY_SIZE if region.symbols else {})}))
-        stack.enter_context(mock.patch.object(AsyncCompile, "triton", note))
-        for patch in () if target == architecture_here() else (forgetting(), *pretending(target)):
+        stack.enter_context(mock.patch.object(AsyncCompile, "triton", record_source))
+        for patch in () if target == architecture_here() else (clear_device_caches(), *device_patches(target)):
             stack.enter_context(patch)
         written: Any = compiled_graph(graph, fakes)
     if getattr(written, "constants", None):
-        raise Unsupported("it holds constant tensors")
+        raise Unsupported("the generated code holds constant tensors")
     strides = strides_of(written, named_sizes(region.symbols))
-    return GeneratedCode(plain(written.source_code, set(sources)), {}, strides, conditions_of(region)), sources
+    return GeneratedCode(
+        simplify_wrapper(written.source_code, set(sources)), {}, strides, conditions_of(region)
+    ), sources
 
 
 @contextmanager
-def forgetting() -> Iterator[None]:
+def clear_device_caches() -> Iterator[None]:
     """Clear PyTorch's cached facts about the machine's GPU and Triton before and after the context."""
     remembered = [
         function for function in (*vars(torch.utils._triton).values(), DeviceProperties.create) if _is_cached(function)
@@ -183,8 +185,8 @@ def properties_of(target: str) -> SimpleNamespace:
     )
 
 
-def pretending(target: str) -> Iterator[Any]:
-    """Yield patches with which Inductor writes code for an absent GPU: its device and Triton's driver are simulated."""
+def device_patches(target: str) -> Iterator[Any]:
+    """Yield patches that simulate a GPU and Triton's driver, so that Inductor writes code for an absent GPU."""
     major, minor = divmod(capability_of(target), 10)
     device = properties_of(target)
     answers: dict[str, Callable[..., Any]] = {
@@ -205,20 +207,20 @@ def pretending(target: str) -> Iterator[Any]:
     yield mock.patch.object(torch._C, "_cuda_getCurrentRawStream", lambda index: 0, create=True)
 
 
-def plain(wrapper: str, kernels: set[str]) -> str:
+def simplify_wrapper(wrapper: str, kernels: set[str]) -> str:
     """Return the wrapper without its device and streams, with launches as calls of the kernels."""
-    lines = [ast.unparse(line) for statement in statements(wrapper) for line in _plain(statement, kernels)]
+    lines = [ast.unparse(line) for statement in statements(wrapper) for line in _simplify(statement, kernels)]
     return "\n".join(["def call(args):", *(f"    {line}" for line in lines)]) + "\n"
 
 
-def _plain(statement: ast.stmt, kernels: set[str]) -> Iterator[ast.stmt]:
+def _simplify(statement: ast.stmt, kernels: set[str]) -> Iterator[ast.stmt]:
     if isinstance(statement, ast.With):
         if [ast.unparse(item.context_expr).partition("(")[0] for item in statement.items] != [
             "torch.cuda._DeviceGuard"
         ]:
             raise Unsupported(f"its wrapper holds `{ast.unparse(statement.items[0])}`")
         for inner in statement.body:
-            yield from _plain(inner, kernels)
+            yield from _simplify(inner, kernels)
         return
     called = statement.value if isinstance(statement, ast.Expr | ast.Assign) else None
     name = ast.unparse(called.func) if isinstance(called, ast.Call) else ""

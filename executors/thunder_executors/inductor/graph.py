@@ -38,7 +38,7 @@ SLICE = torch.ops.aten.slice.Tensor
 
 
 class SymbolicMode(FakeTensorMode):
-    """A mode for tensors with symbolic sizes, which count as contiguous only if they are contiguous for all sizes.
+    """A fake tensor mode for symbolic sizes: a tensor counts as contiguous only if it is contiguous for all sizes.
 
     PyTorch's cache of fake tensors is off: finding and rebuilding a cached result takes longer than the call.
     """
@@ -63,7 +63,7 @@ class SymbolicMode(FakeTensorMode):
 
 
 def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
-    """Return the region as a graph that returns a tuple, and fake tensors for its inputs, followed by its symbols."""
+    """Return the region as a graph that returns a tuple, and fake values for its inputs, numbers and symbols."""
     environment = environment_of(region.symbols)
     mode = FakeTensorMode() if environment is None else SymbolicMode(environment)
     with mode:
@@ -93,7 +93,7 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def reshape(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
-    """Return a view of that shape, or of a copy; symbolic sizes are not compared with one."""
+    """Return a view of a tensor, or of its copy, with a shape; symbolic sizes are not compared with one."""
     if not is_symbolic(tensor):
         reshaped_tensor: torch.Tensor = torch.ops.aten.reshape.default(tensor, shape)
         return reshaped_tensor
@@ -114,7 +114,7 @@ REPLACEMENTS: dict[object, Callable[..., Any]] = {
 
 
 def _write_at_the_end(graph: GraphModule, region: Region) -> None:
-    """Copy the last values into the inputs, instead of returning the values."""
+    """Copy the values for written inputs into these inputs at the end of the graph, instead of returning the values."""
     placeholders = dict(
         zip((proxy.name for proxy in region.inputs), graph.graph.find_nodes(op="placeholder"), strict=False)
     )
@@ -136,8 +136,8 @@ Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
     """Return the results of a region, and the values for its written inputs by name, without any write.
 
-    After a write, the name has the new value. With `checks`, invalid operands of operations are replaced, and the flag
-    that reports them is among the results.
+    A write binds the name of the written tensor to the new value. With `checks`, invalid operands of operations are
+    replaced, and the flag that reports them is among the results.
     """
     count = len(inputs) - len(region.symbols)
     proxies = (*region.inputs, *region.numbers)
@@ -160,7 +160,7 @@ def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: Val
 
 
 def call_operation(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the value that an operation computes, or would write, in its final dtype."""
+    """Return the value that an operation computes, or the value that it would write, in the dtype of its result."""
     target: Any = operation.symbol.target
     dtype = _dtype(operation)
     formula = formula_of(operation) if takes_numbers(operation) else None
@@ -179,7 +179,7 @@ def _dtype(operation: BoundSymbol) -> torch.dtype | None:
 
 
 def same_layout(shape: Sequence[int], first_strides: Sequence[int], second_strides: Sequence[int]) -> bool:
-    """Whether strides address the same memory; strides of dimensions of size one do not matter."""
+    """Whether two sets of strides give each element the same address; dimensions of size one do not matter."""
     sizes = zip(shape, first_strides, second_strides, strict=True)
     with disable_proxy_modes_tracing():
         return all(is_certain(size < 2) or is_certain(first == second) for size, first, second in sizes)

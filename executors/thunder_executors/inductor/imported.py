@@ -1,4 +1,4 @@
-"""Inductor, imported without warnings and without its pool of processes: kernels are compiled here."""
+"""Import Inductor without warnings and without its pool of compiler processes, and compile graphs with it."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
 
 
 def fake_mode_of(graph: GraphModule, fakes: Sequence[Any], force_allow_non_fake_inputs: bool = False) -> Any:
-    """Return the mode of a graph's values, which are recomputed if a node has none.
+    """Return the fake tensor mode of the values that a graph's nodes have; if a node has none, recompute all values.
 
-    Inductor recomputes them for every graph, with C++ functions that check whether symbolic sizes are one.
+    Inductor's own function recomputes the values of every graph, and compares symbolic sizes with one.
     """
     mode = detect_fake_mode(fakes)
     if mode is None or any("val" not in node.meta for node in graph.graph.nodes if node.op != "output"):

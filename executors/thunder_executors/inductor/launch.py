@@ -16,7 +16,7 @@ from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.driver import LoadedCubin, architecture, driver
 from thunder_executors.triton.launch import ALIGNMENT
 
-LENGTH = 8  # size in bytes of the field with the length of the header
+LENGTH_BYTES = 8  # size in bytes of the field with the length of the header
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +62,7 @@ def library_of(kernels: Mapping[str, CubinLaunch]) -> bytes:
         for name, kernel in kernels.items()
     ]
     head = json.dumps(facts).encode()
-    return b"".join([len(head).to_bytes(LENGTH, "little"), head, *(k.cubin.image for k in kernels.values())])
+    return b"".join([len(head).to_bytes(LENGTH_BYTES, "little"), head, *(k.cubin.image for k in kernels.values())])
 
 
 def kernels_of(library: bytes) -> dict[str, CubinLaunch]:
@@ -80,14 +80,14 @@ def kernels_of(library: bytes) -> dict[str, CubinLaunch]:
 
 def images_of(library: bytes) -> Iterator[tuple[dict[str, Any], bytes]]:
     """Yield the facts and the machine code of each kernel in a library."""
-    start = LENGTH + int.from_bytes(library[:LENGTH], "little")
-    for facts in json.loads(library[LENGTH:start]):
+    start = LENGTH_BYTES + int.from_bytes(library[:LENGTH_BYTES], "little")
+    for facts in json.loads(library[LENGTH_BYTES:start]):
         yield facts, library[start : start + facts["size"]]
         start += facts["size"]
 
 
 def _require_gpu(targets: set[str]) -> None:
-    """Raise `ArtifactForeign` if a target is the architecture of no GPU; the current GPU may be another one."""
+    """Raise `ArtifactForeign` if this machine has GPUs, but none of a target's architecture."""
     if not torch.cuda.is_available():
         return  # the kernels are for another machine, and are only inspected here
     here = dict.fromkeys(map(architecture, range(torch.cuda.device_count())))
@@ -125,10 +125,10 @@ def align(args: list[Any]) -> None:
     """Replace tensors in the list by copies if vectors cannot be loaded from their addresses."""
     for index, value in enumerate(args):
         if isinstance(value, torch.Tensor):
-            args[index] = aligned(value)
+            args[index] = align_tensor(value)
 
 
-def aligned(tensor: torch.Tensor) -> torch.Tensor:
+def align_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor, or a copy with the same strides, at an address from which vectors can be loaded."""
     if tensor.data_ptr() % ALIGNMENT == 0:
         return tensor

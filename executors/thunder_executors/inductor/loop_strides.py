@@ -1,4 +1,4 @@
-"""Strides of loop indices, which Inductor computes often: for polynomials without SymPy's general rules."""
+"""Faster strides of loop indices: polynomials are expanded instead of simplified by SymPy's general rules."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def is_polynomial(index: sympy.Expr) -> bool:
 
 
 def stride(index: sympy.Expr, variable: sympy.Symbol) -> sympy.Expr:
-    """Return the distance between the elements of an index at two consecutive values of a variable."""
+    """Return the difference of an index if a variable grows by one."""
     if not is_polynomial(index):
         return general_stride(index, variable)
     return sympy.expand(sympy_subs(index, {variable: variable + 1}) - index)

@@ -28,7 +28,7 @@ def require_traced_sizes() -> Iterator[None]:
     """Raise `RuntimeError` within the context if a lowering's result has other sizes than its node."""
     with (
         mock.patch.object(lowering, "pooling_size", pooling_size),
-        mock.patch.object(GraphLowering, "run_node", checked_node),
+        mock.patch.object(GraphLowering, "run_node", lower_node),
     ):
         yield
 
@@ -43,7 +43,7 @@ def pooling_size(*args: Any, **kwargs: Any) -> tuple[Any, bool]:
         return size
 
 
-def checked_node(graph: GraphLowering, node: Node) -> object:
+def lower_node(graph: GraphLowering, node: Node) -> object:
     """Return the result that a node is lowered to; raise `RuntimeError` if its sizes differ from the node's value."""
     result = lowered_node(graph, node)
     value = node.meta.get("val")

@@ -12,7 +12,7 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 
-WIDER = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # PyTorch's compute dtypes
+COMPUTE_DTYPES = {torch.bfloat16: torch.float32, torch.float16: torch.float32}  # PyTorch's compute dtypes
 Formula = Callable[..., Tensor]
 
 
@@ -23,9 +23,9 @@ def lerp(start: Tensor, end: Tensor, weight: Tensor) -> Tensor:
 
 
 def addcmul(base: Tensor, first: Tensor, second: Tensor, value: Any = 1) -> Tensor:
-    """Add a product of three factors in the order of PyTorch's kernels.
+    """Add the product of `value`, `first` and `second`, in the order of PyTorch's kernel for the device.
 
-    CUDA's order differs, which affects overflow.
+    The order affects overflow.
     """
     product: Tensor = value * (first * second) if base.is_cuda else value * first * second
     return base + product
@@ -48,16 +48,16 @@ FORMULAS: dict[str, Formula] = {
     "lerp": lerp,
     "fill": lambda left, value: value.expand(left.shape),
 }
-WORDS = frozenset({"alpha", "value"})
+KEYWORDS = frozenset({"alpha", "value"})
 
 
 def formula_of(operation: BoundSymbol) -> Formula | None:
-    """Return the formula that computes the operation from tensors; None if it is not known."""
+    """Return the formula that computes the operation from tensors; None if there is none."""
     result = operation.args[0] if operation.output is None else operation.output
     if (
         not isinstance(result, TensorProxy)
         or not result.dtype.is_floating_point
-        or not operation.kwargs.keys() <= WORDS
+        or not operation.kwargs.keys() <= KEYWORDS
     ):
         return None
     return FORMULAS.get(operation.symbol.target._schema.name.partition("::")[2].removesuffix("_"))  # type: ignore[attr-defined]
@@ -69,9 +69,9 @@ def takes_numbers(operation: BoundSymbol) -> bool:
 
 
 def compute(formula: Formula, dtype: torch.dtype, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Tensor:
-    """Return the result in that dtype; numbers are passed as float64 tensors."""
+    """Return the result of a formula in a dtype; numbers are passed as float64 tensors."""
 
     def wide(value: Any) -> Any:
-        return value.to(WIDER.get(dtype, dtype)) if isinstance(value, Tensor) else value
+        return value.to(COMPUTE_DTYPES.get(dtype, dtype)) if isinstance(value, Tensor) else value
 
     return formula(*map(wide, args), **{name: wide(value) for name, value in kwargs.items()}).to(dtype)

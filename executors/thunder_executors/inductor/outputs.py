@@ -1,4 +1,4 @@
-"""A check that the results of a region have the strides, and share the memory, of PyTorch's results."""
+"""A check that a region's results have the strides of PyTorch's results, and share memory as PyTorch's results do."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def check_outputs(region: Region, generated: GeneratedCode) -> None:
 
 
 def shared_in_region(region: Region) -> list[int]:
-    """Return, for each input and output, the first tensor that it shares memory with, as in PyTorch."""
+    """Return, for each input and output, the index of the first tensor that shares its memory in PyTorch."""
     aliasing = alias_sets(region.operations)
-    return _numbers_in([aliasing.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
+    return _first_indices([aliasing.representative(proxy.name) for proxy in (*region.inputs, *region.outputs)])
 
 
 def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
@@ -39,7 +39,7 @@ def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
             bases[ast.unparse(statement.targets[0])] = _base(statement.value, bases)
         elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
             results = [_base(value, bases) for value in statement.value.elts]
-            return _numbers_in([*inputs[:count], *results])
+            return _first_indices([*inputs[:count], *results])
     raise Unsupported("its wrapper does not return a tuple")
 
 
@@ -52,5 +52,5 @@ def _base(value: ast.expr, bases: dict[str, str]) -> str:
     return f"new {id(value)}"
 
 
-def _numbers_in(names: list[str]) -> list[int]:
+def _first_indices(names: list[str]) -> list[int]:
     return [names.index(name) for name in names]

@@ -1,8 +1,8 @@
-"""In-place writes by Inductor: only to tensors whose elements do not share memory.
+"""Restrict Inductor's in-place writes to tensors whose elements do not share memory.
 
-Inductor writes an update of a tensor in place if the tensor is not read later. If elements share memory, as in an
-expanded tensor, the values for the other elements overwrite each of them. `torch.compile` also gives such results
-(torch 2.13); `tests/executors/inductor/test_reinplacing.py` notices when it no longer does.
+Inductor writes an update of a tensor in place if the tensor is not read later. In an expanded tensor, whose elements
+share memory, the new value of one element then overwrites the others. `torch.compile` also returns such wrong results
+(torch 2.13); `tests/executors/inductor/test_reinplacing.py` fails once it returns right ones.
 """
 
 from __future__ import annotations

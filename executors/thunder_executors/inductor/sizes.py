@@ -1,4 +1,4 @@
-"""Regions with symbolic sizes in a separate environment, in which the compiler's decisions are recorded."""
+"""Regions whose symbols are in a separate `ShapeEnv`, whose guards are the conditions that the compiler decided."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 def in_own_environment(region: Region) -> Region:
-    """Return the region with its symbols in an environment without decisions; a region without symbols is unchanged.
+    """Return the region with its symbols in a new environment without guards; a region without symbols is unchanged.
 
-    The symbols are named by their numbers, `s0`, `s1`, ..., and remain sizes or integers.
+    The symbols are named by their indices: `s0`, `s1`, ... The symbol of a size remains positive.
     """
     if not region.symbols:
         return region
@@ -34,9 +34,9 @@ def in_own_environment(region: Region) -> Region:
     return Region(inputs, tuple(map(move.operation, region.operations)), outputs, region.numbers, tuple(numbers))
 
 
-def _symbol(environment: TraceShapeEnv, number: int, proxy: NumberProxy) -> NumberProxy:
+def _symbol(environment: TraceShapeEnv, index: int, proxy: NumberProxy) -> NumberProxy:
     """Return the symbol of the new environment for an old symbol."""
-    source, hint = NamedSource(f"s{number}"), hint_of(proxy.value)
+    source, hint = NamedSource(f"s{index}"), hint_of(proxy.value)
     is_size = proxy.value.node.expr.is_positive
     create = environment.create_symbol if is_size else environment.create_unspecified_symbol
     symbol = create(hint, source, DimDynamic.DYNAMIC)
@@ -49,16 +49,16 @@ def numbers_in(region: Region, symbols: Sequence[Any]) -> dict[str, Any]:
     values = dict(zip((proxy.value.node.expr for proxy in region.symbols), symbols, strict=True))
     arguments = leaves([(operation.args, dict(operation.kwargs)) for operation in region.operations])
     numbers = {leaf.name: leaf.value for leaf in arguments if isinstance(leaf, NumberProxy)}
-    return {name: computed_size(value, values) for name, value in numbers.items()}
+    return {name: compute_size(value, values) for name, value in numbers.items()}
 
 
-def computed_size(size: Any, values: dict[sympy.Basic, Any]) -> Any:
+def compute_size(size: Any, values: dict[sympy.Basic, Any]) -> Any:
     """Return the value of a size, computed from the values of symbols."""
     return sympy_interp(PythonReferenceAnalysis, values, size.node.expr) if isinstance(size, torch.SymInt) else size
 
 
 def conditions_of(region: Region) -> tuple[str, ...]:
-    """Return the conditions that were decided on the region's symbols in its own environment, as Python."""
+    """Return the guards on the region's symbols in its own environment, as Python expressions."""
     environment = environment_of(region.symbols)
     guards: Any = () if environment is None else environment.guards
     return tuple(dict.fromkeys(text_of(guard.expr) for guard in guards))

@@ -1,4 +1,4 @@
-"""Results of Inductor's wrapper as PyTorch would return them: separate tensors with PyTorch's strides.
+"""Make Inductor's wrapper return what PyTorch returns: separate tensors with PyTorch's strides.
 
 Inductor's strides of dimensions of size one sometimes differ. No element's address depends on them, but kernels and
 derivatives choose algorithms by them: a tensor with one channel may look like channels last. If a view changes nothing,
@@ -32,7 +32,7 @@ def with_strides(
 ) -> Iterator[ast.stmt]:
     """Yield the wrapper's statements; the last returns new tensors with the outputs' strides.
 
-    `inputs` are the wrapper's names of its inputs, and `sizes` the symbols of the region by such names.
+    `inputs` are the names of the wrapper's inputs, and `sizes` maps the names of sizes to the region's symbols.
     """
     strides_by_name: dict[str, Strides | None] = {}
     named = dict(sizes)
@@ -64,7 +64,10 @@ def strides_of(value: ast.expr, strides_by_name: dict[str, Strides | None], size
 
 
 def has_strides(strides: Strides | None, proxy: TensorProxy) -> bool:
-    """Whether a tensor with these strides has the proxy's strides, also in dimensions of size one; False if unsure."""
+    """Whether a tensor with these strides has the proxy's strides, also in dimensions of size one; False if unsure.
+
+    Unknown strides are the proxy's unless a size is one, because `check_outputs` has compared the others.
+    """
     if strides is None:
         return all(is_certain(size != 1) for size in proxy.shape)
     return all(is_certain(own == expected) for own, expected in zip(strides, proxy.stride, strict=True))

@@ -12,7 +12,7 @@ CHECK_LAYOUT = "assert_size_stride"  # takes a tensor, its sizes, its strides an
 
 
 def checks_of_each(tensors: ast.Tuple, sizes: ast.Tuple, strides: ast.Tuple, *more: ast.expr) -> Iterator[ast.expr]:
-    """Yield the check of each of several tensors."""
+    """Yield one check for each tensor, in place of a check of several tensors."""
     for tensor, size, stride in zip(tensors.elts, sizes.elts, strides.elts, strict=True):
         yield _check(tensor, size, stride, *more)
 

@@ -114,13 +114,13 @@ def output_positions(named: Named) -> Iterator[Operand]:
 
 
 def probabilities(named: Named) -> Iterator[Operand]:
-    """Yield the input and the target of a loss of probabilities: each is from 0 to 1, and not NaN."""
+    """Yield the input and the target of a loss of probabilities, which must be from 0 to 1, and not NaN."""
     for name in ("self", "target"):
         yield Operand(name, (named[name] >= 0) & (named[name] <= 1), substitute=None)
 
 
 def divisors(named: Named) -> Iterator[Operand]:
-    """Yield the divisor of integers, which is not zero."""
+    """Yield the divisor of integers, which must not be zero."""
     yield Operand("other", named["other"] != 0, substitute=1)
 
 
@@ -145,7 +145,7 @@ CHECKED: dict[Rule, tuple[str, ...]] = {
     divisors: ("other",),
 }  # the arguments that a rule checks
 DIVISIONS = frozenset(name for name, rule in RULES.items() if rule is divisors)
-# Operations that raise depending on values that no rule covers, while Inductor computes silently.
+# Operations that raise errors for some values of their tensors, while Inductor computes silently. They have no rule.
 UNCHECKED = frozenset({"repeat_interleave"})
 ASSIGNMENT = assignment.OPERATOR  # raises for NaN, and gains nothing from a region
 
@@ -167,7 +167,10 @@ def rule_of(operation: BoundSymbol) -> Rule | None:
 
 
 def is_checked(operation: BoundSymbol) -> bool:
-    """Whether a region checks all values for which an operation may raise; on CUDA, only indices that are read."""
+    """Whether a region raises an error for all values for which an operation would.
+
+    On CUDA, kernels check only the indices that they read.
+    """
     name = name_of(operation)
     if name in UNCHECKED or operation.symbol.target is ASSIGNMENT:
         return False
@@ -240,21 +243,21 @@ def substitute_invalid(argument: Any, operand: Operand, substitute: int) -> Any:
     return items
 
 
-# ---- the text that raises eager's error ---------------------------------------------------------------------------
+# ---- the source that raises eager's error -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class EagerCheck:
-    """The function that raises eager's error, as text, and its arguments in the region's names."""
+    """The source of the function that raises eager's error, and the names of its arguments in the region."""
 
     text: str
     inputs: tuple[str, ...]
 
 
 def eager_check(region: Region) -> EagerCheck:
-    """Return the check: operations that may raise, and the operations that they depend on, in eager PyTorch, in order.
+    """Return the check: it runs in eager PyTorch the operations that may raise, and their dependencies.
 
-    Other tensors are replaced by tensors of the same metadata with arbitrary values.
+    Tensors whose values do not matter are replaced by tensors of the same metadata with arbitrary values.
     """
     lines, inputs = list[str](), dict[str, None]()
     region_inputs = {proxy.name for proxy in (*region.inputs, *region.numbers)}
@@ -270,7 +273,7 @@ def eager_check(region: Region) -> EagerCheck:
 
 
 def _needed_operations(operations: Sequence[BoundSymbol]) -> list[tuple[int, BoundSymbol]]:
-    """Return the operations to run, with their indices.
+    """Return the operations of a check, with their indices.
 
     If the results of an operation are not needed, its unchecked arguments become stand-ins.
     """

@@ -31,12 +31,12 @@ LIBRARY = {
     CHECK_LAYOUT: f"{GUARDS}.{CHECK_LAYOUT}",
 }
 DROPPED = frozenset({"assert_alignment"})  # kernels for the CPU load unaligned memory
-GIVEN = "args"  # Inductor's name of the list of inputs
-CLEAR = f"{GIVEN}.clear"
+INPUT_LIST = "args"  # Inductor's name of the list of inputs
+CLEAR = f"{INPUT_LIST}.clear"
 CHECKED = "checked"  # the arguments of the value check, if it is called
-OF_SIZES = ("max", "min")
-BORROWED = "extern_kernels"
-INDUCTORS = "torch.ops.inductor."
+SIZE_FUNCTIONS = ("max", "min")
+EXTERN_KERNELS = "extern_kernels"
+INDUCTOR_OPERATORS = "torch.ops.inductor."
 OWN_OPERATORS = "torch.ops.thunder."
 PRODUCTS = "thunder_core.backend.quantization.products"
 OPERATORS = "torch.ops."  # operators of PyTorch, and of libraries that the model uses
@@ -48,31 +48,31 @@ NODES = (
 
 
 def print_module(wrapper: str, kernels: Collection[str], region: Region) -> str:
-    """Return the text of a module that defines `region`; raise `Unsupported` for an unexpected wrapper.
+    """Return the source of a module that defines `region`; raise `Unsupported` for an unexpected wrapper.
 
-    The region makes tensors of its numbers, and increases the versions of the tensors that its kernels write to.
+    The region converts its numbers to tensors, and increments the versions of the tensors that its kernels write to.
     """
     body = _Body(frozenset(kernels))
     acting = statements(wrapper)
     inputs = [name for statement in acting for name in unpacked_names(statement)]
     with_layouts = with_strides(acting, inputs, region.outputs, named_sizes(region.symbols))
     lines = [line for statement in with_layouts for line in body.lines(statement)]
-    begin = lines.index(f"{GIVEN}.clear()") + 1 if body.inputs else 0
-    first = [*_first(region, body.inputs)]
+    begin = lines.index(f"{INPUT_LIST}.clear()") + 1 if body.inputs else 0
+    first = [*_first_statements(region, body.inputs)]
     check = eager_check(region) if has_flag(region) else None
     if check is not None:
-        first, lines[-1:] = [_keep_statement(check, region, body.inputs), *first], _returned_if_valid(lines[-1])
+        first, lines[-1:] = [_keep_statement(check, region, body.inputs), *first], _return_if_valid(lines[-1])
     lines[begin:begin] = first
     used = "\n".join(lines)
     head = [f"{name} = {path}" for name, path in LIBRARY.items() if f"{name}(" in used]
     modules = ["import torch", *([f"import {PRODUCTS}"] if f"{PRODUCTS}." in used else [])]
     before = [check.text, "", ""] if check is not None else []
-    text = [*modules, "", *head, "", "", *before, f"def {ENTRY}({GIVEN}):", *(f"    {line}" for line in lines)]
+    text = [*modules, "", *head, "", "", *before, f"def {ENTRY}({INPUT_LIST}):", *(f"    {line}" for line in lines)]
     return "\n".join(text) + "\n"
 
 
-def _first(region: Region, inputs: list[str]) -> Iterator[str]:
-    """Yield the first statements, which increase the versions of written tensors and make tensors of numbers."""
+def _first_statements(region: Region, inputs: list[str]) -> Iterator[str]:
+    """Yield statements that increment the versions of written tensors, and statements that make tensors of numbers."""
     names = dict(zip((proxy.name for proxy in region.inputs), inputs, strict=False))
     numbers = inputs[len(names) : len(names) + len(region.numbers)]
     if region.writes:
@@ -87,7 +87,7 @@ def _keep_statement(check: EagerCheck, region: Region, inputs: Sequence[str]) ->
     return f"{CHECKED} = ({''.join(f'{names[name]}, ' for name in check.inputs)})"
 
 
-def _returned_if_valid(statement: str) -> list[str]:
+def _return_if_valid(statement: str) -> list[str]:
     """Return statements that check a region's last result, and return the other results if no value was refused."""
     value = ast.parse(statement.removeprefix("return "), mode="eval").body
     *results, flag = map(ast.unparse, value.elts if isinstance(value, ast.Tuple) else [value])
@@ -106,7 +106,7 @@ def statements(wrapper: str) -> list[ast.stmt]:
 
 def unpacked_names(statement: ast.stmt) -> list[str]:
     """Return the input names if this statement unpacks them (`arg0_1, arg1_1 = args`); else empty."""
-    if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != GIVEN:
+    if not isinstance(statement, ast.Assign) or ast.unparse(statement.value) != INPUT_LIST:
         return []
     names = statement.targets[0]
     return [ast.unparse(name) for name in (names.elts if isinstance(names, ast.Tuple) else [names])]
@@ -142,9 +142,9 @@ class _Body:
             self._allow_call(ast.unparse(node.func))
 
     def _allow_call(self, name: str) -> None:
-        called = name in self.kernels or name in LIBRARY or name in (CLEAR, *OF_SIZES)
-        is_known = called or (name.startswith(OPERATORS) and not name.startswith(INDUCTORS))
-        if not is_known and not (name.startswith(f"{BORROWED}.") and _borrowed_name(name)):
+        called = name in self.kernels or name in LIBRARY or name in (CLEAR, *SIZE_FUNCTIONS)
+        is_known = called or (name.startswith(OPERATORS) and not name.startswith(INDUCTOR_OPERATORS))
+        if not is_known and not (name.startswith(f"{EXTERN_KERNELS}.") and _torch_name(name)):
             raise Unsupported(f"its wrapper calls {name}")
 
 
@@ -159,10 +159,10 @@ class _Shortened(ast.NodeTransformer):
         if name.startswith(OWN_OPERATORS) and name.endswith(".default"):
             own = name.removeprefix(OWN_OPERATORS).removesuffix(".default")
             return ast.parse(f"{PRODUCTS}.{own}", mode="eval").body if own in IMPLEMENTATIONS else node
-        return ast.parse(_borrowed_name(name), mode="eval").body if name.startswith(f"{BORROWED}.") else node
+        return ast.parse(_torch_name(name), mode="eval").body if name.startswith(f"{EXTERN_KERNELS}.") else node
 
 
-def _borrowed_name(name: str) -> str:
+def _torch_name(name: str) -> str:
     """Return the PyTorch name of a function that Inductor calls `extern_kernels.mm`; empty for Inductor's own."""
     function = getattr(extern_kernels, name.partition(".")[2], None)
     path = _name_in_torch(function) or resolve_name(function) or ""

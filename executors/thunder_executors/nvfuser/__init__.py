@@ -1,4 +1,4 @@
-"""nvFuser: whole regions as fused kernels on CUDA, cached as nvFuser definitions in text form."""
+"""nvFuser: whole regions as fused kernels on CUDA, cached as the source of nvFuser definitions."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Nvfuser(FusionExecutor):
         return True
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        """Return definitions as text, each of which ran once."""
+        """Return the function of each region, which ran once on zeros, or the refusal of the region."""
         results = []
         for number, region in enumerate(regions, start=1):
             results.append(build(region))
@@ -66,7 +66,7 @@ class Nvfuser(FusionExecutor):
 
 
 def missing_parts() -> Iterator[str]:
-    """Yield the parts that this machine lacks: a GPU, Python and the package."""
+    """Yield the requirements that this machine lacks: a GPU, and the package for its version of Python and PyTorch."""
     if (gpu := Cuda().missing()) is not None:
         yield gpu
     if not plugins.is_installed("nvfuser_direct"):

@@ -25,19 +25,19 @@ DTYPES = {
     torch.int32: "Int32",
     torch.bool: "Bool",
 }
-SHORT = frozenset({torch.bfloat16, torch.float16})  # nvFuser computes with them in float32, and does not convert back
+SIXTEEN_BIT = frozenset({torch.bfloat16, torch.float16})  # nvFuser returns float32 for operations on these dtypes
 MAX_DIMENSIONS = 8
 HEAD = "from thunder_executors.nvfuser.library import DataType, FusionDefinition, laid_out"
 
 Rule: TypeAlias = Callable[["Definition", BoundSymbol], "str | tuple[str, ...]"]
 RULES: dict[str, Rule] = {}
-# Operations that only move values. A region's output that is only a view of a value is computed by PyTorch, outside
-# the fused kernel.
+# Operations that only move values. If such operations compute an output of a region, PyTorch runs them after the fused
+# kernel.
 MOVEMENTS: set[str] = set()
 
 
 class Unsupported(Exception):
-    """Raised if nvFuser lacks an operation, or differs from PyTorch's semantics; the message names the difference."""
+    """Raised if nvFuser lacks an operation, or differs from PyTorch; the message names the operation or difference."""
 
 
 def rule(*names: str, moves: bool = False) -> Callable[[Rule], Rule]:
@@ -84,7 +84,7 @@ class Definition:
 
     def upcast(self, proxy: TensorProxy) -> str:
         """Return the name of the tensor, cast to float32 if it is float16 or bfloat16."""
-        return self.name_expression(cast(proxy.name, torch.float32)) if proxy.dtype in SHORT else proxy.name
+        return self.name_expression(cast(proxy.name, torch.float32)) if proxy.dtype in SIXTEEN_BIT else proxy.name
 
 
 def name_of(operation: BoundSymbol) -> str:
@@ -99,7 +99,7 @@ def reason_unsupported(proxies: Iterable[Proxy]) -> str | None:
     """Return the reason why nvFuser does not support these tensors; None if it does."""
     for proxy in proxies:
         if not isinstance(proxy, TensorProxy):
-            return f"{proxy.name} is no tensor"
+            return f"{proxy.name} is not a tensor"
         if proxy.device.type != "cuda":
             return f"a tensor is on {proxy.device}"
         if proxy.dtype not in DTYPES:
@@ -119,14 +119,14 @@ def arguments(operation: BoundSymbol) -> dict[str, Any]:
 
 
 def result_of(operation: BoundSymbol) -> TensorProxy:
-    """Return the first result."""
+    """Return the first result of an operation, which is a tensor."""
     proxy = operation.outputs[0]
     assert isinstance(proxy, TensorProxy), proxy
     return proxy
 
 
 def call(name: str, *operands: str, **options: object) -> str:
-    """Return a call of an nvFuser operation as an expression; options are printed as they are."""
+    """Return a call of an nvFuser operation as an expression; the values of options are printed by `str`."""
     return f"fd.ops.{name}({', '.join([*operands, *(f'{key}={value}' for key, value in options.items())])})"
 
 
@@ -143,16 +143,16 @@ def data_type(dtype: torch.dtype) -> str:
 
 
 def number(value: object) -> str:
-    """Return a constant as an operand."""
+    """Return a constant as source; raise `Unsupported` for anything but a bool, an integer or a float."""
     if isinstance(value, float) and not math.isfinite(value):
         return f'float("{value}")'
     if not isinstance(value, bool | int | float):
-        raise Unsupported(f"{value!r} is no operand")
+        raise Unsupported(f"{value!r} is not an operand")
     return repr(value)
 
 
 def print_module(region: Region) -> str:
-    """Return the text of a module that defines `region`; raise `Unsupported` if nvFuser does not support it."""
+    """Return the source of a module that defines `region`; raise `Unsupported` if nvFuser does not support it."""
     producer_of = {proxy.name: operation for operation in region.operations for proxy in operation.defines}
     bases = {proxy.name: base_of(proxy.name, producer_of) for proxy in region.outputs}
     fused_names = [name for name in dict.fromkeys(bases.values()) if name in producer_of]
@@ -178,7 +178,7 @@ def _device_problem(inputs: Iterable[TensorProxy]) -> str | None:
 
 
 def base_of(name: str, producer_of: Mapping[str, BoundSymbol]) -> str:
-    """Follow movement operations back from a value, to a computed value or an input."""
+    """Return the computed value or the input from which operations that only move values make a value."""
     while name in producer_of and name_of(producer_of[name]) in MOVEMENTS:
         name = producer_of[name].inputs[0].name
     return name

@@ -10,7 +10,7 @@ import torch
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.nvfuser.definition import (
-    SHORT,
+    SIXTEEN_BIT,
     Definition,
     Unsupported,
     arguments,
@@ -31,7 +31,7 @@ BINARY = {
     "le": "le", "gt": "gt", "ge": "ge", "logical_and": "logical_and", "logical_or": "logical_or",
     "bitwise_and": "bitwise_and", "bitwise_or": "bitwise_or", "bitwise_xor": "bitwise_xor",
 }  # fmt: skip
-WHOLE = frozenset({torch.int64, torch.int32, torch.bool})
+INTEGRAL = frozenset({torch.int64, torch.int32, torch.bool})
 
 
 def operand(definition: Definition, value: object, shape: tuple[int, ...]) -> str:
@@ -54,7 +54,9 @@ def in_dtype(expression: str, operation: BoundSymbol) -> str:
     result_dtype = result_of(operation).dtype
     input_dtypes = {proxy.dtype for proxy in operation.inputs if isinstance(proxy, TensorProxy)}
     return (
-        expression if input_dtypes == {result_dtype} and result_dtype not in SHORT else cast(expression, result_dtype)
+        expression
+        if input_dtypes == {result_dtype} and result_dtype not in SIXTEEN_BIT
+        else cast(expression, result_dtype)
     )
 
 
@@ -62,7 +64,7 @@ def elementwise(definition: Definition, operation: BoundSymbol, name: str, *valu
     """Return an elementwise operation on its operands."""
     shape = result_of(operation).shape
     if not any(isinstance(value, TensorProxy) for value in values):
-        raise Unsupported(f"{name} of numbers alone")
+        raise Unsupported(f"{name} without a tensor")
     return in_dtype(call(name, *(operand(definition, value, shape) for value in values)), operation)
 
 
@@ -78,7 +80,7 @@ def binary(definition: Definition, operation: BoundSymbol) -> str:
     """Return an operation on two operands that nvFuser has under the same name."""
     target: Any = operation.symbol.target
     name = target.overloadpacket.__name__
-    if name == "pow" and result_of(operation).dtype in WHOLE:
+    if name == "pow" and result_of(operation).dtype in INTEGRAL:
         raise Unsupported("pow of integers")
     return elementwise(definition, operation, BINARY[name], *operation.args[:2])
 
@@ -92,14 +94,14 @@ def invert(definition: Definition, operation: BoundSymbol) -> str:
 
 @rule("add", "sub", "rsub")
 def sums(definition: Definition, operation: BoundSymbol) -> str:
-    """Return `self + alpha * other`, `self - alpha * other`, or the reversed difference."""
+    """Return `self + other` or `self - other`, or `other - self` for `rsub`; `alpha` must be 1."""
     named = arguments(operation)
     target: Any = operation.symbol.target
     name, first, second = target.overloadpacket.__name__, named["self"], named["other"]
     if named.get("alpha", 1) != 1:
-        raise Unsupported(f"{name} with a factor")
+        raise Unsupported(f"{name} with alpha")
     if result_of(operation).dtype == torch.bool:
-        raise Unsupported(f"{name} of truth values")
+        raise Unsupported(f"{name} of booleans")
     pair = (second, first) if name == "rsub" else (first, second)
     return elementwise(definition, operation, name.removeprefix("r"), *pair)
 
@@ -117,7 +119,7 @@ def quotient(definition: Definition, operation: BoundSymbol) -> str:
 def where(definition: Definition, operation: BoundSymbol) -> str:
     """Return a selection between two operands by a condition."""
     if len(operation.args) != 3:
-        raise Unsupported("where as nonzero")
+        raise Unsupported("where with only a condition")
     return elementwise(definition, operation, "where", *operation.args)
 
 

@@ -1,4 +1,4 @@
-"""The names of nvFuser that generated regions use. The import also works with other minor versions of PyTorch."""
+"""The functions that generated regions use. nvFuser is imported such that other minor versions of PyTorch work, too."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of reductions, which are computed in float32 for 16-bit dtypes, as in PyTorch."""
+"""Rules of reductions. For 16-bit dtypes they are computed in float32, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.nvfuser.definition import (
-    SHORT,
+    SIXTEEN_BIT,
     Definition,
     Unsupported,
     arguments,
@@ -20,7 +20,7 @@ from thunder_executors.nvfuser.definition import (
     result_of,
     rule,
 )
-from thunder_executors.nvfuser.elementwise import WHOLE, in_dtype, operand
+from thunder_executors.nvfuser.elementwise import INTEGRAL, in_dtype, operand
 
 
 def dimensions(argument: Sequence[int] | int | None, proxy: TensorProxy) -> list[int]:
@@ -32,7 +32,7 @@ def dimensions(argument: Sequence[int] | int | None, proxy: TensorProxy) -> list
 
 
 def reduce(name: str, x: str, dims: list[int], keep: bool, **options: object) -> str:
-    """Return a reduction of nvFuser."""
+    """Return a reduction as an expression."""
     return call(name, x, dims=dims, **options, keepdim=keep)
 
 
@@ -40,7 +40,7 @@ def sum_of(definition: Definition, operation: BoundSymbol) -> tuple[str, int]:
     """Return the sum of an operation in its compute dtype, and the number of summands."""
     named = arguments(operation)
     proxy: TensorProxy = named["self"]
-    dtype = torch.float32 if result_of(operation).dtype in SHORT else result_of(operation).dtype
+    dtype = torch.float32 if result_of(operation).dtype in SIXTEEN_BIT else result_of(operation).dtype
     x = proxy.name if proxy.dtype == dtype else definition.name_expression(cast(proxy.name, dtype))
     dims = dimensions(named.get("dim"), proxy)
     return reduce("sum", x, dims, named.get("keepdim", False)), math.prod(proxy.shape[dim] for dim in dims)
@@ -65,7 +65,7 @@ def extreme(definition: Definition, operation: BoundSymbol) -> str:
     named = arguments(operation)
     target: Any = operation.symbol.target
     name = target.overloadpacket.__name__.removeprefix("a")
-    if named["self"].dtype in WHOLE:
+    if named["self"].dtype in INTEGRAL:
         raise Unsupported(f"a{name} of integers")
     x = definition.upcast(named["self"])
     return in_dtype(reduce(name, x, dimensions(named["dim"], named["self"]), named["keepdim"]), operation)
@@ -85,7 +85,7 @@ def variance(definition: Definition, operation: BoundSymbol) -> str:
 
 
 def shift_by_maximum(definition: Definition, operation: BoundSymbol) -> tuple[str, str, Callable[[str], str]]:
-    """Return `x - max(x)`, the sum of its exponentials, and a function that broadcasts to x's shape, for a softmax."""
+    """For a softmax, return `x - max(x)`, the sum of its exponentials, and a function that broadcasts to x's shape."""
     proxy: TensorProxy = operation.args[0]
     if not proxy.shape:
         raise Unsupported("softmax of a scalar")
@@ -99,22 +99,22 @@ def shift_by_maximum(definition: Definition, operation: BoundSymbol) -> tuple[st
 
     x = definition.upcast(proxy)
     largest = widen(definition.name_expression(reduce("max", x, [dim], True)))
-    less = definition.name_expression(call("sub", x, largest))
-    return less, definition.name_expression(reduce("sum", call("exp", less), [dim], True)), widen
+    shifted = definition.name_expression(call("sub", x, largest))
+    return shifted, definition.name_expression(reduce("sum", call("exp", shifted), [dim], True)), widen
 
 
 @rule("_softmax")
 def softmax(definition: Definition, operation: BoundSymbol) -> str:
     """Return the exponentials of `x - max`, divided by their sum."""
-    less, total, widened = shift_by_maximum(definition, operation)
-    return in_dtype(call("truediv", call("exp", less), widened(total)), operation)
+    shifted, total, widen = shift_by_maximum(definition, operation)
+    return in_dtype(call("truediv", call("exp", shifted), widen(total)), operation)
 
 
 @rule("_log_softmax")
 def log_softmax(definition: Definition, operation: BoundSymbol) -> str:
     """Return the logarithm of softmax: `x - max` minus the logarithm of the sum of its exponentials."""
-    less, total, widened = shift_by_maximum(definition, operation)
-    return in_dtype(call("sub", less, widened(definition.name_expression(call("log", total)))), operation)
+    shifted, total, widen = shift_by_maximum(definition, operation)
+    return in_dtype(call("sub", shifted, widen(definition.name_expression(call("log", total)))), operation)
 
 
 @rule("native_layer_norm")

@@ -102,16 +102,16 @@ def slice_dimension(definition: Definition, operation: BoundSymbol) -> str:
     """Return a slice of a dimension."""
     named = arguments(operation)
     if named["step"] != 1:
-        raise Unsupported("slice with steps")
+        raise Unsupported("slice with a step")
     proxy: TensorProxy = named["self"]
     dim = named["dim"] % len(proxy.shape)
     length = result_of(operation).shape[dim]
     start = named["start"] or 0
     first = min(max(start + (proxy.shape[dim] if start < 0 else 0), 0), proxy.shape[dim])
-    return part(proxy.name, proxy, dim, first, length)
+    return slice_along(proxy.name, proxy, dim, first, length)
 
 
-def part(name: str, proxy: TensorProxy, dim: int, first: int, length: int) -> str:
+def slice_along(name: str, proxy: TensorProxy, dim: int, first: int, length: int) -> str:
     """Return a slice of a tensor: `length` elements along a dimension, starting at `first`."""
     starts, ends = [0] * len(proxy.shape), list(proxy.shape)
     starts[dim], ends[dim] = first, first + length
@@ -124,7 +124,7 @@ def select(definition: Definition, operation: BoundSymbol) -> str:
     named = arguments(operation)
     proxy: TensorProxy = named["self"]
     dim = named["dim"] % len(proxy.shape)
-    return call("squeeze", part(proxy.name, proxy, dim, named["index"] % proxy.shape[dim], 1), dims=[dim])
+    return call("squeeze", slice_along(proxy.name, proxy, dim, named["index"] % proxy.shape[dim], 1), dims=[dim])
 
 
 @rule("split", "split_with_sizes", moves=True)
@@ -134,4 +134,4 @@ def split(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
     proxy: TensorProxy = named["self"]
     dim = named["dim"] % len(proxy.shape)
     lengths = [output.shape[dim] for output in operation.outputs if isinstance(output, TensorProxy)]
-    return tuple(part(proxy.name, proxy, dim, sum(lengths[:index]), size) for index, size in enumerate(lengths))
+    return tuple(slice_along(proxy.name, proxy, dim, sum(lengths[:index]), size) for index, size in enumerate(lengths))

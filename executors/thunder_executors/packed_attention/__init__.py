@@ -41,17 +41,19 @@ class PackedAttention(KernelExecutor[Attention]):
         return attention_in(bsym) is not None
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[Attention]]:
-        """Return the attention of a trace that the kernel supports and autograd has not `recorded`, by index."""
+        """Return the attention of a trace that the kernel supports and autograd does not record, by index."""
         attentions = (
             (index, attention_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index]
         )
-        candidates = {index: candidate_at(trace, each, index) for index, each in attentions if each is not None}
+        candidates = {
+            index: candidate_at(trace, attention, index) for index, attention in attentions if attention is not None
+        }
         return {index: candidate for index, candidate in candidates.items() if not candidate.occurrence.numbers}
 
     def extend_candidates(
         self, trace: Trace, candidates: Mapping[int, Candidate[Attention]], recorded: Sequence[bool]
     ) -> dict[int, Candidate[Attention]]:
-        """Return attention by groups in place of attention to repeated keys and values, by index."""
+        """Return grouped-query attention in place of attention to repeated keys and values, by index."""
         repeated = repeated_attention(trace, {index: candidates[index].operation for index in candidates})
         return {
             index: candidate_at(trace, grouped, *indices, index)
@@ -86,7 +88,7 @@ def attention_in(bsym: BoundSymbol) -> Attention | None:
 
 
 def candidate_at(trace: Trace, attention: Attention, *indices: int) -> Candidate[Attention]:
-    """Return the candidate of attention at the last of some indices, whose region returns the result."""
+    """Return the candidate for attention at the last index; its region has the bound symbols at all indices."""
     occurrence = region_occurrence([trace.bound_symbols[index] for index in indices])
     (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == attention.result.name)
     return Candidate(attention, occurrence.returning({result}), indices, last=True)

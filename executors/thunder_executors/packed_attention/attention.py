@@ -1,4 +1,4 @@
-"""Attention as the kernel computes it: its tensors in memory, and the text of the region that computes it."""
+"""Attention as the kernel computes it: its tensors in memory, and the source of the region that calls the kernel."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MASK_KINDS = {None: 0, torch.bool: 1, torch.float32: 2}
 
 @dataclass(frozen=True)
 class Attention:
-    """Attention of queries [batch, heads, rows, width] to keys and values; three dimensions have no batch."""
+    """Attention of queries [batch, heads, rows, width], or [heads, rows, width], to keys and values."""
 
     query: TensorProxy
     key: TensorProxy
@@ -144,7 +144,7 @@ def is_supported(
 
 
 def has_sizes(attention: Attention, grouped: bool) -> bool:
-    """Whether the sizes of all tensors fit each other without a broadcast, except of the mask and of groups."""
+    """Whether the sizes fit each other: only the mask may be broadcast, and only `grouped` heads share keys."""
     batch, heads, groups, rows, keys, width, value_width = map(expression, attention.sizes)
     of_key, of_value, of_result = (
         [expression(size) for size in with_batch(proxy.shape, 1)]
@@ -168,7 +168,7 @@ def is_broadcast(mask: TensorProxy, sizes: Sequence[Any]) -> bool:
 
 
 def with_batch(numbers: Sequence[Any], missing: int) -> tuple[Any, ...]:
-    """Return the sizes or strides of four dimensions; a missing batch has the given number."""
+    """Return the sizes or strides of four dimensions; `missing` stands for those of missing leading dimensions."""
     return (*[missing] * (4 - len(numbers)), *numbers)
 
 
@@ -178,7 +178,7 @@ def expression(size: Any) -> Any:
 
 
 def region_text(attention: Attention, occurrence: RegionOccurrence) -> str:
-    """Return the text of a module that defines the region: it makes the result, and calls the kernel."""
+    """Return the source of a module that defines the region: it allocates the result, and calls the kernel."""
     names = RegionNames.of(occurrence, {f"x{index}": proxy for index, proxy in enumerate(occurrence.inputs)})
     tensors = [names.tensor(proxy) for proxy in attention.tensors]
     return TEXT.format(

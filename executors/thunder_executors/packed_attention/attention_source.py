@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-# Scores and their weights lie transposed: a row of numbers for each key, with a number for each query of a panel.
-# Largest scores, sums and exponentials are therefore computed without reductions within a vector, and a tile reads
-# keys and values where they are. Scores are in units of binary digits.
+# Scores and their weights are stored transposed: a row of numbers for each key, with a number for each query of a
+# panel. Largest scores, sums and exponentials are therefore computed without reductions within a vector, and a tile
+# reads keys and values where they are. Scores are multiplied by log2(e), so that weights are powers of two.
 SCORES = r"""
-constexpr int64_t MOST_KEYS = 256;     // whose scores stay in the cache
+constexpr int64_t MOST_KEYS = 256;     // most keys in a block: their scores stay in the cache
 constexpr int FETCHED = 12;            // rows that are prefetched for each tile
 constexpr float LOG2_E = 1.44269504f, LEAST = -3.402823466e38f, INFINITE = __builtin_inff();
 constexpr int VALUE_ROWS = (TILE_ROWS * 4 + 3) / 5;  // queries of a tile of values: a panel has three such tiles
@@ -49,7 +49,7 @@ struct Scratch {
 // Two to the power of x, which is at most zero; zero below -126.5. The error of the polynomial is 9.2e-8.
 inline Vector power_of(Vector x) {
     const Vector bounded = maximum(constant(-127.0f), x);
-    const Vector digits = rounded(bounded);
+    const Vector digits = round_to_nearest(bounded);
     const Vector rest = add(bounded, multiply(digits, constant(-1.0f)));
     Vector sum = constant(1.326472731307149e-3f);
     for (float factor : {9.671512991189957e-3f, 5.550733581185341e-2f, 2.4022242426872253e-1f, 6.931470036506653e-1f,
@@ -58,8 +58,9 @@ inline Vector power_of(Vector x) {
     return multiply(sum, power_of_two(digits));
 }
 
-// Multiplies a panel of queries by some keys. With `first` of at least zero, key `first + r` counts only for the
-// queries from there on. Adds a mask if there is one, and keeps the largest scores.
+// Multiplies a panel of queries by some keys. `first` is the index of the first key relative to the first query: key r
+// is hidden from the queries before `first + r` (-PANEL hides no key). Adds a mask if there is one, and updates the
+// largest scores.
 template <int KEYS, int VECTORS>
 void score_tile(const float* panel, int64_t width, const float* key, int64_t stride, const float* added, int64_t first,
                 float* scores, float* largest) {
@@ -124,8 +125,9 @@ void weigh(float* scores, int64_t keys, const float* largest, float* totals) {
     UNROLLED for (int part = 0; part < VECTORS; part++) store(totals + part * WIDTH, sums[part]);
 }
 
-// Multiplies the weights of some queries by values. Without `result`, keeps the sums in `sums`; else writes them,
-// multiplied by `factors`, to `count` numbers of each row. With `earlier`, first multiplies the sums by it.
+// Multiplies the weights of some queries by values, and adds the products to `sums`, which are first multiplied by the
+// factors `earlier`; a null pointer means that there are no sums yet. With `result`, writes the sums, multiplied by
+// `factors`, to `count` numbers of each row of the result instead of `sums`.
 template <int ROWS, int VECTORS>
 void value_tile(const float* weights, int64_t keys, const float* value, int64_t stride, const float* earlier,
                 float* sums, int64_t length, const float* factors, float* result, int64_t result_stride,
@@ -194,7 +196,7 @@ inline void read_mask(const Attention& a, int64_t batch, int64_t head, int64_t r
     }
 }
 
-// Computes the weights of a panel of queries for `keys` keys from `start` on, and multiplies their sums of values.
+// Computes the weights of a panel of queries for `keys` keys from `start` on, and adds the weighted values to the sums.
 template <int VECTORS>
 void keys_of_panel(const Attention& a, int64_t batch, int64_t head, int64_t row, int64_t rows, int64_t start,
                    int64_t keys, bool is_last, const float* key, int64_t key_stride, const float* value,
@@ -303,7 +305,7 @@ inline void attend(const Attention& a) {
     const int64_t most_keys = std::min(a.keys, MOST_KEYS);
     const int64_t fixed = (a.width + (a.mask_kind ? 2 : 1) * most_keys + length) * PANEL;
     const int64_t own = ceil_div(fixed + copied, 16) * 16;
-    const Memory memory = allocated(threads * own);
+    const Memory memory = allocate(threads * own);
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {
         Scratch s;
         s.panel = memory.get() + thread * own;

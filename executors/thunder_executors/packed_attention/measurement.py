@@ -1,8 +1,8 @@
 """The time of attention by PyTorch and by the kernel, measured on this machine and cached.
 
-First, the results of both are compared: a kernel that computes other values on this processor is never chosen. Both
-compute in turn, and the time is the minimum over some passes. Large attention is measured for a part of its heads and
-rows, and its time is estimated from that.
+First, the results of both are compared: a kernel that computes wrong values on this processor is never chosen. Both
+run alternately, and the time is the minimum over some passes. Large attention is measured for a part of its batch,
+heads and rows, and the times are scaled up.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def call_seconds(sizes: tuple[int, ...]) -> float:
 
 
 def measured_sizes(attention: Attention) -> tuple[int, ...]:
-    """Return the sizes that are measured: if a call takes long, fewer batches, groups of heads, rows and keys."""
+    """Return the sizes that are measured: if a call takes long, a smaller batch, and fewer heads and rows."""
     batch, heads, groups, rows, keys, width, value_width = attention.hints
 
     def sizes() -> tuple[int, ...]:
@@ -96,7 +96,7 @@ def measuring_seconds(attention: Attention) -> float:
 
 
 def measure(attention: Attention, kernel: Callable[..., Any]) -> Times:
-    """Time attention by both; if only a part ran, scale the time up."""
+    """Time attention by the kernel and by PyTorch; if only a part ran, scale the times up."""
     sizes = measured_sizes(attention)
     query, key, value, result = tensors_of(attention, sizes)
     mask = mask_like(attention, sizes)
@@ -159,7 +159,7 @@ def seconds_of(calls: dict[str, Callable[[], torch.Tensor]], count: int) -> dict
 
 
 def tensor_with_strides(sizes: tuple[int, ...], strides: tuple[Any, ...]) -> torch.Tensor:
-    """Return numbers from -1 to 1 with these sizes, whose dimensions are in the order of the strides.
+    """Return a tensor of numbers from -1 to 1 with these sizes; the order of its dimensions follows the strides.
 
     The random generator is not used.
     """

@@ -14,15 +14,15 @@ from thunder_executors.sdpa import REPEATS, repeats_of
 def repeated_attention(
     trace: Trace, attention: Mapping[int, Attention]
 ) -> dict[int, tuple[Attention, tuple[int, ...]]]:
-    """Return attention by groups in place of attention to repeated keys and values, by index of the attention.
+    """Return grouped-query attention in place of attention to repeated keys and values, by index of the attention.
 
-    Each comes with the indices of the bound symbols that make the copies. Nothing but the attention may read the
-    copies, and nothing may write to a tensor between them and the attention.
+    Each comes with the indices of the bound symbols that repeat keys and values. Only the attention may read the
+    repeated tensors, and no bound symbol between these and the attention may write to a tensor.
     """
-    makers = {proxy.name: index for index, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
+    producers = {proxy.name: index for index, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
     by_groups: dict[int, tuple[Attention, tuple[int, ...]]] = {}
     for index, repeated in attention.items():
-        indices = repeats_of(trace.bound_symbols, makers, trace.bound_symbols[index])
+        indices = repeats_of(trace.bound_symbols, producers, trace.bound_symbols[index])
         if not indices or not are_only_read_by(trace, (*indices, index)):
             continue
         if any(bsym.mutates for bsym in trace.bound_symbols[min(indices) : index]):
@@ -36,7 +36,10 @@ def repeated_attention(
 
 
 def are_only_read_by(trace: Trace, indices: Iterable[int]) -> bool:
-    """Whether only these bound symbols read the results of all of them except the last."""
+    """Whether only these bound symbols read the results of all of these except the last.
+
+    Outputs of the trace count as read by others.
+    """
     *repeating, last = indices
     defined = {proxy.name for index in repeating for proxy in trace.bound_symbols[index].defines}
     inputs_of_others = (

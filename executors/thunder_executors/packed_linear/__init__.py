@@ -53,7 +53,7 @@ class PackedLinear(KernelExecutor[Product]):
     def extend_candidates(
         self, trace: Trace, candidates: Mapping[int, Layer], recorded: Sequence[bool]
     ) -> dict[int, Layer]:
-        """Return the layers whose results only an activation reads, together with this activation, by index."""
+        """Return each layer whose result only an activation reads, together with this activation, by index."""
         return layers_with_activation(trace, candidates, recorded)
 
     def times_of(self, operation: Product, budget: TuningBudget) -> Times | None:
@@ -74,7 +74,7 @@ class PackedLinear(KernelExecutor[Product]):
 
 
 def layers_with_activation(trace: Trace, layers: Mapping[int, Layer], recorded: Sequence[bool]) -> dict[int, Layer]:
-    """Return the layers whose results only an activation reads, together with this activation, by index."""
+    """Return each layer whose result only an activation reads, together with this activation, by index."""
     pairs = {index: at for index, at in activations_in(trace, layers).items() if not recorded[at]}
     products = {index: with_activation(layers[index].operation, trace.bound_symbols[at]) for index, at in pairs.items()}
     return {

@@ -29,7 +29,7 @@ RELU = Activation(1, "relu", functional.relu)
 SILU = Activation(2, "silu", functional.silu)
 GELU = Activation(3, "gelu", functional.gelu)
 GELU_TANH = Activation(4, "gelu by tanh", partial(functional.gelu, approximate="tanh"))
-# By operation; the options of a call have their default values unless they are in `OPTIONS`.
+# The activation of each operation whose options have their default values; `OPTIONS` has those of other options.
 ACTIVATIONS = {
     "torch.relu": RELU,
     "torch.Tensor.relu": RELU,
@@ -56,7 +56,7 @@ def activation_of(bsym: BoundSymbol) -> Activation | None:
 
 
 def activations_in(trace: Trace, products: Iterable[int]) -> dict[int, int]:
-    """Return the indices of products whose results only an activation reads, with the index of the activation."""
+    """Return the index of an activation for each product whose result only this activation reads, by index."""
     bsyms = trace.bound_symbols
     reads = Counter(proxy.name for proxy in chain(*(bsym.inputs for bsym in bsyms), trace.outputs))
     by_result = {bsyms[index].output.name: index for index in products}

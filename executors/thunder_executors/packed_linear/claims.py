@@ -1,4 +1,4 @@
-"""The base of executors that run operations on the CPU by C++ kernels which a measurement has shown to be faster."""
+"""Base classes of executors that run operations on the CPU with C++ kernels, where measurements show these faster."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ T = TypeVar("T")
 class Candidate(Generic[T]):
     """Bound symbols of a trace that a kernel could replace: the operation that they compute, and their indices.
 
-    The kernel runs at the index `at`, which is by default the first.
+    The kernel runs at the first index, or at the last index if `last` is True.
     """
 
     operation: T
@@ -63,7 +63,7 @@ class CpuExecutor(Executor):
     measures: bool = True
 
     def without_measuring(self) -> Self:
-        """Return the executor that claims each operation that a kernel supports."""
+        """Return this executor without measurements: it claims each operation that a kernel supports."""
         return replace(self, measures=False)
 
     def missing_on(self, device: torch.device) -> str | None:
@@ -98,13 +98,13 @@ class KernelExecutor(CpuExecutor, Generic[T]):
         for index, candidate in self.extend_candidates(trace, candidates, recorded).items():
             if isinstance(self.choice_once(candidate, budget, choices), MachineCode):
                 candidates[index] = candidate
-        chosen = {each.digest: self.choice_once(each, budget, choices) for each in candidates.values()}
+        chosen = {candidate.digest: self.choice_once(candidate, budget, choices) for candidate in candidates.values()}
         bsyms, refused = replace_candidates(trace, candidates.values(), chosen, self.name)
         return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
 
     @abstractmethod
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[T]]:
-        """Return the candidates of a trace that autograd has not `recorded`, by index."""
+        """Return the candidates of a trace by index, except operations that autograd records (`recorded`)."""
 
     def extend_candidates(
         self,
@@ -112,19 +112,19 @@ class KernelExecutor(CpuExecutor, Generic[T]):
         candidates: Mapping[int, Candidate[T]],  # noqa: ARG002
         recorded: Sequence[bool],  # noqa: ARG002
     ) -> dict[int, Candidate[T]]:
-        """Return the candidates with neighbouring bound symbols that the kernel can compute too, by index."""
+        """Return candidates that also cover neighbouring bound symbols, by the index of the candidate to replace."""
         return {}
 
     def choice_once(
         self, candidate: Candidate[T], budget: TuningBudget, choices: dict[str, MachineCode | Refusal]
     ) -> MachineCode | Refusal:
-        """Return the choice for a candidate, which is made once for equal candidates."""
+        """Return the choice for a candidate; equal candidates share one choice, in `choices`."""
         if candidate.digest not in choices:
             choices[candidate.digest] = self.choice(candidate.operation, candidate.occurrence, budget)
         return choices[candidate.digest]
 
     def choice(self, operation: T, occurrence: RegionOccurrence, budget: TuningBudget) -> MachineCode | Refusal:
-        """Return the kernel for an operation, or the reason why PyTorch's library runs."""
+        """Return the kernel for an operation, or the reason why PyTorch runs the operation."""
         try:
             times = self.times_of(operation, budget) if self.measures else None
             if self.measures and times is None:
@@ -178,6 +178,6 @@ def symbols_of(choices: Mapping[str, MachineCode | Refusal], prefix: str) -> dic
 
 
 def refused_operations(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
-    """Return the record of operations left to the library: by a measurement, unless compilation failed."""
+    """Return the record of refused operations: refused by a measurement, unless the compilation failed."""
     by_measurement = refusal.lasting or refusal == UNMEASURED
     return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=by_measurement)

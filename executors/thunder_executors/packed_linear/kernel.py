@@ -22,5 +22,5 @@ def missing_processor() -> str | None:
 def library_of(kind: ProductKind) -> KernelLibrary:
     """Return the library of a kind of products; if the kind is prepacked, the library also packs weights."""
     pack = [(PACK, PACK_ARGUMENTS, PACK_ENTRY)] if kind.prepacked else []
-    title = f"the matrix product of packed panels {kind.words}".strip()
+    title = f"the matrix product of packed panels {kind.description}".strip()
     return KernelLibrary(EXECUTOR_NAME, title, ((NAME, ARGUMENTS, source_of(kind.type)), *pack))

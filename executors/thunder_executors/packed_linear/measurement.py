@@ -1,6 +1,6 @@
 """Measures a linear layer with PyTorch's operator and with Thunder's kernel, and caches both times.
 
-First, the results of both are compared: a kernel that computes other values on this processor is never chosen. Both run
+First, the results of both are compared: a kernel that computes wrong values on this processor is never chosen. Both run
 alternately. As in a model, the input is in the processor's cache, and the weights are not. The time is the minimum over
 some passes, divided by the number of calls in a pass.
 """
@@ -48,7 +48,7 @@ Multiply = Callable[[torch.Tensor], torch.Tensor]
 
 @dataclass(frozen=True)
 class Times(KernelTimes):
-    """The seconds of a product by the kernel of an executor and by PyTorch's library."""
+    """The seconds that a product takes by the kernel of an executor and by PyTorch's library."""
 
     operation: str = LINEAR
     executor: str = EXECUTOR_NAME

@@ -1,4 +1,4 @@
-"""The C++ source of memory and threads: panels of weights, buffers, strides without collisions, and shared tasks."""
+"""The C++ source of buffers, of row strides that avoid conflicts in the L1 cache, and of tasks for threads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ struct Free {
 };
 typedef std::unique_ptr<float, Free> Memory;
 
-inline Memory allocated(int64_t words) {
+inline Memory allocate(int64_t words) {
     Memory memory((float*)std::aligned_alloc(64, ceil_div(words, 16) * 64));
     if (!memory) throw std::bad_alloc();
     return memory;

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.backend.fusion.prepared_weights import PreparedWeights
 
-PANEL = 32  # columns that are packed together at most: the memory is a multiple of them
+PANEL = 32  # most columns of a panel: packed memory has a multiple of these columns
 
 
 @dataclass(eq=False)
@@ -23,14 +23,14 @@ class PackedWeights:
 
     @classmethod
     def of(cls, pack: Callable[..., Any]) -> PackedWeights:
-        """Return the weights that a function packs; each function has one object in a process."""
+        """Return the only `PackedWeights` of a packing function in this process."""
         return _PACKED.setdefault(pack, cls(pack))
 
     def __call__(self, weight: torch.Tensor) -> torch.Tensor:
         """Return a float32 weight [out, in] as panels of columns, which the kernel reads."""
-        return self.prepared.form_of((weight,), partial(self._packed, weight))
+        return self.prepared.form_of((weight,), partial(self._pack, weight))
 
-    def _packed(self, weight: torch.Tensor) -> torch.Tensor:
+    def _pack(self, weight: torch.Tensor) -> torch.Tensor:
         columns, depth = weight.shape
         memory = torch.empty(-(-columns // PANEL) * PANEL * depth, dtype=torch.float32, device="cpu")
         self.pack(weight, memory, depth, columns, weight.stride(0))

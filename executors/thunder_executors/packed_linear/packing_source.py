@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 PACKING = r"""
-// Transposes four words of as many columns as a vector has words into parts of rows of a panel.
+// Transposes four words of WIDTH columns into WIDTH words of four rows of a panel.
 template <typename K>
 inline void transpose(const typename K::Weight* from, int64_t stride, float* to) {
     Vector words[4];
     UNROLLED for (int i = 0; i < 4; i++) {
         __m128 columns[WIDTH / 4];
         UNROLLED for (int c = 0; c < WIDTH / 4; c++) columns[c] = K::four_words(from + (4 * c + i) * stride);
-        words[i] = joined(columns);
+        words[i] = join(columns);
     }
     const Vector a = lower_pairs(words[0], words[1]), b = upper_pairs(words[0], words[1]);
     const Vector c = lower_pairs(words[2], words[3]), d = upper_pairs(words[2], words[3]);
@@ -26,7 +26,7 @@ template <typename K>
 inline void pack(const typename K::Weight* weight, int64_t stride, int64_t numbers, int width, float* panel) {
     int64_t k = 0;
     if (width == PANEL)
-        for (; (k + 16) * K::NUMBERS <= numbers; k += 16)  // a column's line of memory at once
+        for (; (k + 16) * K::NUMBERS <= numbers; k += 16)  // 16 words of each column at a time
             for (int c = 0; c < PANEL; c += WIDTH)
                 UNROLLED for (int i = 0; i < 16; i += 4)
                     transpose<K>(weight + c * stride + (k + i) * K::NUMBERS, stride, panel + (k + i) * PANEL + c);
@@ -38,7 +38,7 @@ inline void pack(const typename K::Weight* weight, int64_t stride, int64_t numbe
         }
 }
 
-// Packs some 4-bit weights of each of up to PANEL columns as numbers, from a depth on.
+// Packs `count` 4-bit weights, from `depth` on, of each of up to PANEL columns as float32 numbers.
 template <typename K>
 inline void pack_groups(const Product<K>& p, int64_t column, int64_t depth, int64_t count, int width, float* panel) {
     const int64_t half = column % BLOCK / (BLOCK / 2), length = p.weight_stride;

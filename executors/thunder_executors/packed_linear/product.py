@@ -1,4 +1,4 @@
-"""A linear layer as a matrix product: its tensors in memory, and the text of the region that multiplies them."""
+"""A linear layer as a matrix product: its tensors in memory, and the source of the region that multiplies them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ packed = PackedWeights.of({PACK})
 class Product:
     """The product of an input [..., depth] with a weight [columns, depth], and an optional bias or scales [columns].
 
-    `thunder_core.quantization` defines the layout of a weight in groups.
+    `thunder_core.backend.quantization.integers` defines the layout of a weight in groups.
     """
 
     input: TensorProxy
@@ -91,7 +91,7 @@ class Product:
         numbers = f"{self.rows} x {self.depth} to {self.columns}"
         groups = f" in groups of {self.group_length}" if self.kind.in_groups else ""
         activation = "" if self.activation is None else self.activation.title
-        return ", ".join(word for word in (numbers, bias, self.kind.words + groups, activation) if word)
+        return ", ".join(word for word in (numbers, bias, self.kind.description + groups, activation) if word)
 
 
 def product_of(bsym: BoundSymbol) -> Product | None:
@@ -156,12 +156,12 @@ def has_groups(product: Product) -> bool:
 
 
 def is_row(proxy: TensorProxy, columns: int) -> bool:
-    """Whether a tensor has one number for each column, adjacent in memory; a bias of one number is broadcast."""
+    """Whether a tensor has one number for each column, adjacent in memory, and is not broadcast."""
     return tuple(proxy.shape) == (columns,) and tuple(proxy.stride) == (1,)
 
 
 def row_stride(proxy: TensorProxy) -> Any | None:
-    """Return the elements from a row of a tensor to the next; None if rows are unevenly spaced, or have gaps."""
+    """Return the distance between consecutive rows in elements; None if it varies, or if elements are not adjacent."""
     sizes, strides = expressions(proxy.shape), expressions(proxy.stride)
     if strides[-1] != 1 and sizes[-1] != 1:
         return None
@@ -178,7 +178,7 @@ def is_contiguous(proxy: TensorProxy) -> bool:
 
 
 def region_text(product: Product, occurrence: RegionOccurrence) -> str:
-    """Return the text of a module that defines the region: it makes the result, and calls the kernel."""
+    """Return the source of a module that defines the region: it allocates the result, and calls the kernel."""
     names = RegionNames.of(occurrence, {"x": product.input, "weight": product.weight, "extra": product.extra})
     return TEXT.format(
         title=f"The product of {product.title}",

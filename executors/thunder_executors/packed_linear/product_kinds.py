@@ -20,7 +20,8 @@ class ProductKind:
 
     `extra` is the dtype of a third argument with a number for each column: a bias, or scales if they are `scales`. If
     the weight is `in_groups`, it has the shape (blocks, depth, 32), and the scales and zeros (groups, columns, 2). A
-    weight that is `prepacked` is packed when it is first multiplied, and the packed weight is kept.
+    weight that is `prepacked` is packed when it is first multiplied, and the packed weight is kept. `tolerance` is
+    relative; sums of numbers near one may also differ by the tolerance times the square root of the depth.
     """
 
     operation: str
@@ -30,10 +31,8 @@ class ProductKind:
     weight: torch.dtype
     extra: torch.dtype | None
     result: torch.dtype
-    words: str = ""
-    tolerance: float = (
-        0.0  # relative; sums of numbers near one may also differ by it times the square root of the depth
-    )
+    description: str = ""
+    tolerance: float = 0.0
     scales: bool = False
     in_groups: bool = False
     prepacked: bool = False
@@ -45,13 +44,13 @@ class ProductKind:
         return function  # type: ignore[no-any-return]
 
 
-def _linear(kind: str, dtype: torch.dtype, words: str, tolerance: float) -> ProductKind:
-    return ProductKind(LINEAR, ("input", "weight", "bias"), kind, dtype, dtype, dtype, dtype, words, tolerance)
+def _linear(kind: str, dtype: torch.dtype, description: str, tolerance: float) -> ProductKind:
+    return ProductKind(LINEAR, ("input", "weight", "bias"), kind, dtype, dtype, dtype, dtype, description, tolerance)
 
 
 LINEAR = "torch.nn.functional.linear"
 FLOAT32 = _linear("Floats<float>", torch.float32, "", 1e-4)
-PREPACKED = replace(FLOAT32, type="Packed", words="packed once", prepacked=True)
+PREPACKED = replace(FLOAT32, type="Packed", description="packed once", prepacked=True)
 INT8 = ProductKind(
     operation="torch.ops.thunder.int8_product",
     arguments=("x", "codes", "scales"),
@@ -60,7 +59,7 @@ INT8 = ProductKind(
     weight=torch.int8,
     extra=torch.bfloat16,
     result=torch.bfloat16,
-    words="with 8-bit weights",
+    description="with 8-bit weights",
     tolerance=2**-6,
     scales=True,
 )
@@ -75,7 +74,7 @@ KINDS = (
         arguments=("x", "codes", "scales_and_zeros"),
         type="Groups",
         weight=torch.uint8,
-        words="with 4-bit weights",
+        description="with 4-bit weights",
         in_groups=True,
     ),
     ProductKind(
@@ -86,14 +85,14 @@ KINDS = (
         weight=torch.int8,
         extra=None,
         result=torch.int32,
-        words="in 8-bit integers",
+        description="in 8-bit integers",
     ),
 )
 OPERATIONS = frozenset(kind.operation for kind in KINDS)
 
 
 def kind_of(operation: str, operands: Mapping[str, TensorProxy], result: TensorProxy) -> ProductKind | None:
-    """Return the kind of product that an operation computes from operands of these dtypes; None if there is none."""
+    """Return the kind of the product that an operation computes from operands; None if no kind has their dtypes."""
     return next((kind for kind in KINDS if kind.operation == operation and _has_dtypes(kind, operands, result)), None)
 
 

@@ -1,4 +1,4 @@
-"""The names in the text of a region that calls a kernel: those of its tensors, and of the symbols in its sizes."""
+"""The names of tensors and of symbolic sizes in the source of a region that calls a kernel."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from thunder_core.tracing.ir.sizes import text_of
 
 @dataclass(frozen=True)
 class RegionNames:
-    """The names of a region's tensors and symbols in its text, in the order of the region's arguments."""
+    """The names of a region's tensors and symbols in its source, in the order of the region's arguments."""
 
     tensors: Mapping[str, str]
     symbols: Mapping[Any, str]
 
     @classmethod
     def of(cls, occurrence: RegionOccurrence, operands: Mapping[str, TensorProxy | None] | None = None) -> RegionNames:
-        """Return the names of a region: its tensors have the names of `operands`, or `t0`, `t1`, ..., and `s0`, ..."""
+        """Return the names of a region: tensors are named as in `operands`, or `t0`, `t1`, ...; symbols `s0`, ..."""
         if operands is None:
             tensors = {proxy.name: f"t{index}" for index, proxy in enumerate(occurrence.inputs)}
         else:
@@ -38,13 +38,13 @@ class RegionNames:
         return ", ".join((*self.tensors.values(), *self.symbols.values()))
 
     def tensor(self, proxy: TensorProxy | None) -> str:
-        """Return the name of a tensor; `None` if there is none."""
+        """Return the name of a tensor; the string "None" for None."""
         return "None" if proxy is None else self.tensors[proxy.name]
 
     def size(self, size: Any) -> str:
-        """Return the text of a size: of an integer, a symbolic integer, or an expression."""
+        """Return an integer, a symbolic integer or an expression as source."""
         return text_of(size.node.expr if isinstance(size, torch.SymInt) else sympy.sympify(size), self.symbols)
 
     def sizes(self, sizes: Iterable[Any]) -> str:
-        """Return the text of a tuple of sizes."""
+        """Return a tuple of sizes as source."""
         return f"({''.join(f'{self.size(size)}, ' for size in sizes)})"

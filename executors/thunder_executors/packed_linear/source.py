@@ -15,7 +15,7 @@ from thunder_executors.packed_linear.vector_source import ACTIVATIONS, NUMBERS, 
 NAME = "packed_linear"  # the function in the extension module
 PACK = "pack_weight"  # the function that packs a weight for the prepacked kind
 # The arguments: input, weight, bias or scales, result, rows, in, out, input row stride, weight column stride or the
-# length of a group, whether there is a bias or scales, and the number of an activation or 0.
+# length of a group, whether there is a bias or scales, and the number of the activation, or 0 without an activation.
 ARGUMENTS = (*("const void*",) * 3, "void*", *("int64_t",) * 7)
 
 HEADERS = r"""
@@ -50,11 +50,11 @@ constexpr int64_t BLOCK = 64;                // columns whose 4-bit weights are 
 """
 
 PRODUCT = r"""
-// result[row, column] = activation(finished(sum over k of input[row, k] * weight[column, k], extra[column])), where
-// `finished` adds a bias, or multiplies by a scale. A word has 32 bits: one float, or two 16-bit integers (K::NUMBERS).
+// result[row, column] = activation(finish(sum over k of input[row, k] * weight[column, k], extra[column])), where
+// `finish` adds a bias, or multiplies by a scale. A word has 32 bits: one float, or two 16-bit integers (K::NUMBERS).
 template <typename K>
 struct Product {
-    const float* input;  // in words, also for narrow inputs once they are copied
+    const float* input;  // words: `copy_input` widens narrow inputs
     const typename K::Weight* weight;
     const typename K::Extra* extra;
     typename K::Result* result;
@@ -88,14 +88,14 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64
         }
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = broadcast(input + r * p.input_stride + k);
-            sums[r][0] = K::multiplied(value, left, sums[r][0]);
-            sums[r][1] = K::multiplied(value, right, sums[r][1]);
+            sums[r][0] = K::multiply_add(value, left, sums[r][0]);
+            sums[r][1] = K::multiply_add(value, right, sums[r][1]);
         }
     }
     if (start > 0)  // add the earlier parts; each is summed separately, because errors grow with a sum's length
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
-                sums[r][half] = K::added(load(partial + r * PANEL + half * WIDTH), sums[r][half]);
+                sums[r][half] = K::plus(load(partial + r * PANEL + half * WIDTH), sums[r][half]);
     if (start + count < p.words) {
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
@@ -108,7 +108,7 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64
         for (int c = 0; c < width; c++) extra[c] = p.extra_of(column + c);
         UNROLLED for (int r = 0; r < ROWS; r++)
             UNROLLED for (int half = 0; half < 2; half++)
-                sums[r][half] = K::finished(sums[r][half], load(extra + half * WIDTH));
+                sums[r][half] = K::finish(sums[r][half], load(extra + half * WIDTH));
     }
     if (std::is_same<typename K::Result, float>::value && p.activation) {
         alignas(64) float values[ROWS * PANEL];
@@ -175,7 +175,7 @@ void panels_of(const Product<K>& p, int64_t row, int64_t rows, int64_t first, in
             else if constexpr (K::IN_GROUPS) pack_groups(p, column, k, count, width, panel);
             else pack<K>(p.weight + column * p.weight_stride + k * K::NUMBERS, p.weight_stride,
                          std::min(count * K::NUMBERS, p.in - k * K::NUMBERS), width, panel);
-            // prefetch the next panel: of this part, or the first of the next part, or the first of the next task
+            // prefetch the next panel, which is the first panel of the next part or task after the last of this one
             const bool ends = column + PANEL >= last, ends_all = ends && k + count >= p.words;
             const int64_t next = ends && !ends_all ? first : column + PANEL;
             auto fetch = fetch_of(p, next, ends_all ? 0 : ends ? k + count : k, depth);
@@ -209,7 +209,7 @@ void dots(const Product<K>& p, int64_t row, int64_t column) {
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = load(input + r * p.input_stride + k);
             UNROLLED for (int c = 0; c < COLUMNS; c++)
-                to[r * COLUMNS + c] = K::multiplied(value, columns[c], to[r * COLUMNS + c]);
+                to[r * COLUMNS + c] = K::multiply_add(value, columns[c], to[r * COLUMNS + c]);
         }
     };
     int64_t k = 0;
@@ -217,7 +217,7 @@ void dots(const Product<K>& p, int64_t row, int64_t column) {
         UNROLLED for (int s = 0; s < STEPS; s++) add_products(k + s * WIDTH, sums[s]);
     for (; (k + WIDTH) * K::NUMBERS <= p.in; k += WIDTH) add_products(k, sums[0]);
     UNROLLED for (int s = 1; s < STEPS; s++)
-        UNROLLED for (int dot = 0; dot < DOTS; dot++) sums[0][dot] = K::added(sums[0][dot], sums[s][dot]);
+        UNROLLED for (int dot = 0; dot < DOTS; dot++) sums[0][dot] = K::plus(sums[0][dot], sums[s][dot]);
     typename K::Sum totals[PADDED];
     UNROLLED for (int dot = 0; dot < PADDED; dot += 4) K::totals_of_four(sums[0] + dot, totals + dot);
     for (int r = 0; r < ROWS; r++)
@@ -228,7 +228,7 @@ void dots(const Product<K>& p, int64_t row, int64_t column) {
                 sum += K::product(input + r * p.input_stride + rest, weight + c * p.weight_stride + n, p.in - n);
             }
             sum += totals[r * COLUMNS + c];
-            if (p.extra) sum = K::finished(sum, p.extra_of(column + c));
+            if (p.extra) sum = K::finish(sum, p.extra_of(column + c));
             put(p.result + (row + r) * p.out + column + c, sum);
         }
 }
@@ -289,7 +289,7 @@ void multiply_many(const Product<K>& p, int64_t threads) {
     const int64_t together = fits ? 1 : std::max<int64_t>(PARTIAL_WORDS / (height * PANEL), 1);
     const int64_t partial = depth < p.words ? together * height : 0, packed = K::PACKED ? 0 : depth;
     threads = std::min(threads, tasks);
-    const Memory memory = allocated(threads * (packed + partial) * PANEL);
+    const Memory memory = allocate(threads * (packed + partial) * PANEL);
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {
         for (int64_t task = first, next; task < last; task = next) {
             next = std::min({last, task + together, (task / panels + 1) * panels});
@@ -327,7 +327,7 @@ void product_of(const void* input, const void* weight, const void* extra, void* 
     Memory words;
     const bool is_narrow = !std::is_same<typename K::Input, float>::value;
     if (is_narrow || (rows > FEW_ROWS && collides(input_stride))) {
-        words = allocated(rows * stride_of(p.words));
+        words = allocate(rows * stride_of(p.words));
         copy_input<K>((const typename K::Input*)input, input_stride, p, words.get(), rows <= FEW_ROWS ? 1 : threads);
     }
     if constexpr (!K::IN_GROUPS && !K::PACKED)

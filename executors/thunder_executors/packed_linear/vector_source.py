@@ -53,24 +53,24 @@ inline __m512i bits(Vector values) { return _mm512_castps_si512(values); }
 inline Vector zero() { return _mm512_setzero_ps(); }
 inline Vector constant(float value) { return _mm512_set1_ps(value); }
 inline Vector broadcast(const float* from) { return _mm512_set1_ps(*from); }
-inline Vector add(Vector one, Vector other) { return _mm512_add_ps(one, other); }
-inline Vector subtract(Vector one, Vector other) { return _mm512_sub_ps(one, other); }
-inline Vector multiply(Vector one, Vector other) { return _mm512_mul_ps(one, other); }
-inline Vector divide(Vector one, Vector other) { return _mm512_div_ps(one, other); }
-inline Vector minimum(Vector one, Vector other) { return _mm512_min_ps(one, other); }
-inline Vector maximum(Vector one, Vector other) { return _mm512_max_ps(one, other); }
-inline Vector fma(Vector one, Vector other, Vector sum) { return _mm512_fmadd_ps(one, other, sum); }
-inline Vector rounded(Vector value) { return _mm512_roundscale_ps(value, _MM_FROUND_TO_NEAREST_INT); }
+inline Vector add(Vector a, Vector b) { return _mm512_add_ps(a, b); }
+inline Vector subtract(Vector a, Vector b) { return _mm512_sub_ps(a, b); }
+inline Vector multiply(Vector a, Vector b) { return _mm512_mul_ps(a, b); }
+inline Vector divide(Vector a, Vector b) { return _mm512_div_ps(a, b); }
+inline Vector minimum(Vector a, Vector b) { return _mm512_min_ps(a, b); }
+inline Vector maximum(Vector a, Vector b) { return _mm512_max_ps(a, b); }
+inline Vector fma(Vector a, Vector b, Vector sum) { return _mm512_fmadd_ps(a, b, sum); }
+inline Vector round_to_nearest(Vector value) { return _mm512_roundscale_ps(value, _MM_FROUND_TO_NEAREST_INT); }
 inline Vector power_of_two(Vector exponent) {
     const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(exponent), _mm512_set1_epi32(127));
     return _mm512_castsi512_ps(_mm512_slli_epi32(biased, 23));
 }
 inline float sum_of(Vector values) { return _mm512_reduce_add_ps(values); }
-inline Vector add_integers(Vector one, Vector other) {
-    return _mm512_castsi512_ps(_mm512_add_epi32(bits(one), bits(other)));
+inline Vector add_integers(Vector a, Vector b) {
+    return _mm512_castsi512_ps(_mm512_add_epi32(bits(a), bits(b)));
 }
-inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
-    const Vector products = _mm512_castsi512_ps(_mm512_madd_epi16(bits(one), bits(other)));
+inline Vector fma_pairs(Vector a, Vector b, Vector sum) {
+    const Vector products = _mm512_castsi512_ps(_mm512_madd_epi16(bits(a), bits(b)));
     asm("vpaddd %1, %0, %0" : "+v"(sum) : "v"(products));  // with the intrinsic, g++ would spill the sums to memory
     return sum;
 }
@@ -98,18 +98,18 @@ inline Vector codes_of(const uint8_t* from, int shift) {
     const __m512i shifted = _mm512_srl_epi32(words, _mm_cvtsi32_si128(shift));
     return _mm512_cvtepi32_ps(_mm512_and_si512(shifted, _mm512_set1_epi32(15)));
 }
-inline Vector joined(const __m128 (&quarters)[4]) {
+inline Vector join(const __m128 (&quarters)[4]) {
     Vector whole = _mm512_castps128_ps512(quarters[0]);
     whole = _mm512_insertf32x4(whole, quarters[1], 1);
     whole = _mm512_insertf32x4(whole, quarters[2], 2);
     return _mm512_insertf32x4(whole, quarters[3], 3);
 }
 // Within each 128 bits of two vectors: interleave the lower or upper halves, or join the lower or upper halves.
-inline Vector lower_pairs(Vector one, Vector other) { return _mm512_unpacklo_ps(one, other); }
-inline Vector upper_pairs(Vector one, Vector other) { return _mm512_unpackhi_ps(one, other); }
-inline Vector lower_halves(Vector one, Vector other) { return _mm512_shuffle_ps(one, other, 0x44); }
-inline Vector upper_halves(Vector one, Vector other) { return _mm512_shuffle_ps(one, other, 0xee); }
-inline Vector halves_swapped(Vector value) { return _mm512_shuffle_f32x4(value, value, 0x4e); }
+inline Vector lower_pairs(Vector a, Vector b) { return _mm512_unpacklo_ps(a, b); }
+inline Vector upper_pairs(Vector a, Vector b) { return _mm512_unpackhi_ps(a, b); }
+inline Vector lower_halves(Vector a, Vector b) { return _mm512_shuffle_ps(a, b, 0x44); }
+inline Vector upper_halves(Vector a, Vector b) { return _mm512_shuffle_ps(a, b, 0xee); }
+inline Vector swap_halves(Vector value) { return _mm512_shuffle_f32x4(value, value, 0x4e); }
 inline Vector swap_quarters(Vector value) { return _mm512_shuffle_f32x4(value, value, 0xb1); }
 inline __m128 first_128_bits(Vector value) { return _mm512_castps512_ps128(value); }
 inline void store(float* to, Vector value) { _mm512_storeu_ps(to, value); }
@@ -132,14 +132,16 @@ inline __m256i bits(Vector values) { return _mm256_castps_si256(values); }
 inline Vector zero() { return _mm256_setzero_ps(); }
 inline Vector constant(float value) { return _mm256_set1_ps(value); }
 inline Vector broadcast(const float* from) { return _mm256_broadcast_ss(from); }
-inline Vector add(Vector one, Vector other) { return _mm256_add_ps(one, other); }
-inline Vector subtract(Vector one, Vector other) { return _mm256_sub_ps(one, other); }
-inline Vector multiply(Vector one, Vector other) { return _mm256_mul_ps(one, other); }
-inline Vector divide(Vector one, Vector other) { return _mm256_div_ps(one, other); }
-inline Vector minimum(Vector one, Vector other) { return _mm256_min_ps(one, other); }
-inline Vector maximum(Vector one, Vector other) { return _mm256_max_ps(one, other); }
-inline Vector fma(Vector one, Vector other, Vector sum) { return _mm256_fmadd_ps(one, other, sum); }
-inline Vector rounded(Vector value) { return _mm256_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+inline Vector add(Vector a, Vector b) { return _mm256_add_ps(a, b); }
+inline Vector subtract(Vector a, Vector b) { return _mm256_sub_ps(a, b); }
+inline Vector multiply(Vector a, Vector b) { return _mm256_mul_ps(a, b); }
+inline Vector divide(Vector a, Vector b) { return _mm256_div_ps(a, b); }
+inline Vector minimum(Vector a, Vector b) { return _mm256_min_ps(a, b); }
+inline Vector maximum(Vector a, Vector b) { return _mm256_max_ps(a, b); }
+inline Vector fma(Vector a, Vector b, Vector sum) { return _mm256_fmadd_ps(a, b, sum); }
+inline Vector round_to_nearest(Vector value) {
+    return _mm256_round_ps(value, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+}
 inline Vector power_of_two(Vector exponent) {
     const __m256i biased = _mm256_add_epi32(_mm256_cvtps_epi32(exponent), _mm256_set1_epi32(127));
     return _mm256_castsi256_ps(_mm256_slli_epi32(biased, 23));
@@ -149,11 +151,11 @@ inline float sum_of(Vector values) {
     sum = _mm_add_ps(sum, _mm_movehl_ps(sum, sum));
     return _mm_cvtss_f32(_mm_add_ss(sum, _mm_movehdup_ps(sum)));
 }
-inline Vector add_integers(Vector one, Vector other) {
-    return _mm256_castsi256_ps(_mm256_add_epi32(bits(one), bits(other)));
+inline Vector add_integers(Vector a, Vector b) {
+    return _mm256_castsi256_ps(_mm256_add_epi32(bits(a), bits(b)));
 }
-inline Vector fma_pairs(Vector one, Vector other, Vector sum) {
-    const Vector products = _mm256_castsi256_ps(_mm256_madd_epi16(bits(one), bits(other)));
+inline Vector fma_pairs(Vector a, Vector b, Vector sum) {
+    const Vector products = _mm256_castsi256_ps(_mm256_madd_epi16(bits(a), bits(b)));
     asm("vpaddd %1, %0, %0" : "+x"(sum) : "x"(products));  // with the intrinsic, g++ would spill the sums to memory
     return sum;
 }
@@ -186,14 +188,14 @@ inline Vector codes_of(const uint8_t* from, int shift) {
     const __m256i shifted = _mm256_srl_epi32(words, _mm_cvtsi32_si128(shift));
     return _mm256_cvtepi32_ps(_mm256_and_si256(shifted, _mm256_set1_epi32(15)));
 }
-inline Vector joined(const __m128 (&halves)[2]) {
+inline Vector join(const __m128 (&halves)[2]) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(halves[0]), halves[1], 1);
 }
-inline Vector lower_pairs(Vector one, Vector other) { return _mm256_unpacklo_ps(one, other); }
-inline Vector upper_pairs(Vector one, Vector other) { return _mm256_unpackhi_ps(one, other); }
-inline Vector lower_halves(Vector one, Vector other) { return _mm256_shuffle_ps(one, other, 0x44); }
-inline Vector upper_halves(Vector one, Vector other) { return _mm256_shuffle_ps(one, other, 0xee); }
-inline Vector halves_swapped(Vector value) { return _mm256_permute2f128_ps(value, value, 1); }
+inline Vector lower_pairs(Vector a, Vector b) { return _mm256_unpacklo_ps(a, b); }
+inline Vector upper_pairs(Vector a, Vector b) { return _mm256_unpackhi_ps(a, b); }
+inline Vector lower_halves(Vector a, Vector b) { return _mm256_shuffle_ps(a, b, 0x44); }
+inline Vector upper_halves(Vector a, Vector b) { return _mm256_shuffle_ps(a, b, 0xee); }
+inline Vector swap_halves(Vector value) { return _mm256_permute2f128_ps(value, value, 1); }
 inline Vector swap_quarters(Vector value) { return value; }  // two halves of 128 bits have nothing to swap
 inline __m128 first_128_bits(Vector value) { return _mm256_castps256_ps128(value); }
 inline void store(float* to, Vector value) { _mm256_storeu_ps(to, value); }
@@ -218,7 +220,7 @@ inline void store(BFloat16* to, Vector value) {
 ACTIVATIONS = r"""
 inline Vector exponential(Vector x) {
     const Vector bounded = maximum(constant(-80.0f), minimum(constant(88.8f), x));
-    const Vector exponent = rounded(multiply(bounded, constant(1.44269504f)));
+    const Vector exponent = round_to_nearest(multiply(bounded, constant(1.44269504f)));
     Vector rest = fma(exponent, constant(-0.693359375f), bounded);
     rest = fma(exponent, constant(2.12194440e-4f), rest);
     Vector sum = constant(1.9875691500e-4f);
@@ -273,7 +275,8 @@ void apply_to_all(float* values, int64_t count) {
     for (int64_t i = 0; i < count; i += WIDTH) store(values + i, Activation::of(load(values + i)));
 }
 
-// Applies an activation, by its number in `activations.py`, to values whose count is a multiple of a vector's width.
+// Applies an activation, by its number in `activations.py` or in the `region.py` of convolutions, to values whose count
+// is a multiple of a vector's width.
 inline void activate(int64_t activation, float* values, int64_t count) {
     switch (activation) {
         case 1: apply_to_all<Relu>(values, count); break;

@@ -52,8 +52,8 @@ class PrepackedConvolution(CpuExecutor):
     @property
     def claims(self) -> str:
         """The claimed operations: convolutions on the CPU with following operations, and pooling of whole images."""
-        what = "2-d convolutions on the CPU in float32, with what follows, and means of whole images"
-        return f"{what}, for inference, where it is measured to pay"
+        what = "2-d convolutions on the CPU in float32, with the operations around them, and means of whole images"
+        return f"{what}, for inference, where its methods are measured to be faster"
 
     def missing(self) -> str | None:
         """Return the reason why no method runs here; None if one does."""
@@ -165,7 +165,7 @@ class PrepackedConvolution(CpuExecutor):
 
 @dataclass(frozen=True)
 class Choice:
-    """The fastest method for a chain, with its measurement in words; or the refusal, if PyTorch computes the chain.
+    """The fastest method for a chain, with its times as text; or the refusal, if PyTorch computes the chain.
 
     `methods` has all methods that support the chain.
     """
@@ -184,7 +184,8 @@ class Claims:
         self._trace = trace
         self._executor = executor
         self._symbols: dict[str, Symbol] = {}
-        self._replaced: dict[int, BoundSymbol | None] = {}  # by index; None for operations that another one replaces
+        # The call of a kernel, at the last index of the operations that it replaces; None at their other indices.
+        self._replaced: dict[int, BoundSymbol | None] = {}
         self._refused: Counter[Refusal] = Counter()
 
     def add_block(self, block: Block, times: BlockTimes | None) -> None:
@@ -196,7 +197,7 @@ class Claims:
         self._replace(block, occurrence, lambda: code_of_block(block, occurrence, words))
 
     def add_chain(self, choice: Choice) -> None:
-        """Replace the operations of a chain that belongs to no block, or note its refusal."""
+        """Replace the operations of a chain that belongs to no block, or count its refusal."""
         if choice.chain.indices[-1] in self._replaced:
             return
         if choice.refusal is not None:
@@ -206,12 +207,12 @@ class Claims:
         self._replace(choice.chain, occurrence, lambda: code_of(choice, occurrence))
 
     def add_pool(self, pool: Pool, words: str) -> None:
-        """Replace a pooling by the kernel; `words` are its measurement."""
+        """Replace a pooling by the kernel; `words` are its times as text."""
         occurrence = occurrence_of(self._trace, pool)
         self._replace(pool, occurrence, lambda: code_of_pool(pool, occurrence, words))
 
     def refuse(self, refusal: Refusal) -> None:
-        """Note that PyTorch computes an operation, and why."""
+        """Count an operation that PyTorch computes for a reason."""
         self._refused[refusal] += 1
 
     def _replace(self, part: Part, occurrence: RegionOccurrence, code: Callable[[], MachineCode]) -> None:

@@ -1,4 +1,4 @@
-"""The times of a block as a whole and of its convolutions after each other, measured on this machine and cached."""
+"""The times of a block in one call and of its convolutions in separate calls, measured on this machine and cached."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from thunder_executors.prepacked_convolution.weights import packed_weights
 
 @dataclass(frozen=True)
 class BlockTimes(KernelTimes):
-    """The seconds of a block as a whole, and of its convolutions after each other."""
+    """The seconds of a block in one call, and of its convolutions in separate calls."""
 
     title: str = ""
 
@@ -52,7 +52,7 @@ class BlockTimes(KernelTimes):
 def block_times(block: Block, methods: Sequence[str], budget: TuningBudget) -> BlockTimes | None:
     """Return the times of a block, from the cache or measured; None if the remaining budget is too small.
 
-    `methods` has the name of the method of each separate convolution, or an empty text for PyTorch's.
+    `methods` has the name of the method of each separate convolution, or an empty string for PyTorch's.
     """
     seconds = sum(seconds_for(chain, 1) for chain in block.chains)
     return cached_times(
@@ -113,7 +113,7 @@ def by_block(
     result: torch.Tensor,
     kernel: Callable[..., Any],
 ) -> torch.Tensor:
-    """Return the result of a block by one call; it is overwritten by the next call."""
+    """Return the result of a block by one call; the next call overwrites the result."""
     by_chain = dict(zip(map(id, block.chains), weights, strict=True))
     operands: list[torch.Tensor] = []
     for chain, method in block.stages:

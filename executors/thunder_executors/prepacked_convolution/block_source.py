@@ -32,7 +32,7 @@ struct Band {
     int64_t start = 0, end = 0;
 };
 
-// Makes the expanded rows from `start` to `end` available in the band. Rows that it has are not computed again.
+// Computes the expanded rows from `start` to `end` in the band, except rows that the band already has.
 inline void expand_rows(const Block& b, int64_t image, int64_t start, int64_t end, Band& band) {
     const int64_t row = b.inner_row(), known = std::max(start, std::min(band.end, end));
     if (known > start) std::memmove(band.inner, band.inner + (start - band.start) * row, (known - start) * row * 4);
@@ -76,7 +76,7 @@ void convolve_block(const Block& b, int64_t threads) {
     const int64_t inner = b.has_expand ? b.rows_for(height) * b.inner_row() : 0;
     const int64_t outer = b.has_project ? height * b.outer_row() : 0;
     threads = std::min(threads, ceil_div(all, height));
-    const Memory memory = allocated(threads * (ceil_div(inner, 16) + ceil_div(outer, 16)) * 16);
+    const Memory memory = allocate(threads * (ceil_div(inner, 16) + ceil_div(outer, 16)) * 16);
     share(all, threads, [&](int64_t first, int64_t last, int64_t thread) {
         float* own = memory.get() + thread * (ceil_div(inner, 16) + ceil_div(outer, 16)) * 16;
         for (int64_t row = first, next; row < last; row = next) {
@@ -124,7 +124,7 @@ void kernel(const float* x, const float* expand, const float* expand_bias, const
     if (b.last().pixels() == 0) return;
     Memory memory;
     if (!images.is_dense()) {
-        memory = allocated(batch * height * width * in);
+        memory = allocate(batch * height * width * in);
         copy_padded(images, b.first(), 0, 0, memory.get(), 1);
         b.expand.input = b.depthwise.input = memory.get();
     }

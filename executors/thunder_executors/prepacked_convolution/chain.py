@@ -92,7 +92,7 @@ class Chain:
 
     @property
     def parameters(self) -> tuple[TensorProxy, ...]:
-        """The tensors of which the packed weight and bias are made."""
+        """The tensors from which the packed weight and bias are computed."""
         return tuple(proxy for proxy in (self.weight, self.bias, *self.statistics) if proxy is not None)
 
 
@@ -164,7 +164,7 @@ def readers_in(trace: Trace) -> dict[str, list[int]]:
 def chains_in(trace: Trace) -> Iterator[Chain]:
     """Yield the convolutions of a trace, each with the operations that one kernel computes with it."""
     readers = readers_in(trace)
-    makers = {bsym.output.name: index for index, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
+    producers = {bsym.output.name: index for index, bsym in enumerate(trace.bound_symbols) if is_supported(bsym.output)}
     chained: set[int] = set()  # indices in chains; an addition of two convolutions belongs to the first
     for index in range(len(trace.bound_symbols)):
         chain = convolution_at(trace, index)
@@ -175,16 +175,16 @@ def chains_in(trace: Trace) -> Iterator[Chain]:
             if longer is not None and longer.indices[-1] not in chained:
                 chain = longer
         chained.update(chain.indices)
-        yield with_preceding(trace, readers, makers, chain)
+        yield with_preceding(trace, readers, producers, chain)
 
 
 def with_preceding(
-    trace: Trace, readers: Mapping[str, Sequence[int]], makers: Mapping[str, int], chain: Chain
+    trace: Trace, readers: Mapping[str, Sequence[int]], producers: Mapping[str, int], chain: Chain
 ) -> Chain:
-    """Return a chain with the padding and change of memory format before it whose results only the chain reads."""
+    """Return a chain extended by preceding paddings and changes of memory format whose results only the chain reads."""
     without_preceding = chain
     while True:
-        index = makers.get(chain.x.name)
+        index = producers.get(chain.x.name)
         if index is None or len(readers[chain.x.name]) > 1:
             return chain
         bsym = trace.bound_symbols[index]
@@ -198,7 +198,7 @@ def with_preceding(
 
 
 def with_padding(chain: Chain, bsym: BoundSymbol) -> Chain | None:
-    """Return the chain that pads its input with zeros itself; None for any other bound symbol."""
+    """Return the chain extended by a preceding padding with zeros; None if the bound symbol computes none."""
     named = arguments_of(bsym) if bsym.symbol.name == PADDING else None
     if named is None or named["mode"] != "constant" or named["value"] or not is_supported(named["input"]):
         return None
@@ -211,7 +211,7 @@ def with_padding(chain: Chain, bsym: BoundSymbol) -> Chain | None:
 
 
 def with_format(chain: Chain, bsym: BoundSymbol) -> Chain | None:
-    """Return the chain that reads its input in another memory format; None if the bound symbol does not change it."""
+    """Return the chain extended by a preceding change of the memory format; None if the bound symbol makes none."""
     named = arguments_of(bsym) if bsym.symbol.name == FORMAT else None
     if named is None or not is_supported(named["input"]) or named["input"].name == chain.x.name:
         return None
@@ -224,14 +224,13 @@ def with_reader(
     chain: Chain,
     extend: Callable[[Chain, BoundSymbol], Chain | None],
 ) -> Chain | None:
-    """Return the chain that `extend` makes with the only reader of its result; None if that is impossible."""
+    """Return the chain extended by the only reader of its result; None if `extend` or the order refuses the reader."""
     later = [index for index in readers.get(chain.result.name, ()) if index > chain.indices[-1]]
     if not later or later[0] == len(trace.bound_symbols):
         return None
     index = later[0]
     bsym = trace.bound_symbols[index]
-    # The chain is computed where its last operation is, so nothing in between may write or have to
-    # keep its position.
+    # The chain is computed where its last operation is, so no operation in between may write or keep its position.
     between = trace.bound_symbols[chain.indices[0] + 1 : index]
     members = {trace.bound_symbols[member] for member in chain.indices}
     if bsym.executor or not bsym.is_resolved or not isinstance(bsym.output, TensorProxy):
@@ -287,7 +286,7 @@ def with_activation(chain: Chain, bsym: BoundSymbol) -> Chain | None:
         return None
     expected, activation = ACTIVATIONS[bsym.symbol.name]
     named = arguments_by_name(bsym, ("input", *expected, "inplace"))
-    defaults = HARDTANH_DEFAULTS if expected is RELU6 else expected  # only hardtanh has to be RELU6
+    defaults = HARDTANH_DEFAULTS if expected is RELU6 else expected  # the defaults of hardtanh are not those of ReLU6
     if named is None or any(named.get(name, defaults[name]) != expected[name] for name in expected):
         return None
     return replace(chain, activation=activation)

@@ -7,8 +7,8 @@ DECLARATION = f"\nconstexpr int64_t FEW_CHANNELS = {FEW_CHANNELS};\n"
 LINES = (
     DECLARATION
     + r"""
-// The part of an input that a row of the result reads, padded, as lines: the row of a channel with `is_planar`, or else
-// a row of all channels. The numbers are words.
+// The padded part of an input that a row of the result reads, as lines: with `is_planar`, a line is a row of one
+// channel, and else a row of all channels. Sizes are in words.
 struct Lines {
     const Depthwise& c;  // its shape, its kernel and its padding
     const Images& images;
@@ -84,7 +84,7 @@ void convolve_lines(const Depthwise& c, const Images& images, bool is_planar, in
     const int64_t tasks = c.batch * c.out_height, width = c.out_width;
     const int64_t rows = ceil_div(width, ceil_div(width, TILE_ROWS));
     threads = std::min(threads, tasks);
-    const Memory memory = allocated(threads * l.words());
+    const Memory memory = allocate(threads * l.words());
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {
         float* lines = memory.get() + thread * l.words();
         for (int64_t task = first; task < last; task++) {

@@ -1,7 +1,7 @@
 """The times of a convolution by PyTorch and by each method, measured on this machine and cached.
 
-All calls run in turn. The time of a call is the minimum of the passes. Before each call, other memory is read and then
-the input: in a model, the previous operation leaves its result in the processor's cache, but no weights.
+All calls run alternately. The time of a call is the minimum of the passes. Before each call, other memory and then the
+input are read: in a model, the previous operation leaves its result in the processor's cache, but no weights.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def is_close(actual: torch.Tensor, expected: torch.Tensor) -> bool:
 
 
 def seconds_of(calls: Mapping[str, Call], x: torch.Tensor) -> dict[str, float]:
-    """Return the minimum time of each call with this input; all calls run in turn."""
+    """Return the minimum time of each call with this input; all calls run alternately."""
     read_clock = clock()
     memory = torch.zeros(CACHE_BYTES // 4, dtype=torch.float32, device="cpu")
     seconds: dict[str, list[float]] = {name: [] for name in calls}
@@ -162,7 +162,10 @@ def compare_with_library(calls: Mapping[str, Call], name: str, x: torch.Tensor) 
 
 
 def by_pytorch(chain: Chain, x: torch.Tensor, addend: torch.Tensor | None, weight: torch.Tensor) -> torch.Tensor:
-    """Return the convolution by PyTorch, with padding before it and a pass over the result, as for a normalization."""
+    """Return the convolution by PyTorch, with its separate padding, addition and activation.
+
+    One multiplication of the result stands for the normalization.
+    """
     top, bottom, left, right = chain.padding
     padding = (top, left)
     if chain.is_padded:
@@ -191,7 +194,7 @@ def by_kernel(
     kernel: Callable[..., Any],
     method: str,
 ) -> torch.Tensor:
-    """Return the convolution by a method of the kernel; the result is overwritten by the next call."""
+    """Return the convolution by a method of the kernel; the next call overwrites the result."""
     packed = packed_weights((weight, None), 0.0, method, channels_in_panel()).weight
     sizes = sizes_of(chain, (*x.shape, *x.stride()), result.shape)
     kernel(x, packed, x, x if addend is None else addend, result, METHODS[method], *sizes, 0, int(addend is not None))
@@ -204,13 +207,16 @@ def no_kernel(*_: Any) -> None:
 
 
 def tensor_like(proxy: TensorProxy) -> torch.Tensor:
-    """Return numbers from -1 to 1 in the sizes and the memory format of a tensor; no random generator is used."""
+    """Return a tensor of numbers from -1 to 1 with the sizes and the memory format of a proxy.
+
+    The random generator is not used.
+    """
     layout = torch.channels_last if has_channels_last(proxy) else torch.contiguous_format
     return ramp([hint_of(size) for size in proxy.shape]).contiguous(memory_format=layout)
 
 
 def weight_like(chain: Chain) -> torch.Tensor:
-    """Return a weight in the shape of a convolution's, with results of about one."""
+    """Return a weight in the shape of a convolution's weight, scaled so that results are about one."""
     shape = list(chain.weight.shape)
     weight: torch.Tensor = ramp(shape) / prod(shape[1:]) ** 0.5
     return weight

@@ -12,7 +12,7 @@ from thunder_executors.prepacked_convolution.weights import Packed, Tensors, fol
 
 Ints: TypeAlias = tuple[int, ...]
 Settings: TypeAlias = tuple[Any, ...]  # stride, padding, dilation, groups, eps, and the size of the input
-# By activation: oneDNN's name, and the numbers and the algorithm that it takes.
+# oneDNN's name, numbers and algorithm of each activation.
 ACTIVATIONS: dict[str, tuple[str, list[float | None], str]] = {
     "": ("none", [], ""),
     "relu": ("relu", [], ""),

@@ -50,7 +50,7 @@ inline void copy_padded(const Images& x, const Convolution& c, int64_t top, int6
 }
 """
 
-# By method: its number in the kernel.
+# The number of each method in the kernel.
 METHODS = {"direct": 0, "Winograd": 1, "depthwise": 2, "planes": 3}
 # The arguments: input, packed weight, bias, addend, result; the number of the method; batch, input channels, height and
 # width; the strides of the input; output channels, height and width; kernel height and width; stride; dilation; rows
@@ -95,7 +95,7 @@ void kernel(const float* x, const float* weight, const float* bias, const float*
     }
     Memory memory;
     if (is_copied) {
-        memory = allocated(batch * c.height * c.width * c.pixel);
+        memory = allocate(batch * c.height * c.width * c.pixel);
         copy_padded(images, c, top, left, memory.get(), threads);
         c.input = memory.get();
     }

@@ -41,7 +41,7 @@ def pools_in(trace: Trace) -> Iterator[Pool]:
 
 
 def pool_at(bsym: BoundSymbol, index: int) -> Pool | None:
-    """Return the pooling that a bound symbol computes; None if it computes none that this executor supports."""
+    """Return the pooling that a bound symbol computes; None if this executor does not support it."""
     if bsym.executor or bsym.symbol.name != POOLING or bsym.mutates or not bsym.is_resolved:
         return None
     named = arguments_by_name(bsym, ("input", "output_size"))

@@ -1,4 +1,4 @@
-"""The text of the region of a chain or a block: a module that packs the weights and calls the kernel."""
+"""The source of the region of a chain, a block or a pooling: a module that packs the weights and calls the kernel."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_executors.prepacked_convolution.pooling import Pool
 Part: TypeAlias = Chain | Block | Pool
 ONEDNN = "oneDNN"
 NUMBERS = {"": 0, "relu": 1, "silu": 2, "gelu": 3, "relu6": 5, "hardswish": 6}  # of the activations in the kernel
-# The beginnings of the texts of modules: their imports, and a function with its arguments and memory for the result.
+# The first parts of the source of modules: imports, and a function with its arguments and memory for the result.
 TITLE = '"""{title}."""\n\n'
 TORCH = "import torch\n"
 WEIGHTS = "from thunder_executors.prepacked_convolution.weights import packed_weights\n"
@@ -81,7 +81,7 @@ POOL_TEXT = (
 
 
 def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: str, panel: int) -> str:
-    """Return the text of a module that defines the region: it prepares the weight, and computes the result."""
+    """Return the source of a module that defines the region: it packs the weight, and computes the result."""
     names = RegionNames.of(occurrence)
     words = words_of(chain, names, title) | {"parameters": parameters_text(names, chain)}
     if method == ONEDNN:
@@ -100,7 +100,7 @@ def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: 
 
 
 def words_of(part: Part, names: RegionNames, title: str) -> dict[str, str]:
-    """Return the texts to fill into the template: the title, the function, the input, and the memory of the result."""
+    """Return the fields of a template: the title, the function, the input, and the memory of the result."""
     return {
         "title": title,
         "entry": ENTRY,
@@ -112,7 +112,7 @@ def words_of(part: Part, names: RegionNames, title: str) -> dict[str, str]:
 
 
 def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: int) -> str:
-    """Return the text of a module that defines the region of a block."""
+    """Return the source of a module that defines the region of a block."""
     names = RegionNames.of(occurrence)
     packed = (
         "None"
@@ -131,19 +131,19 @@ def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: in
 
 
 def pool_text(pool: Pool, occurrence: RegionOccurrence, title: str) -> str:
-    """Return the text of a module that defines the region of a pooling."""
+    """Return the source of a module that defines the region of a pooling."""
     names = RegionNames.of(occurrence)
     sizes = names.sizes((*pool.x.shape, *pool.x.stride))
     return POOL_TEXT.format(**words_of(pool, names, title), function=POOL, sizes=sizes)
 
 
 def parameters_text(names: RegionNames, chain: Chain) -> str:
-    """Return the tuple of the tensors of which a packed weight is made."""
+    """Return, as source, the tuple of the tensors from which a packed weight is computed."""
     return f"({''.join(f'{names.tensor(proxy)}, ' for proxy in (chain.weight, chain.bias, *chain.statistics))})"
 
 
 def settings_text(chain: Chain) -> str:
-    """Return the keyword arguments of oneDNN's convolution."""
+    """Return the keyword arguments of oneDNN's convolution, as source."""
     constant = all(type(size) is int for size in (*chain.x.shape, *chain.result.stride))
     settings: dict[str, Any] = {
         "stride": chain.stride,

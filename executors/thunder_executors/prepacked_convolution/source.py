@@ -6,7 +6,7 @@ CONVOLUTION = r"""
 constexpr int64_t CACHED_WORDS = 1 << 17;  // that stay in the L2 cache of a core
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications for each additional thread
 constexpr int64_t ROWS_AHEAD = 64;         // of panels that are fetched from memory
-constexpr int64_t MOST_TERMS = 128;        // of a sum, which is then added to other sums: errors grow with its length
+constexpr int64_t MOST_TERMS = 128;        // of a sum, which is then added to earlier sums: errors grow with its length
 
 // A convolution of images [batch, height, width, in] whose channels are adjacent. The input is padded already.
 // result[n, y, x, o] = activation(bias[o] + other[n, y, x, o] + sum over (i, j, k) of
@@ -116,7 +116,7 @@ inline Vector load_some(const float* from, int64_t count) {
     return load(words);
 }
 
-// Finishes up to WIDTH channels of some pixels of the result, in the cases that are rare or need time anyway.
+// Finishes up to WIDTH channels of some pixels of the result, also for fewer channels and for any activation.
 __attribute__((noinline)) void finish_slowly(const Convolution& c, int64_t pixel, int64_t pixels, int64_t channel,
                                              float* values) {
     const int64_t count = std::min<int64_t>(WIDTH, c.out - channel);
@@ -192,7 +192,7 @@ inline void store_sums(const Convolution& c, int64_t pixel, int64_t channel,
     if constexpr (IS_NARROW) store_narrow(c, pixel, channel + HALVES * WIDTH, sums.narrow);
 }
 
-// How many terms sums have, and whether there are sums of earlier terms.
+// The number of terms in the current sums, and whether there are sums of earlier terms.
 struct Terms {
     int64_t count = 0;
     bool has_parts = false;

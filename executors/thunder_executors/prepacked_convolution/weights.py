@@ -1,4 +1,4 @@
-"""Weights in the layouts that the kernels read: made once, with the batch normalization that follows."""
+"""Weights in the layouts that the kernels read, packed once together with the batch normalization that follows."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def pack(tensors: Tensors, eps: float, method: str, panel: int) -> Packed:
 
 
 def fold_normalization(tensors: Tensors, eps: float) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Return a weight and a bias, detached and multiplied by the batch normalization that follows."""
+    """Return a detached weight and bias that include the batch normalization that follows."""
     with torch.no_grad():
         weight, bias, *statistics = (None if tensor is None else tensor.detach() for tensor in tensors)
         assert weight is not None

@@ -71,7 +71,7 @@ void convolve_winograd(const Convolution& c, int64_t threads) {
     const int64_t tasks = blocks * parts;
     threads = std::min(threads, tasks);
     const int64_t transformed = 16 * length * stride, products = 16 * length * PANEL;
-    const Memory memory = allocated(threads * (transformed + products));
+    const Memory memory = allocate(threads * (transformed + products));
     share(tasks, threads, [&](int64_t first, int64_t last, int64_t thread) {
         float* values = memory.get() + thread * (transformed + products);
         float* sums = values + transformed;

@@ -67,13 +67,11 @@ class Triton(OperatorExecutor):
         return None if INTERPRETED else Cuda().missing()
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return None, because Triton compiles for every GPU; under Triton's interpreter, the reason why it cannot
-        compile.
-        """
+        """Return None, because Triton compiles for every GPU; under its interpreter, the reason why it cannot."""
         return "TRITON_INTERPRET is set, and Triton's interpreter cannot compile" if INTERPRETED else None
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with kernels in place of the operations that they compute, and of slower products."""
+        """Return the trace with kernels in place of the operations that they compute, and of products if faster."""
         claimed = claim_products(super().claim_all(trace), self.name)
         return join_norm_products(join_cache_writes(claimed, self.name), self.name)
 
@@ -82,7 +80,7 @@ class Triton(OperatorExecutor):
         return device_code(trace, self.name, target)
 
     def keep(self, kernels: Iterable[DeviceCode]) -> None:
-        """Launch these cubins instead of compiling kernels, for matching launches."""
+        """Store cubins: a launch with the specialization of a cubin runs the cubin instead of compiling the kernel."""
         keep(cubins(kernels))
 
 
@@ -109,7 +107,7 @@ def is_over_rows(bsym: BoundSymbol) -> bool:
 
 
 def takes_labels(bsym: BoundSymbol) -> bool:
-    """Whether a cross-entropy is of rows of logits with one label each, without weights and label smoothing."""
+    """Whether a cross-entropy takes rows of logits with one label each, without weights and label smoothing."""
     logits, labels = argument(bsym, 0, "input"), argument(bsym, 1, "target")
     unusual = (
         argument(bsym, 2, "weight"),

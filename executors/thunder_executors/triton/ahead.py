@@ -27,7 +27,7 @@ IMAGE, FACTS = "kernel.cubin", "facts.json"
 def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, ...]:
     """Return the machine code of every kernel that the executor's bound symbols launch, each once, in order."""
     specializations = dict.fromkeys(launch.specialization for launch in launches_of(trace, executor))
-    return tuple(from_cache(specializations, executor, target))
+    return tuple(load_or_compile(specializations, executor, target))
 
 
 def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
@@ -38,9 +38,9 @@ def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
 
 
 def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
-    """Return the launches of a bound symbol without gradients; an empty grid is not a launch.
+    """Return the launches of a bound symbol without gradients, except those with an empty grid.
 
-    Symbolic sizes have the values that they were traced with.
+    Symbolic sizes have the values seen while tracing.
     """
     arguments = replace_leaves((bsym.args, dict(bsym.kwargs)), at_hint)
     with recorded_launches() as recorded:
@@ -49,11 +49,11 @@ def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
 
 
 def at_hint(leaf: Any) -> Any:
-    """Return an argument with the values that its symbolic sizes were traced with; a size becomes an integer."""
+    """Return an argument with integers, the values seen while tracing, in place of symbolic sizes."""
     return hint_of(leaf.value) if isinstance(leaf, NumberProxy) else with_sizes(leaf, hint_of)
 
 
-def from_cache(specializations: Iterable[Specialization], executor: str, target: str) -> Iterator[DeviceCode]:
+def load_or_compile(specializations: Iterable[Specialization], executor: str, target: str) -> Iterator[DeviceCode]:
     """Yield the machine code of each specialization, compiled once for all processes."""
     store = Store()
     for specialization in specializations:

@@ -1,6 +1,6 @@
-"""Rotary embedding together with the writes of its keys, and of values, into a static cache of transformers.
+"""Join rotary embedding with the writes of rotated keys, and of values, into a `StaticCache` of transformers.
 
-A layer of `StaticCache` computes the slots of new tokens from its count of tokens, and writes keys and values there.
+A layer of the cache computes the slots of new tokens as `torch.arange(n) + count`, with its count of tokens.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def turn_into_cache(*tensors: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class CacheUpdate:
-    """The indices in a trace of a rotary embedding, of the writes of its keys and of values, and of their positions."""
+    """The indices in a trace of a rotary embedding, of the writes of keys and values, and of the sum of their slots."""
 
     turn: int
     keys: int
@@ -64,7 +64,7 @@ def join_cache_writes(trace: Trace, executor: str) -> Trace:
 
 
 def readers_of(trace: Trace) -> Mapping[str, set[int]]:
-    """Return the indices of the bound symbols that read each name; -1 for the trace's results."""
+    """Return the indices of the bound symbols that read each name; -1 stands for the outputs of the trace."""
     readers: dict[str, set[int]] = {}
     for index, bsym in enumerate(trace.bound_symbols):
         for proxy in bsym.inputs:
@@ -75,21 +75,21 @@ def readers_of(trace: Trace) -> Mapping[str, set[int]]:
 
 
 def updates_in(bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]]) -> Iterator[CacheUpdate]:
-    """Yield each rotary embedding whose keys are written into a cache, with the write of values into the same slots."""
-    makers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
+    """Yield each rotary embedding whose keys are written into a cache, with a write of values into the same slots."""
+    producers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
     for index, bsym in enumerate(bsyms):
         written = readers.get(bsym.output[1].name, set()) if bsym.symbol.target is turn else set()
         if len(written) != 1 or not is_write(bsyms, keys := next(iter(written))):
             continue
         positions = bsyms[keys].args[2]
         value_writes = [reader for reader in readers[positions.name] - {keys} if is_write(bsyms, reader)]
-        maker = makers.get(positions.name, -1)
+        producer = producers.get(positions.name, -1)
         if (
             len(value_writes) == 1
             and bsyms[value_writes[0]].args[2].name == positions.name
-            and is_count(bsyms, makers, maker)
+            and is_count(bsyms, producers, producer)
         ):
-            yield CacheUpdate(index, keys, value_writes[0], maker)
+            yield CacheUpdate(index, keys, value_writes[0], producer)
 
 
 def is_write(bsyms: Sequence[BoundSymbol], index: int) -> bool:
@@ -101,18 +101,18 @@ def is_write(bsyms: Sequence[BoundSymbol], index: int) -> bool:
     return fits and bsym.args[1] in (AT_POSITIONS, AT_POSITIONS - 4)
 
 
-def is_count(bsyms: Sequence[BoundSymbol], makers: Mapping[str, int], index: int) -> bool:
+def is_count(bsyms: Sequence[BoundSymbol], producers: Mapping[str, int], index: int) -> bool:
     """Whether a bound symbol computes consecutive slots from a count of tokens: `torch.arange(n) + count`."""
     if index < 0 or bsyms[index].symbol.name not in ADDITIONS or len(bsyms[index].args) != 2 or bsyms[index].kwargs:
         return False
     counted, count = bsyms[index].args
-    maker = makers.get(counted.name, -1) if isinstance(counted, TensorProxy) else -1
-    is_consecutive = maker >= 0 and bsyms[maker].symbol.name == ARANGE and len(bsyms[maker].args) == 1
+    producer = producers.get(counted.name, -1) if isinstance(counted, TensorProxy) else -1
+    is_consecutive = producer >= 0 and bsyms[producer].symbol.name == ARANGE and len(bsyms[producer].args) == 1
     return is_consecutive and isinstance(count, TensorProxy) and (count.dtype, len(count.shape)) == (torch.int64, 0)
 
 
 def unread_after(bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Mapping[str, set[int]]) -> Iterator[int]:
-    """Yield the indices of bound symbols that compute positions, if no other bound symbol reads the positions."""
+    """Yield the indices of the bound symbols that compute the slots, unless other bound symbols read the slots."""
     positions = bsyms[update.positions]
     if readers[positions.output.name] <= {update.keys, update.values}:
         yield update.positions
@@ -144,14 +144,17 @@ def joined_call(bsyms: Sequence[BoundSymbol], update: CacheUpdate, executor: str
 def is_joinable(
     bsyms: Sequence[BoundSymbol], update: CacheUpdate, readers: Mapping[str, set[int]], aliasing: AliasSets
 ) -> bool:
-    """Whether the joined bound symbol reads the same values at its index, and its kernel supports the tensors."""
+    """Whether the bound symbols can be joined, and the kernel supports the tensors.
+
+    No write in between may change an input, and only later bound symbols may read the results.
+    """
     turned, keys, values = bsyms[update.turn], bsyms[update.keys], bsyms[update.values]
     inputs = [*turned.args, keys.args[0], values.args[0], values.args[3], bsyms[update.positions].args[1]]
     own = {update.turn, update.keys, update.values}
     first = min(update.turn, update.positions)
     between = [bsyms[index] for index in range(first, update.index) if index not in own]
     written = {aliasing.representative(name) for bsym in between for name in bsym.mutates}
-    is_unwritten = not written & heads(inputs, aliasing)
+    is_unwritten = not written & representatives(inputs, aliasing)
     caches = (keys.args[0], values.args[0])
     new = {result.name for bsym in (keys, values) for result in bsym.outputs} - {cache.name for cache in caches}
     are_read_later = all(
@@ -165,15 +168,15 @@ def is_joinable(
     )
 
 
-def heads(proxies: Iterable[Any], aliasing: AliasSets) -> set[str]:
+def representatives(proxies: Iterable[Any], aliasing: AliasSets) -> set[str]:
     """Return the alias representatives of tensors."""
     return {aliasing.representative(proxy.name) for proxy in proxies}
 
 
 def are_disjoint(caches: Sequence[Any], inputs: Sequence[Any], aliasing: AliasSets) -> bool:
     """Whether two caches share memory neither with each other nor with other inputs."""
-    others = heads([proxy for proxy in inputs if all(proxy is not cache for cache in caches)], aliasing)
-    return len(heads(caches, aliasing)) == 2 and not heads(caches, aliasing) & others
+    others = representatives([proxy for proxy in inputs if all(proxy is not cache for cache in caches)], aliasing)
+    return len(representatives(caches, aliasing)) == 2 and not representatives(caches, aliasing) & others
 
 
 def is_supported(inputs: Sequence[Any]) -> bool:

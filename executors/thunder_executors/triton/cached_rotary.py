@@ -1,8 +1,8 @@
-"""Rotary embedding of queries and keys, which also writes keys and values into a static cache: one launch of a layer.
+"""Rotary embedding of queries and keys, and writes of keys and values into a static cache, in one launch.
 
-The rotation is that of `thunder_executors.triton.rotary`. The cache has a slot for each token of a text. New keys and
-values are written in place, from a slot on whose index is read on the GPU. For an index outside of the cache, the
-rotated queries are NaN and nothing is written; PyTorch stops the program instead.
+The rotation is that of `thunder_executors.triton.rotary`. The cache has a slot for each token of a sequence. New keys
+and values are written in place, into consecutive slots; the kernel reads the index of the first slot from GPU memory.
+For a slot outside of the cache, the rotated queries are NaN and nothing is written; PyTorch stops the program instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def copy_heads(
 
 
 @triton.jit
-def spoil_heads(
+def fill_heads_with_nan(
     y: tl.tensor,
     y_head: tl.int64,
     first: tl.int32,
@@ -54,8 +54,8 @@ def spoil_heads(
 ) -> None:
     """Write NaN into some heads at one position."""
     head, column, inside = block_of_heads(first, heads, width, HEADS, WIDTH)
-    spoiled = tl.full([HEADS, WIDTH], float("nan"), tl.float32).to(y.dtype.element_ty)
-    tl.store(y + head * y_head + column, spoiled, inside)
+    nan = tl.full([HEADS, WIDTH], float("nan"), tl.float32).to(y.dtype.element_ty)
+    tl.store(y + head * y_head + column, nan, inside)
 
 
 @triton.jit
@@ -99,7 +99,7 @@ def rotary_into_cache_kernel(
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ) -> None:
-    """Process one position of one sequence: some heads of q, of k or of v."""
+    """Process some heads of q, of k or of v, at one position of one sequence."""
     batch = (tl.program_id(0) // positions).to(tl.int64)
     position = (tl.program_id(0) % positions).to(tl.int64)
     block = tl.program_id(1)
@@ -116,7 +116,7 @@ def rotary_into_cache_kernel(
         if is_inside:
             rotate_heads(x, cos, sin, y, q_head, q_out_head, block * HEADS, q_heads, half, False, HEADS, HALF)
         else:
-            spoil_heads(y, q_out_head, block * HEADS, q_heads, 2 * half, HEADS, 2 * HALF)
+            fill_heads_with_nan(y, q_out_head, block * HEADS, q_heads, 2 * half, HEADS, 2 * HALF)
     elif block < q_blocks + k_blocks:
         x = k + batch * k_batch + position * k_position
         y = keys + batch * keys_batch + slot * keys_position
@@ -158,12 +158,13 @@ def rotary_into_cache(
     values: torch.Tensor,
     start: torch.Tensor,
 ) -> torch.Tensor:
-    """Return q rotated, and write k rotated and v into the caches, from the slot `start` on, an int64 on the GPU.
+    """Return the rotated q, and write the rotated k, and v, into the caches from the slot `start` on.
 
-    q, k and v are (batch, heads, positions, width), and the caches (batch, heads, slots, width).
+    q, k and v are (batch, heads, positions, width), and the caches (batch, heads, slots, width). `start` is an int64 on
+    the GPU.
     """
     _check(q, k, v, cos, sin, keys, values, start)
-    q, k, v, cos, sin = (each if each.stride(-1) == 1 else each.contiguous() for each in (q, k, v, cos, sin))
+    q, k, v, cos, sin = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in (q, k, v, cos, sin))
     q_out = output_like(q, q.dtype)
     if is_dropping():
         return q_out
@@ -192,7 +193,7 @@ def rotary_into_cache(
 
 
 def _strides(tensors: Mapping[str, torch.Tensor], tables: Mapping[str, torch.Tensor]) -> dict[str, int]:
-    """Return the arguments of the kernel for strides. A table for all batches has the stride 0."""
+    """Return the strides that the kernel takes, by name. The batch stride of a table for all sequences is 0."""
     return {
         **{f"{name}_batch": tensor.stride(0) for name, tensor in tensors.items()},
         **{f"{name}_head": tensor.stride(AT_HEADS) for name, tensor in tensors.items()},
@@ -207,16 +208,16 @@ def _check(*tensors: Any) -> None:
     check_floats(q=q, k=k, v=v, cos=cos, sin=sin, keys=keys, values=values)
     table, size = (q.shape[AT_POSITIONS], q.shape[3]), (q.shape[0], q.shape[AT_POSITIONS], q.shape[3])
     fits = (
-        all(each.ndim == 4 for each in (q, k, v, keys, values))
+        all(tensor.ndim == 4 for tensor in (q, k, v, keys, values))
         and q.shape[3] % 2 == 0
         and k.shape == v.shape
         and (k.shape[0], k.shape[AT_POSITIONS], k.shape[3]) == size
         and keys.shape == values.shape
         and (keys.shape[0], keys.shape[AT_HEADS], keys.shape[3]) == (k.shape[0], k.shape[AT_HEADS], k.shape[3])
-        and all(each.ndim == 3 and tuple(each.shape[1:]) == table for each in (cos, sin))
-        and all(is_certain(each.shape[0] == 1) or each.shape[0] == q.shape[0] for each in (cos, sin))
+        and all(tensor.ndim == 3 and tuple(tensor.shape[1:]) == table for tensor in (cos, sin))
+        and all(is_certain(tensor.shape[0] == 1) or tensor.shape[0] == q.shape[0] for tensor in (cos, sin))
         and keys.stride(-1) == values.stride(-1) == 1
-        and len({each.dtype for each in tensors[:-1]}) == 1
+        and len({tensor.dtype for tensor in tensors[:-1]}) == 1
         and (start.dtype, start.ndim) == (torch.int64, 0)
     )
     if not fits:

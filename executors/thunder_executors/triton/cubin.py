@@ -54,7 +54,7 @@ class Cubin:
         return WARP * self.specialization.warps
 
     def metadata(self) -> dict[str, Any]:
-        """Return everything but the image as plain data, for a manifest."""
+        """Return the facts without the image, as JSON data for a manifest."""
         return {
             "specialization": self.specialization.as_dict(),
             "entry": self.entry,
@@ -65,7 +65,7 @@ class Cubin:
 
     @classmethod
     def from_metadata(cls, data: Mapping[str, Any], image: bytes) -> Cubin:
-        """Make a cubin of the plain data and the image."""
+        """Return the cubin with these facts and this image."""
         rest = {name: value for name, value in data.items() if name != "specialization"}
         return cls(specialization=Specialization.from_dict(data["specialization"]), image=image, **rest)
 

@@ -1,4 +1,4 @@
-"""Launching stored machine code through CUDA's driver: no Triton, no compiler."""
+"""Launch stored machine code through CUDA's driver, without Triton and without a compiler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_B
 FREE_SHARED = 48 * 1024  # shared memory that a block may have without a request
 SCRATCH = (ctypes.c_void_p(0), ctypes.c_void_p(0))  # the last two parameters of Triton's kernels, unused by Thunder's
 
-# The C type of an argument by its type; pointers are passed by address.
+# The C type of each type of a number; pointers are passed as `c_void_p`.
 SCALARS: dict[str, Callable[[Any], Any]] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 
 # The driver's error codes that have a cause outside this program.
@@ -42,7 +42,7 @@ CAUSES: dict[int, tuple[type[ThunderError], str]] = {
     300: (ArtifactDamaged, "make the artifact again"),
     500: (ArtifactDamaged, "make the artifact again"),
 }
-OURS: tuple[type[ThunderError], str] = (Bug, "please report it, with the output of `thunder doctor --json`")
+UNEXPECTED: tuple[type[ThunderError], str] = (Bug, "please report it, with the output of `thunder doctor --json`")
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Driver:
         """Call a function of the driver; raise a ThunderError with the name of its error."""
         code = getattr(self.library, function)(*args)
         if code:
-            error, fix = CAUSES.get(code, OURS)
+            error, fix = CAUSES.get(code, UNEXPECTED)
             raise error(f"{function} failed: {self.name_of(code)} ({code})", fix=fix)
 
     def name_of(self, code: int) -> str:
@@ -86,7 +86,7 @@ class Driver:
     def launch(
         self, function: ctypes.c_void_p, grid: tuple[int, ...], cubin: Cubin, stream: int, values: Iterable[Any]
     ) -> None:
-        """Launch on a stream; the arguments are C values in the order of the kernel's parameters."""
+        """Launch a function on a stream; `values` are C values in the order of the kernel's parameters."""
         arguments = [*values, *SCRATCH]
         addresses = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(value) for value in arguments))
         x, y, z = (*grid, 1, 1)[:3]
@@ -146,7 +146,7 @@ class CubinKernel:
         """Launch the kernel on the current stream of the arguments' device."""
         ours, theirs = self.cubin.specialization, launch.specialization
         if ours.with_alignment(theirs.divisible) != theirs or not set(ours.divisible) <= set(theirs.divisible):
-            raise Bug(f"{theirs} cannot be launched as {ours}", fix=OURS[1])
+            raise Bug(f"{theirs} cannot be launched as {ours}", fix=UNEXPECTED[1])
         device = launch.device.index or 0
         with torch.cuda.device(device) if device != torch.cuda.current_device() else nullcontext():
             self.loaded.launch(self.driver, device, launch.grid, launch.values)
@@ -178,9 +178,9 @@ def architecture(device: int | torch.device) -> str:
 
 
 def keep(cubins: Iterable[Cubin]) -> None:
-    """Launch these cubins from now on instead of compiling kernels, on GPUs of their architecture.
+    """Store cubins: launches with their specialization run them, on GPUs of their architecture.
 
-    Only pass machine code whose digest was checked.
+    The caller must have checked the digest of the machine code.
     """
     for cubin in cubins:
         kernel = CubinKernel(cubin, driver())

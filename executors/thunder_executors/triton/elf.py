@@ -1,4 +1,4 @@
-"""Cubins, NVIDIA's ELF files, read far enough to check their facts against a launch.
+"""Read the facts of a cubin, NVIDIA's ELF file, that a launch depends on.
 
 The layout of ELF is defined by the System V ABI; the layout of `.nv.info` (records of format, attribute, size, value)
 is NVIDIA's, as `cuobjdump -elf` prints it.

@@ -19,7 +19,7 @@ from thunder_executors.triton.gated import gated
 from thunder_executors.triton.linear_cross_entropy import linear_cross_entropy
 from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
 from thunder_executors.triton.rotary import rotary
-from thunder_executors.triton.tensors import is_here, is_supported
+from thunder_executors.triton.tensors import is_cuda_tensor, is_supported
 
 Tensors = tuple[Tensor, Tensor]
 
@@ -51,7 +51,7 @@ def is_in_float32(bsym: BoundSymbol) -> bool:
 def takes_labels(bsym: BoundSymbol) -> bool:
     """Whether the last tensor is int64 labels, and Thunder's kernels support the others."""
     *others, labels = bsym.inputs
-    return is_here(labels, torch.int64) and all(is_supported(proxy) for proxy in others)
+    return is_cuda_tensor(labels, torch.int64) and all(is_supported(proxy) for proxy in others)
 
 
 def proxies(bsym: BoundSymbol) -> list[TensorProxy]:
@@ -95,7 +95,7 @@ def swiglu(gate: Tensor, up: Tensor) -> Tensor:
 
 
 def packed_swiglu(gate_and_up: Tensor) -> Tensor:
-    """Return `silu(gate) * up` of two halves, which are not copied."""
+    """Return `silu(gate) * up` of the two halves of a tensor, which are not copied."""
     gate, up = gate_and_up.chunk(2, dim=-1)
     return swiglu(gate, up)
 
@@ -136,7 +136,8 @@ def linear_next_token_loss(hidden: Tensor, weight: Tensor, labels: Tensor, vocab
     return result
 
 
-# Longer patterns come before shorter, and Gemma's before Llama's, which it contains if nothing is converted.
+# Longer patterns come before shorter patterns. Gemma's norm comes before Llama's: without conversions of dtypes, it
+# contains Llama's.
 CLAIMS = (
     Claim(hugging_face.add_rms_norm_of_gemma, add_norm_of_gemma, is_in_float32),
     Claim(hugging_face.rms_norm_of_gemma, norm_of_gemma, takes_all),

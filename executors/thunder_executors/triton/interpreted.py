@@ -8,17 +8,17 @@ from typing import Any
 import triton
 from triton.runtime import interpreter
 
-MENDED = (3, 7)  # the first version of Triton with the fix
+FIXED_SINCE = (3, 7)  # the first version of Triton with the fix
 
 
-def mend() -> None:
+def patch_interpreter() -> None:
     """Make the interpreter of Triton 3.6 read the bounds of a kernel's loops as later versions do."""
-    if tuple(map(int, triton.__version__.split(".")[:2])) >= MENDED:
+    if tuple(map(int, triton.__version__.split(".")[:2])) >= FIXED_SINCE:
         return
-    interpreter._patch_lang_tensor = reading_numbers(interpreter._patch_lang_tensor)
+    interpreter._patch_lang_tensor = with_index_conversion(interpreter._patch_lang_tensor)
 
 
-def reading_numbers(original: Callable[..., None]) -> Callable[..., None]:
+def with_index_conversion(original: Callable[..., None]) -> Callable[..., None]:
     """Return a patch function that also lets tensors of Triton's interpreter convert to an index."""
 
     def patch(tensor: type, scope: Any) -> None:

@@ -1,8 +1,8 @@
-"""A launch of a Triton kernel as data, and its uses: run it, record it, derive the specialization to compile.
+"""A launch of a Triton kernel as data, which can be run, recorded, or compiled ahead of time.
 
-A launcher (for example `rms_norm.rms_norm`) allocates its outputs and makes a `Launch` of them. The `Launch` derives
-the `Specialization` that the kernel is compiled for. An immediate launch, ahead-of-time compilation and the lookup of
-stored machine code all use this specialization, so they cannot differ.
+A launcher (for example `rms_norm.rms_norm`) allocates its outputs and creates a `Launch` with them. The `Launch`
+derives the `Specialization` that the kernel is compiled for. An immediate launch, ahead-of-time compilation and the
+lookup of stored machine code all use this specialization, so they cannot differ.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ POINTERS = {
     torch.uint8: "*u8",
     torch.int64: "*i64",
 }
-# The annotation of a kernel's parameter to the type of a number. Without an annotation, Triton compiles up to three
-# variants of an integer (1, multiple of 16, other). With one, 1 is not special: two variants.
+# The type of a number by the annotation of its parameter. Without an annotation, Triton compiles up to three variants
+# for an integer (1, a multiple of 16, other); with an annotation, it compiles two, because 1 is not special.
 NUMBERS = {"tl.int32": "i32", "tl.int64": "i64", "tl.float32": "fp32"}
 INTERPRETED = bool(knobs.runtime.interpret)  # the value of TRITON_INTERPRET when this file is imported
 if INTERPRETED:
-    interpreted.mend()
+    interpreted.patch_interpreter()
 # Triton generates vectorized loads if an address in bytes, or an integer argument, is a multiple of this.
 ALIGNMENT = 16
 
@@ -71,12 +71,12 @@ class Specialization:
         return replace(self, divisible=divisible)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the specialization as plain data, for a manifest."""
+        """Return the specialization as JSON data, for a manifest."""
         return asdict(self)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Specialization:
-        """Make a specialization of plain data; lists become tuples again."""
+        """Return the specialization of JSON data, whose lists become tuples."""
         return cls(
             kernel=str(data["kernel"]),
             types=tuple((str(name), str(kind)) for name, kind in data["types"]),
@@ -121,9 +121,8 @@ class Launch:
         return _specialization(self.kernel.fn, traits, tuple(self.constants.items()), self.warps)
 
 
-Traits: TypeAlias = tuple[
-    str, str, bool
-]  # an argument's name, its type if its value decides it, and whether it is divisible
+# The name of an argument; its pointer type, "number" or "constant"; and whether it is a multiple of 16.
+Traits: TypeAlias = tuple[str, str, bool]
 
 
 def _traits_of(value: torch.Tensor | int | float | None) -> tuple[str, bool]:
@@ -160,7 +159,7 @@ def is_divisible(value: torch.Tensor | int | float) -> bool:
     return isinstance(value, int) and value % ALIGNMENT == 0
 
 
-# Stored machine code that is loaded, by specialization; `launch_now` launches it instead of compiling the kernel.
+# The functions that launch stored machine code, by specialization; `launch_now` calls them instead of compiling.
 STORED_KERNELS: dict[Specialization, Callable[[Launch], None]] = {}
 
 
@@ -181,9 +180,9 @@ def launch_now(launch: Launch) -> None:
 
 
 def find_weaker(specialization: Specialization) -> Callable[[Launch], None] | None:
-    """Return stored code whose alignment assumptions hold for this launch; None if there is none.
+    """Return stored code that assumes no more alignment than a launch has; None if there is none.
 
-    If all stored code of the kernel assumes more alignment, a warning says that Triton compiles the kernel again.
+    If all stored code of the kernel assumes more alignment, warn that Triton compiles the kernel again.
     """
     # The list is a copy, because another thread may store code during the search.
     same = [
@@ -244,7 +243,7 @@ def is_recording() -> bool:
 
 @contextmanager
 def recorded_launches() -> Iterator[list[Launch]]:
-    """Record launches in the list instead of running them, within the context; for launchers with fake tensors."""
+    """Within the context, append launches to the yielded list instead of running them: tensors may be fake."""
     launches: list[Launch] = []
     token = _launch_handler.set(launches.append)
     try:

@@ -28,7 +28,7 @@ from thunder_executors.triton.cross_entropy import (
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import check_floats, describe
 
-CHUNK_ELEMENTS = 2**26  # logits that exist at once without a logits tensor: 128 MiB in bfloat16
+CHUNK_ELEMENTS = 2**26  # most logits that exist at once: 128 MiB in bfloat16
 CHUNK_CLASSES = 1024  # the length of a range of classes is a multiple of this, so that the matrix product is fast
 
 

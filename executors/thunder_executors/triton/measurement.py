@@ -1,4 +1,4 @@
-"""The choice between a kernel and the operations that it replaces, by their times on the GPU."""
+"""Choose between a kernel and the operations that it replaces, by their times on the GPU."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
 from thunder_executors.triton.cubin import VERSION
 
-TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also the weights
+TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also rounds the weights
 MEASURING_SECONDS = 0.2  # the budget for measuring both times
 WARMUP, REPEAT = 5, 20  # milliseconds
-ABSENT = "it is measured on the GPU, and the programs are for a GPU elsewhere"
+ABSENT = "it needs a measurement on the GPU that the programs are compiled for, and this machine does not have the GPU"
 
 
 class Measurable(Protocol):
-    """A computation by a kernel or by other operations, for operands in the order of `proxies`."""
+    """A computation that a kernel or other operations can run on operands, in the order of `proxies`."""
 
     @property
     def title(self) -> str:
@@ -46,29 +46,29 @@ class Measurable(Protocol):
 
     @property
     def is_chosen_without_gpu(self) -> bool:
-        """Whether the kernel is taken where nothing can be measured."""
+        """Whether the kernel is chosen if nothing can be measured."""
 
     def kernel(self, *operands: torch.Tensor) -> Any:
-        """Compute by the kernel."""
+        """Run the computation by the kernel."""
 
     def library(self, *operands: torch.Tensor) -> Any:
-        """Compute by the other operations."""
+        """Run the computation by the other operations."""
 
 
 @dataclass(frozen=True)
 class Times(KernelTimes):
-    """The milliseconds of a computation by the kernel and by the other operations."""
+    """The milliseconds that a computation takes by the kernel and by the other operations."""
 
     def __str__(self) -> str:
         return f"triton {self.kernel:.3g} ms{self.disagreement}, PyTorch {self.library:.3g} ms"
 
 
-def with_faster(
+def replace_if_faster(
     trace: Trace, executor: str, pairs: Iterable[tuple[Measurable, Mapping[BoundSymbol, list[BoundSymbol]]]]
 ) -> Trace:
-    """Return the trace with the replacements of the bound symbols that the kernel computes faster.
+    """Return the trace in which kernels replace the bound symbols that they compute faster.
 
-    A pair is a computation and the replacements of its bound symbols.
+    `pairs` are computations, each with the replacements of its bound symbols.
     """
     budget, choices = TuningBudget(), dict[str, str]()
     reasons: Counter[str] = Counter()
@@ -84,7 +84,7 @@ def with_faster(
 
 
 def reason_against(product: Measurable, budget: TuningBudget, choices: dict[str, str]) -> str:
-    """Return the reason why PyTorch multiplies, found once for equal products; empty for the kernel."""
+    """Return the reason why PyTorch runs a product; empty if the kernel is chosen. Equal products share a reason."""
     if product.title not in choices:
         choices[product.title] = _reason_against(product, budget)
     return choices[product.title]
@@ -100,7 +100,7 @@ def _reason_against(product: Measurable, budget: TuningBudget) -> str:
 
 
 def refusals(executor: str, reasons: dict[str, int]) -> list[RefusedOperations]:
-    """Return the counted reasons as a trace reports them; an empty reason is none."""
+    """Return the counted reasons as records of a trace, without the empty reason."""
     return [
         RefusedOperations(executor, reason, count, reason not in (ABSENT, NOT_MEASURED), by_measurement=True)
         for reason, count in reasons.items()
@@ -116,7 +116,7 @@ def times_of(product: Measurable, budget: TuningBudget) -> Times | None:
 
 
 def key_of(product: Measurable) -> Key:
-    """Return the key of a measurement: the product, the GPU, and the code on both sides."""
+    """Return the key of a measurement: the product, the GPU, and the versions of Triton, PyTorch and the kernel."""
     fields = {
         REGION: product.title,
         "processor": torch.cuda.get_device_name(product.proxies[0].device),
@@ -128,7 +128,7 @@ def key_of(product: Measurable) -> Key:
 
 
 def measure(product: Measurable) -> Times:
-    """Multiply numbers with a fixed pattern by both, compare the results, and time both with cold caches."""
+    """Run a product by the kernel and by PyTorch on a fixed pattern, compare the results, and time both."""
     operands = [operand_of(proxy) for proxy in product.proxies]
     agrees = is_close(product.kernel(*operands), product.library(*operands))
     return Times(
@@ -156,6 +156,6 @@ def is_close(actual: Any, expected: Any) -> bool:
 
 
 def milliseconds(call: Callable[[], Any]) -> float:
-    """Return the time of a call on the current GPU: the minimum, with its L2 cache cleared before each call."""
+    """Return the minimum time of a call on the current GPU; the L2 cache is cleared before each call."""
     with torch.no_grad():
         return float(do_bench(call, warmup=WARMUP, rep=REPEAT, return_mode="min"))

@@ -1,11 +1,11 @@
-"""Linear layers of one normalized row, joined with the norm, if that is measured to be faster.
+"""Join linear layers of one normalized row with the norm, if that is measured to be faster.
 
-The norm ahead of queries, keys and values, and the norm ahead of SwiGLU, become part of the products that read them,
-each with the residual before it. The weights stay in place: the kernel reads each at its own address. Linear layers
-that are not joined here are left to the executor `joined`.
+The norms before the query, key and value projections and before SwiGLU become part of the products that read them,
+together with the residual addition before the norm. The weights stay in place: the kernel reads each at its own
+address. Linear layers that are not joined here are left to the executor `joined`.
 
-A program for an absent GPU cannot be measured. There, the kernel computes one row, as in decoding a token: the norm and
-SwiGLU cost a launch each, and the time of a product is that of reading its weights.
+For an absent GPU nothing can be measured. The kernel is then chosen for one row, as in decoding a token: it saves the
+launches of the norm and of SwiGLU, and takes the time of reading the weights in any case.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from thunder_executors.joined import arguments_of, joined_linear, plain_linear
 from thunder_executors.triton.cache_writes import readers_of
 from thunder_executors.triton.gated import gated
 from thunder_executors.triton.hugging_face import add_norm, norm, swiglu
-from thunder_executors.triton.measurement import with_faster
+from thunder_executors.triton.measurement import replace_if_faster
 from thunder_executors.triton.normalized_linear import (
     NAMES,
     normalized_gated,
@@ -71,7 +71,7 @@ class NormProducts:
 
     @property
     def inputs(self) -> tuple[TensorProxy, TensorProxy | None, TensorProxy]:
-        """The proxies of x, of the residual and of the norm's weight."""
+        """The proxies of x, of the residual (or None), and of the norm's weight."""
         x, *residual, weight, _ = self.norm.args
         return x, residual[0] if residual else None, weight
 
@@ -115,12 +115,12 @@ class NormProducts:
 
     @property
     def is_chosen_without_gpu(self) -> bool:
-        """Whether the kernel is taken where nothing can be measured: for one row."""
+        """Whether the kernel is chosen if nothing can be measured: for one row."""
         return rows_in(self.inputs[0]) == 1
 
     @property
     def function(self) -> Any:
-        """The function that computes all."""
+        """The function that computes the norm and the products."""
         return norm_linear if self.swiglu is None else norm_swiglu
 
     def split(self, operands: Sequence[torch.Tensor]) -> tuple[Any, ...]:
@@ -130,13 +130,13 @@ class NormProducts:
         return x, residual, rest[0], rest[1:]
 
     def kernel(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Compute by the kernel."""
+        """Run the computation by the kernel."""
         x, residual, weight, matrices = self.split(operands)
         results: tuple[torch.Tensor, ...] = self.function(x, residual, weight, self.eps, *matrices)
         return results
 
     def library(self, *operands: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Compute by the norm's kernel, by the product of the executor `joined`, and by SwiGLU's kernel."""
+        """Run the norm's kernel, the product of the executor `joined`, and SwiGLU's kernel."""
         x, residual, weight, matrices = self.split(operands)
         normal, *total = (
             [rms_norm(x, weight, self.eps)] if residual is None else add_rms_norm(x, residual, weight, self.eps)
@@ -147,7 +147,7 @@ class NormProducts:
 
 def join_norm_products(trace: Trace, executor: str) -> Trace:
     """Return the trace with one bound symbol for each norm and the linear layers that read it, if that is faster."""
-    return with_faster(
+    return replace_if_faster(
         trace, executor, ((products, replacement(products, executor)) for products in norm_products_in(trace, executor))
     )
 
@@ -173,7 +173,10 @@ def joined_call(match: NormProducts, executor: str) -> BoundSymbol:
 
 
 def norm_products_in(trace: Trace, executor: str) -> Iterator[NormProducts]:
-    """Yield the norms that only linear layers read, in one dtype, without autograd and without writes."""
+    """Yield each norm that only linear layers read, with these layers, if the kernel can replace them.
+
+    Autograd must not record them, and no bound symbol may write to their tensors.
+    """
     bsyms = trace.bound_symbols
     if not any(is_norm(bsym, executor) for bsym in bsyms):
         return
@@ -207,7 +210,7 @@ def is_product(bsym: BoundSymbol, row: str, trace: Trace) -> bool:
 
 
 def is_dense_matrix(proxy: TensorProxy) -> bool:
-    """Whether a tensor is a contiguous matrix of constant sizes, with numbers."""
+    """Whether a tensor is a matrix of constant sizes with elements, and the elements of each row are adjacent."""
     is_constant = all(isinstance(size, int) for size in (*proxy.shape, *proxy.stride))
     return is_constant and len(proxy.shape) == MATRIX and 0 not in proxy.shape and proxy.stride[1] == 1
 
@@ -215,7 +218,7 @@ def is_dense_matrix(proxy: TensorProxy) -> bool:
 def swiglu_of(
     linears: Sequence[BoundSymbol], bsyms: Sequence[BoundSymbol], readers: Mapping[str, set[int]], executor: str
 ) -> BoundSymbol | None:
-    """Return the SwiGLU of two linear layers of one shape which nothing else reads; None if there is none."""
+    """Return the SwiGLU that alone reads two linear layers of one shape; None if there is none."""
     indices = {index for line in linears for index in readers.get(line.output.name, {-1})}
     if len(linears) != GATE_AND_UP or len(indices) != 1 or min(indices) < 0:
         return None

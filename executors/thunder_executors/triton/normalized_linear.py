@@ -1,18 +1,17 @@
 """Linear layers of a normalized row: RMSNorm is computed while the products read their input.
 
-Decoding a token multiplies one row by each weight, which is bound by reading the weight. Each thread block computes
-some columns of a product over the whole depth. It reads the row, of some thousand numbers, from the L2 cache: first for
-the mean of squares, then again for the products. A thread block therefore needs no result of another one, and the depth
-is not divided: a weight has enough columns to keep a GPU busy, with 4 to 16 columns for each thread block. The first
-numbers of the weight are requested before the row, so that both latencies overlap.
+In decoding a token, one row is multiplied by each weight, in the time of reading the weight. Each thread block computes
+some columns of a product over the whole depth. It reads the row, of some thousand elements, from the L2 cache: first
+for the mean of squares, then again for the products. Thread blocks therefore need no results of each other. The depth
+is not split, because a weight has enough columns to keep a GPU busy, with 4 to 16 columns for each thread block. A
+thread block requests the first elements of the weight before those of the row, so that both latencies overlap.
 
-SwiGLU is computed by the product of gate and up, whose thread blocks have the same columns of both, and not by the down
-projection: each of its thread blocks would read gate and up of all columns, and compute all exponentials again. The
-product also writes half as many numbers.
+The kernel of gate and up also computes SwiGLU: each of its thread blocks has the same columns of both. In the down
+projection, each thread block would have to read all columns of gate and up, and compute all exponentials again. The
+kernel also writes half as many elements.
 
-A residual is added before the norm, as in `rms_norm.py`, and one thread block of each row writes the sum. The output
-projection before it needs no addition then. Values are rounded as by the separate operations: the sum, the quotient,
-the normalized row, and each product.
+A residual is added before the norm, as in `rms_norm.py`, and one thread block of each row writes the sum. Values are
+rounded as by the separate operations: the sum, the quotient, the normalized row, and each product.
 """
 
 from __future__ import annotations
@@ -41,15 +40,15 @@ from thunder_executors.triton.rows import (
 )
 
 THREAD_BLOCKS = 264  # thread blocks that keep a Hopper GPU busy: two on each of 132 multiprocessors
-WIDTHS = (16, 8, 4)  # columns of a thread block, of all its weights
-TILE = 4096  # numbers of the weights at once: 32 for each thread
-LONGEST = 2048  # numbers of the row at once, for the mean of squares
+WIDTHS = (16, 8, 4)  # columns of a thread block, counted over all its weights
+TILE = 4096  # elements of the weights in a step: 32 for each thread
+LONGEST = 2048  # most elements of the row in a step, for the mean of squares
 WARPS = 4
 
 
 @triton.jit
 def sum_of(x: tl.tensor, residual: tl.tensor, at: tl.tensor, depth: tl.int32) -> tl.tensor:
-    """Return some numbers of the row, plus those of the residual, rounded to the dtype of the row."""
+    """Return elements of the row, plus those of the residual, rounded to the dtype of the row."""
     value = tl.load(x + at, at < depth, 0.0).to(tl.float32)
     if residual is not None:
         value += tl.load(residual + at, at < depth, 0.0).to(tl.float32)
@@ -79,10 +78,10 @@ def inverse_root(
 
 
 @triton.jit
-def normalized(
+def normalize_elements(
     x: tl.tensor, residual: tl.tensor, weight: tl.tensor, scale: tl.tensor, at: tl.tensor, depth: tl.int32
 ) -> tl.tensor:
-    """Return some numbers of the normalized row, in float32 after rounding to the dtype of the row."""
+    """Return elements of the normalized row, in float32 after rounding to the dtype of the row."""
     value = (sum_of(x, residual, at, depth) * scale).to(x.dtype.element_ty).to(tl.float32)
     if weight is not None:
         value = (value * tl.load(weight + at, at < depth, 0.0).to(tl.float32)).to(x.dtype.element_ty).to(tl.float32)
@@ -91,7 +90,7 @@ def normalized(
 
 @triton.jit
 def tile_at(rows: tl.tensor, at: tl.tensor, inside: tl.tensor, depth: tl.int32) -> tl.tensor:
-    """Return some numbers of some rows of a weight, zero outside."""
+    """Return a tile of a weight, with zeros outside of the weight."""
     return tl.load(rows + at[None, :], inside & (at < depth)[None, :], 0.0)
 
 
@@ -121,7 +120,7 @@ def normalized_linear_kernel(
     STEP: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Process some columns of one of the products of a row."""
+    """Compute some columns of one of the products of a row."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     x += row * x_stride
@@ -150,7 +149,7 @@ def normalized_linear_kernel(
     for start in range(0, depth, STEP):
         at = start + tl.arange(0, STEP)
         following = tile_at(numbers, at + STEP, inside, depth)
-        sums += tile.to(tl.float32) * normalized(x, residual, weight, scale, at, depth)[None, :]
+        sums += tile.to(tl.float32) * normalize_elements(x, residual, weight, scale, at, depth)[None, :]
         tile = following
     tl.store(y + row * columns + column, tl.sum(sums, 1).to(y.dtype.element_ty), column < columns)
 
@@ -176,7 +175,7 @@ def normalized_gated_kernel(
     STEP: tl.constexpr,
     BLOCK: tl.constexpr,
 ) -> None:
-    """Process some columns of a row: the products with gate and up, and y = activation(gate) * up."""
+    """Compute some columns of a row: the products with gate and up, and y = activation(gate) * up."""
     row = tl.program_id(0).to(tl.int64)
     block = tl.program_id(1)
     x += row * x_stride
@@ -197,7 +196,7 @@ def normalized_gated_kernel(
         at = start + tl.arange(0, STEP)
         gate_following = tile_at(gates, at + STEP, inside, depth)
         up_following = tile_at(ups, at + STEP, inside, depth)
-        values = normalized(x, residual, weight, scale, at, depth)[None, :]
+        values = normalize_elements(x, residual, weight, scale, at, depth)[None, :]
         gate_sums += gate_tile.to(tl.float32) * values
         up_sums += up_tile.to(tl.float32) * values
         gate_tile = gate_following
@@ -335,7 +334,7 @@ NAMES = ("first", "second", "third")
 
 
 def _launch(kernel: Any, blocks: int, width: int, step: int, **arguments: Any) -> None:
-    """Launch a thread block for each row and each block of columns; those of the same columns are adjacent."""
+    """Launch a thread block for each row and each block of columns; all rows of the same columns are adjacent."""
     x, residual, weight = arguments["x"], arguments["residual"], arguments["weight"]
     depth = x.shape[-1]
     rows = {"x": as_rows(x), "residual": None if residual is None else as_rows(residual)}
@@ -357,7 +356,7 @@ def width_of(rows: int, columns: int) -> int:
 def _check(
     x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, *matrices: torch.Tensor
 ) -> None:
-    """Raise KernelRefuses unless all tensors have one dtype, and the depth of x; rows of weights are dense."""
+    """Raise KernelRefuses unless all tensors have the dtype and the depth of x, and the rows of weights are dense."""
     check_floats(x=x)
     rows_of(x)
     depth = x.shape[-1]

@@ -19,8 +19,8 @@ class Operator:
     """An operation `torch.ops.thunder.<name>`.
 
     A call goes through PyTorch's dispatcher: it works on fake tensors, and autograd records it if it has a derivative.
-    `launcher` is the underlying function, for calls without gradients: it allocates and launches. `reference` computes
-    the same in plain PyTorch.
+    `launcher` is the underlying function without gradients, which allocates the outputs and launches the kernels.
+    `reference` computes the same by PyTorch's functions.
     """
 
     name: str
@@ -29,11 +29,11 @@ class Operator:
     operation: Any
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the operation through PyTorch, or only the launcher while launches are recorded."""
+        """Call the operation through PyTorch; while launches are recorded, call only the launcher."""
         return self.launcher(*args, **kwargs) if is_recording() else self.operation(*args, **kwargs)
 
     def launches(self, *args: Any, **kwargs: Any) -> tuple[Launch, ...]:
-        """Return the kernels that it launches for these arguments (fake tensors are allowed), in order."""
+        """Return the launches of a call with these arguments, which may be fake tensors, in order."""
         with recorded_launches() as launches:
             self.launcher(*args, **kwargs)
         return tuple(launch for launch in launches if 0 not in launch.grid)
@@ -49,7 +49,7 @@ OPERATORS: dict[str, Operator] = {}
 def operator(
     reference: Callable[..., Any], *, metadata: Callable[..., Any] | None = None, mutates: tuple[str, ...] = ()
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Make an operation of a launcher, with the launcher's name, which writes to the arguments that `mutates` names.
+    """Register a launcher as an operation of the same name; `mutates` has the names of arguments that it writes to.
 
     For fake tensors, the operation returns the launcher's allocations, or the result of `metadata` if that is cheaper.
     """

@@ -22,7 +22,7 @@ from thunder_executors.triton.rows import as_rows, check_floats, launch_over_row
 
 LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 SMALLEST = 1e-12  # smallest row maximum; far below float16's smallest number
-FP8_CAPABILITY = 89  # of GPUs that convert numbers to E4M3: Ada; Hopper is 90
+FP8_CAPABILITY = 89  # the lowest compute capability of GPUs that convert numbers to E4M3 (Ada)
 ROUNDER = 12582912.0  # 1.5 * 2^23: adding and subtracting it rounds a float32, ties to even
 
 
@@ -73,7 +73,7 @@ def converts_to(dtype: torch.dtype, device: torch.device) -> bool:
         return True
     target = target_of_programs()
     if not target and not torch.cuda.is_available():
-        return True  # launches for an absent GPU, which is not named
+        return True  # launches are recorded for an absent GPU of unknown architecture
     return capability_of(target or architecture(device)) >= FP8_CAPABILITY
 
 

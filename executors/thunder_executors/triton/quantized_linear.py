@@ -34,7 +34,7 @@ from thunder_executors.triton.rows import (
     power_of_two,
 )
 
-FEW = 16  # rows of the smallest tile, which Tensor Cores require; up to this number, the depth is split
+FEW = 16  # rows of the smallest tile of Tensor Cores; the depth is split only for tiles of this size
 TILES = (FEW, 64)
 THREAD_BLOCKS = 264  # thread blocks that keep a Hopper GPU busy: two on each of 132 multiprocessors
 MIN_STEPS = 2  # minimum steps of a thread block: it loads the codes of the next step while it multiplies
@@ -252,7 +252,7 @@ def steps_of_part(tiles: int, steps: int) -> int:
 
 
 def _check(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int, is_valid: bool) -> None:
-    """Raise KernelRefuses if a condition on the arguments does not hold, or for a wrong rank of x or a wrong tile."""
+    """Raise KernelRefuses unless `is_valid` is True, x is a matrix, and the tile is one of `TILES`."""
     if not is_valid or x.ndim != MATRIX or tile not in TILES:
         raise KernelRefuses(
             f"a product with quantized weights got x, codes and scales of {describe(x, codes, scales)}, tile={tile}",

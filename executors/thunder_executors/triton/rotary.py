@@ -108,7 +108,7 @@ def rotary_kernel(
     HEADS: tl.constexpr,
     HALF: tl.constexpr,
 ) -> None:
-    """Process one position of one sequence: some heads of q, or some heads of k."""
+    """Rotate some heads of q, or some heads of k, at one position of one sequence."""
     batch = (tl.program_id(0) // positions).to(tl.int64)
     position = (tl.program_id(0) % positions).to(tl.int64)
     block = tl.program_id(1)
@@ -153,15 +153,15 @@ def _pack(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def output_like(like: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return an output with the input's layout, because the next operation undoes the same transposition.
+    """Return an empty output with the layout of an input, which the next operation usually transposes back.
 
-    A single position may have any stride; like PyTorch's operations, the output then is contiguous.
+    For a single position, whose stride is arbitrary, the output is contiguous, as in PyTorch.
     """
     layout = torch.contiguous_format if is_contiguous_or_false(like) else torch.preserve_format
     return _pack(torch.empty_like(like, dtype=dtype, memory_format=layout))
 
 
-def _turn(
+def _rotate(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int, inverse: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     _check(q, k, cos, sin, unsqueeze_dim)
@@ -225,7 +225,7 @@ def rotary(
     q: torch.Tensor, k: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotate q and k: (batch, heads, positions, width), or (batch, positions, heads, width) with `unsqueeze_dim=2`."""
-    return _turn(q, k, cos, sin, unsqueeze_dim, inverse=False)
+    return _rotate(q, k, cos, sin, unsqueeze_dim, inverse=False)
 
 
 @operator(gradient_reference)
@@ -233,7 +233,7 @@ def rotary_gradient(
     dq: torch.Tensor, dk: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, unsqueeze_dim: int = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Rotate the gradients of q and k back."""
-    return _turn(dq, dk, cos, sin, unsqueeze_dim, inverse=True)
+    return _rotate(dq, dk, cos, sin, unsqueeze_dim, inverse=True)
 
 
 def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:

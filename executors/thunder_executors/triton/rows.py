@@ -1,4 +1,4 @@
-"""Tensors as rows: how Thunder's kernels view shapes, the block sizes, and their launch."""
+"""Tensors as rows, the sizes of blocks, and launches of Thunder's kernels over rows and columns."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def power_of_two(number: int) -> int:
 
 
 def parts_of(number: int, size: int) -> int:
-    """Return the number of parts of a size that cover a number."""
+    """Return `number / size`, rounded up."""
     return -(-number // size)
 
 
 def block_of(columns: int, longest: int = LONGEST_BLOCK) -> int:
-    """Return the number of columns of one step: a power of two, which covers a short row."""
+    """Return the number of columns of a block: a power of two, at most `longest`, that covers a shorter row."""
     return min(power_of_two(columns), longest)
 
 

@@ -1,7 +1,7 @@
-"""Products with quantized weights on CUDA, by a kernel that widens codes in registers, if it is measured to be faster.
+"""Products with quantized weights on CUDA, by kernels that widen codes in registers, if measured to be faster.
 
-A program for an absent GPU cannot be measured. There, the kernel multiplies up to `FEW` rows: their time is that of
-reading the weight, which PyTorch's operations would write and read again in 16 bits. More rows are left to PyTorch.
+For an absent GPU nothing can be measured. The kernel is then chosen for up to `FEW` rows: a product of few rows takes
+the time of reading the weight, and PyTorch's operations also write the weight in 16 bits and read it again.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.triton.measurement import with_faster
+from thunder_executors.triton.measurement import replace_if_faster
 from thunder_executors.triton.quantized_linear import (
     FEW,
     TILES,
@@ -30,7 +30,7 @@ from thunder_executors.triton.quantized_linear import (
     int8_linear,
     int8_linear_kernel,
 )
-from thunder_executors.triton.tensors import is_here
+from thunder_executors.triton.tensors import is_cuda_tensor
 
 MULTIPLICATION = "torch.ops.aten.mul."
 
@@ -64,7 +64,7 @@ class Kind:
 
     @property
     def library(self) -> Callable[..., torch.Tensor]:
-        """The implementation by PyTorch's operations."""
+        """The function that computes the product by PyTorch's operations."""
         return IMPLEMENTATIONS[self.operation]
 
 
@@ -123,7 +123,7 @@ class Product:
 
     @property
     def is_chosen_without_gpu(self) -> bool:
-        """Whether the kernel is taken where nothing can be measured: for few rows."""
+        """Whether the kernel is chosen if nothing can be measured: for few rows."""
         return self.rows <= FEW and not self.has_any_rows
 
     def library(self, *operands: torch.Tensor) -> torch.Tensor:
@@ -141,7 +141,7 @@ def claim_products(trace: Trace, executor: str) -> Trace:
     """Return the trace with the kernels in place of the products with quantized weights that they compute faster."""
     if not any(bsym.symbol.name in KINDS for bsym in trace.bound_symbols):
         return trace
-    return with_faster(trace, executor, replacements_in(trace, executor))
+    return replace_if_faster(trace, executor, replacements_in(trace, executor))
 
 
 def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[Product, dict[BoundSymbol, list[BoundSymbol]]]]:
@@ -156,9 +156,9 @@ def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[Product, dict
 
 
 def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:
-    """Return the multiplications by factors that one bound symbol reads, by the names of their results.
+    """Return the multiplications by factors whose results one bound symbol reads, by the names of the results.
 
-    Nothing writes to their memory.
+    Multiplications whose inputs or results the trace writes to are left out.
     """
     readers = Counter(proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs)
     readers.update(proxy.name for proxy in trace.outputs)
@@ -176,8 +176,8 @@ def is_multiplication(bsym: BoundSymbol) -> bool:
     operations = bsym.operations
     if bsym.executor or len(operations) != 1 or not operations[0].symbol.name.startswith(MULTIPLICATION):
         return False
-    tensors = [each for each in operations[0].args if is_here(each, torch.bfloat16)]
-    dimensions = tuple(len(each.shape) for each in tensors)
+    tensors = [argument for argument in operations[0].args if is_cuda_tensor(argument, torch.bfloat16)]
+    dimensions = tuple(len(tensor.shape) for tensor in tensors)
     return bsym.is_resolved and len(operations[0].args) == 2 and dimensions == (2, 1)
 
 
@@ -190,7 +190,11 @@ def product_of(bsym: BoundSymbol, multiplications: Mapping[str, BoundSymbol]) ->
     if kind is None or bsym.executor or bsym.kwargs or not bsym.is_resolved:
         return None
     x, codes, scales = bsym.args
-    supported = is_here(x, torch.bfloat16) and is_here(codes, kind.codes) and is_here(scales, torch.bfloat16)
+    supported = (
+        is_cuda_tensor(x, torch.bfloat16)
+        and is_cuda_tensor(codes, kind.codes)
+        and is_cuda_tensor(scales, torch.bfloat16)
+    )
     constant = supported and not any(map(is_symbolic, (*codes.shape, *scales.shape, x.shape[1])))
     if not constant or not prod((*codes.shape, *scales.shape)):
         return None

@@ -302,7 +302,8 @@ def test_two_results(thunder, model, measured, here):
     data = thunder("bench", "after.json", "before.json", "--json").json
     assert (data["schema"], data["rows"][0]["verdict"]) == ("thunder.contrast/1", "slower")
     assert data["rows"][0]["ratio"]["value"] == pytest.approx(0.5)
-    for extra, words in ((("--out", "x.json"), "--out"), (("--require-speedup", 1), "--require-speedup")):
+    out, speedup = ("--out", "x.json"), ("--require-speedup", 1)
+    for extra, words in ((out, "--out has no effect"), ((*out, *speedup), "--out, --require-speedup have no effect")):
         refused = thunder("bench", "before.json", "after.json", *extra)
         assert (refused.status, words in refused.err) == (2, True)
     (here / "junk.json").write_text("{}")

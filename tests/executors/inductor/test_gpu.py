@@ -40,7 +40,7 @@ from thunder_core.foundation.errors import ArtifactForeign
 from thunder_executors import inductor
 from thunder_executors.inductor import gpu, launch, saturates_fp8, wrapper
 from thunder_executors.inductor.cubins import grid_text, load_kernel, names_in
-from thunder_executors.inductor.sizes import computed_size
+from thunder_executors.inductor.sizes import compute_size
 from thunder_executors.triton.cubin import Cubin
 from thunder_executors.triton.launch import Specialization
 
@@ -207,7 +207,7 @@ def test_one_region_serves_all_sizes(function, interpreted):
             symbols = {proxy.value.node.expr: size for proxy, size in zip(region.symbols, sizes, strict=False)}
             named = {f"s{index}": size for index, size in enumerate(symbols.values())}
             assert all(size_of(condition, named) for condition in conditions), conditions
-            size_of_call = partial(computed_size, values=symbols)
+            size_of_call = partial(compute_size, values=symbols)
             given = [drawn(with_sizes(proxy, size_of_call)) for proxy in region.inputs]
             expected = evaluate_region(region, (*given, *symbols.values()))
             found = run([*given, *symbols.values()])
@@ -337,7 +337,7 @@ class Takes(FusionExecutor):
 def test_library_calls_have_their_own_names():
     """`torch.mm` also has the name `torch.spmm`, which would be misleading."""
     names = ("mm", "addmm", "bmm", "baddbmm", "convolution", "_int_mm", "_scaled_mm")
-    assert [wrapper._borrowed_name(f"extern_kernels.{name}") for name in names] == [f"torch.{name}" for name in names]
+    assert [wrapper._torch_name(f"extern_kernels.{name}") for name in names] == [f"torch.{name}" for name in names]
 
 
 def test_the_interpreter_compiles_nothing():
@@ -362,8 +362,8 @@ def test_properties_of_the_target_are_used_on_a_machine_with_another_gpu(monkeyp
     """The GPU of the machine does not leak into code for another GPU; code for its own GPU reads its properties."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
     monkeypatch.setattr(gpu, "architecture_here", lambda: "sm_80")
-    asked, pretending = [], gpu.pretending
-    monkeypatch.setattr(gpu, "pretending", lambda target: asked.append(target) or pretending(target))
+    asked, device_patches = [], gpu.device_patches
+    monkeypatch.setattr(gpu, "device_patches", lambda target: asked.append(target) or device_patches(target))
     region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
     _, sources = gpu.generate(region, "sm_90")
     assert asked == ["sm_90"]
@@ -376,7 +376,7 @@ def test_properties_of_the_target_are_used_on_a_machine_with_another_gpu(monkeyp
 def test_properties_are_nvidias(target, shared, threads):
     """A block of a Hopper GPU has 227 KB of shared memory, and its L2 cache has 50 MB."""
     with contextlib.ExitStack() as stack:
-        for patch in gpu.pretending(target):
+        for patch in gpu.device_patches(target):
             stack.enter_context(patch)
         device = torch.cuda.get_device_properties(0)
     assert device.shared_memory_per_block_optin == shared * 1024
@@ -418,11 +418,11 @@ def test_other_gpus_are_refused_by_name(monkeypatch, capabilities, error):
 def test_misaligned_tensors_are_copied():
     whole = torch.arange(64.0).reshape(4, 16)
     askew = whole[:, 1:9:2]
-    found = launch.aligned(askew)
+    found = launch.align_tensor(askew)
     assert found.data_ptr() % 16 == 0
     assert found.stride() == askew.stride()
     torch.testing.assert_close(found, askew)
-    assert launch.aligned(whole) is whole
+    assert launch.align_tensor(whole) is whole
 
 
 @pytest.mark.gpu

@@ -27,7 +27,7 @@ from thunder_executors.inductor import EXECUTOR
 from thunder_executors.inductor.build import build
 from thunder_executors.inductor.building.vector_extension import vector_extension
 from thunder_executors.inductor.generate import Unsupported, refusal_for
-from thunder_executors.inductor.keep import REFUSAL, read
+from thunder_executors.inductor.region_cache import REFUSAL, read
 from thunder_executors.inductor.wrapper import print_module
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")

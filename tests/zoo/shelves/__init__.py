@@ -1,4 +1,4 @@
-"""The shelves of the zoo: models of other libraries than transformers, each a subject with inputs of several sizes."""
+"""The shelves of the zoo: a module for each library except transformers, whose models are subjects with inputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Protocol, cast
 import torch
 
 TRANSFORMERS = "transformers"
-# The package of each shelf, and the title of the shelf's table.
+# The package of each shelf; `SUBJECTS` has the title of each shelf's table.
 PACKAGES: Mapping[str, str] = {
     TRANSFORMERS: "transformers",
     "timm": "timm",
@@ -28,7 +28,10 @@ SUBJECTS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, and its keyword arguments of a size; several sizes are compared with symbolic values."""
+    """A model, and the function that returns its keyword arguments for a size.
+
+    If there are several sizes, they are also compared with symbolic values.
+    """
 
     model: torch.nn.Module
     inputs: Callable[[int], dict[str, Any]]

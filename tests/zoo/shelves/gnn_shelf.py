@@ -18,7 +18,7 @@ VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def layers(first: int, last: int = WIDTH) -> Sequential:
-    """Two layers, as graph layers take them for messages."""
+    """Return a network of two linear layers, which graph layers take as an argument."""
     return Sequential(Linear(first, WIDTH), ReLU(), Linear(WIDTH, last))
 
 
@@ -109,14 +109,16 @@ def types() -> list[str]:
 
 
 def subject(name: str) -> Subject:
-    """The layer with random weights, and random graphs by the names of its arguments."""
+    """Return the layer with random weights, and its inputs, which are random graphs."""
     from torch_geometric import nn
 
     torch.manual_seed(0)
     build, optional = LAYERS[name]
     model = build(nn)
     parameters = inspect.signature(model.forward).parameters
-    names = [key for key, one in parameters.items() if one.default is one.empty or key in optional.split()]
+    names = [
+        key for key, parameter in parameters.items() if parameter.default is parameter.empty or key in optional.split()
+    ]
     names = [key for key in names if parameters[key].kind not in VARIADIC]
     is_sorted = "sorted" in optional
 
@@ -129,7 +131,7 @@ def subject(name: str) -> Subject:
 
 
 def random_graph(nodes: int, *, is_sorted: bool) -> dict[str, torch.Tensor]:
-    """A graph's nodes and edges, with the further numbers that layers take, by the names of their arguments."""
+    """Return a random graph: the tensors that layers take, by the names of their arguments."""
     generator = torch.Generator().manual_seed(nodes)
     edges = nodes * EDGES_OF_A_NODE
 

@@ -1,4 +1,4 @@
-"""The compilers of a build: if the build ends, the compilers and all their child processes are stopped."""
+"""The compiler processes of a build, which are killed with all their child processes if the build fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import CompilerFailed, OutOfDisk
 from thunder_core.tracing.extension.requirement import first_error
 
 # Compiler messages and signals if the disk is full.
-FULL = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")
+DISK_FULL = ("No space left on device", "Disk quota exceeded", "File too large", "File size limit exceeded")
 
 
 class StoppedError(Exception):
@@ -22,7 +22,7 @@ class StoppedError(Exception):
 
 
 class Compilers:
-    """The compilers of a build, run from several threads; each is a separate process group."""
+    """The compiler processes of a build, run from several threads; each is a separate process group."""
 
     def __init__(self) -> None:
         self._running: set[subprocess.Popen[str]] = set()
@@ -57,7 +57,7 @@ class Compilers:
         return process
 
     def stop(self) -> None:
-        """Kill all running compilers, and start no more."""
+        """Kill all running compilers; `run` raises `StoppedError` from then on."""
         with self._lock:
             self._stopped = True
             for process in self._running:
@@ -67,7 +67,7 @@ class Compilers:
 
 @contextmanager
 def compilers() -> Iterator[Compilers]:
-    """Yield the compilers for the block; if the block raises (for example Ctrl-C), they are stopped."""
+    """Yield an object that runs compilers, and stop them if the block raises an exception, also `KeyboardInterrupt`."""
     running = Compilers()
     try:
         yield running
@@ -77,10 +77,10 @@ def compilers() -> Iterator[Compilers]:
 
 
 def require_room(compiler: str, message: str, status: int) -> None:
-    """Raise `OutOfDisk` for a compiler that failed because the disk was full."""
-    reason = next((reason for reason in FULL if reason in message), "")
+    """Raise `OutOfDisk` if the message or the exit status of a failed compiler says that the disk was full."""
+    reason = next((reason for reason in DISK_FULL if reason in message), "")
     if reason or status == -signal.SIGXFSZ:
         raise OutOfDisk(
-            f"{compiler} could not write its output: {reason or FULL[-1]}",
+            f"{compiler} could not write its output: {reason or DISK_FULL[-1]}",
             fix="free space in the temporary folder, set another one with TMPDIR, or raise `ulimit -f`",
         )

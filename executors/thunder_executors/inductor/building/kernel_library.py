@@ -13,7 +13,7 @@ from thunder_core.backend.cache import Key, Store
 from thunder_core.backend.fusion.machine_code import extension
 from thunder_core.foundation import plugins
 from thunder_executors.inductor.building.machine import facts
-from thunder_executors.inductor.keep import BUILDING
+from thunder_executors.inductor.region_cache import BUILDING
 
 # Imported at its first use: it imports Inductor, which takes seconds.
 BUILD = "thunder_executors.inductor.building.library:compile_functions"

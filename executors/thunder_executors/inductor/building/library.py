@@ -41,13 +41,13 @@ HEAD = """
 #include <Python.h>
 #include <stdexcept>
 static void* (*data_of)(PyObject*);
-static inline long long integer_of(PyObject* given) {
-    long long found = PyLong_AsLongLong(given);
-    if (found == -1 && PyErr_Occurred()) {
+static inline long long integer_of(PyObject* argument) {
+    long long value = PyLong_AsLongLong(argument);
+    if (value == -1 && PyErr_Occurred()) {
         PyErr_Clear();
         throw std::invalid_argument("a size has to be an integer of 64 bits");
     }
-    return found;
+    return value;
 }
 """
 BINDING = """
@@ -62,16 +62,16 @@ TAIL = """
 static PyMethodDef methods[] = {{ {methods} {{nullptr, nullptr, 0, nullptr}} }};
 static PyModuleDef definition = {{ PyModuleDef_HEAD_INIT, "{module}", nullptr, -1, methods }};
 PyMODINIT_FUNC PyInit_{module}() {{
-    PyObject* found = PyImport_ImportModule("torch._C");
+    PyObject* object = PyImport_ImportModule("torch._C");
     for (const char* name : {{"_dynamo", "guards", "_torchinductor_pyobject_tensor_data_ptr"}}) {{
-        if (!found) return nullptr;
-        PyObject* next = PyObject_GetAttrString(found, name);
-        Py_DECREF(found);
-        found = next;
+        if (!object) return nullptr;
+        PyObject* next = PyObject_GetAttrString(object, name);
+        Py_DECREF(object);
+        object = next;
     }}
-    if (!found) return nullptr;
-    data_of = reinterpret_cast<void* (*)(PyObject*)>(PyLong_AsVoidPtr(found));
-    Py_DECREF(found);
+    if (!object) return nullptr;
+    data_of = reinterpret_cast<void* (*)(PyObject*)>(PyLong_AsVoidPtr(object));
+    Py_DECREF(object);
     return PyErr_Occurred() ? nullptr : PyModule_Create(&definition);
 }}
 """

@@ -9,7 +9,7 @@ import torch
 from thunder_core.backend.claiming.device_code import target_of_programs
 from thunder_core.tracing.extension.requirement import compiler_version, cxx_name, instruction_sets
 
-# Processors by compilers' names, with their required and their optional instruction sets.
+# Microarchitecture levels by the names of `-march`, with their required and their optional instruction sets.
 PROCESSORS = (
     (
         "x86-64-v4",
@@ -21,7 +21,7 @@ PROCESSORS = (
 
 
 def processors() -> tuple[str, tuple[str, ...]]:
-    """Return the processors to compile for, and the instruction sets that their code may use."""
+    """Return the microarchitecture level to compile for (`-march`), and the instruction sets that its code may use."""
     for name, needs, extras in PROCESSORS:
         if set(needs) <= instruction_sets():
             return name, (*needs, *(extra for extra in extras if extra in instruction_sets()))
@@ -29,7 +29,7 @@ def processors() -> tuple[str, tuple[str, ...]]:
 
 
 def facts() -> dict[str, str]:
-    """Return everything except the region that determines its machine code."""
+    """Return the facts about this machine that determine a region's machine code, for the cache key."""
     name, needs = processors()
     return {
         "compiler": compiler_version(cxx_name()),
@@ -41,7 +41,7 @@ def facts() -> dict[str, str]:
 
 
 def architecture() -> str:
-    """Return the GPU to compile for, by NVIDIA's name (`sm_90`): the requested one, or this machine's; or ""."""
+    """Return the GPU architecture to compile for, such as `sm_90`: the requested one, or this machine's; or ""."""
     return target_of_programs() or architecture_here()
 
 
@@ -51,5 +51,5 @@ def architecture_here() -> str:
 
 
 def facts_of_gpu(compiler: str) -> dict[str, str]:
-    """Return everything except the region that determines its machine code for the GPU."""
+    """Return the facts that determine a region's machine code for the GPU, for the cache key."""
     return {"compiler": compiler, "hardware": architecture(), "torch": torch.__version__}

@@ -28,18 +28,18 @@ HEADER = """
 """
 NAME = "kernels.h"
 PRECOMPILED = f"{NAME}.gch"  # next to its header, where g++ looks for it
-OTHERS = "clang"  # uses other names for precompiled headers
+CLANG = "clang"  # uses other names for precompiled headers
 FOR_LINKING = ("-l", "-L", "-Wl", "-shared")
 
 
 def with_headers(command: Sequence[str], source: Path, target: Path, compilers: Compilers) -> list[str]:
     """Return a command of g++ that uses precompiled headers, if a folder is set for them.
 
-    The headers are compiled if they are not there. g++ reads the headers themselves if the precompiled ones do not fit
-    its flags.
+    Missing precompiled headers are compiled first. If the precompiled headers do not fit the flags of a command, g++
+    reads the plain headers.
     """
     folder, compiler = os.environ.get(VARIABLE), command[0]
-    if not folder or not (version := compiler_version(compiler)) or OTHERS in version:
+    if not folder or not (version := compiler_version(compiler)) or CLANG in version:
         return [*command]
     flags = [word for word in command[1:] if word not in ("-o", str(source), str(target))]
     flags = [word for word in flags if not word.startswith(FOR_LINKING)]

@@ -16,7 +16,9 @@ from thunder_core.foundation.errors import CompilerFailed
 from thunder_executors.inductor.building.compilers import Compilers
 
 LIBRARY = "libtorch_cpu.so"  # has everything of PyTorch that kernels call: mathematical functions and operators
-LINKED = ("-ltorch", "-ltorch_cpu", "-ltorch_python")  # the first loads the second; Python calls the third
+# PyTorch's libraries in Inductor's command. Kernels do not call `libtorch`, which only loads `libtorch_cpu`, and they
+# get the address of the only function that they call in `libtorch_python` at run time.
+LINKED = ("-ltorch", "-ltorch_cpu", "-ltorch_python")
 
 
 def with_stub(command: Sequence[str], folder: Path, compilers: Compilers) -> list[str]:
@@ -30,7 +32,7 @@ def with_stub(command: Sequence[str], folder: Path, compilers: Compilers) -> lis
     empty = [command[0], "-shared", "-nostdlib", f"-Wl,-soname,{LIBRARY}", "-x", "c++", os.devnull, "-o", LIBRARY]
     try:
         compilers.run(empty, folder, "an empty library")
-    except CompilerFailed:  # its message about the kernels says more
+    except CompilerFailed:  # the compiler then reports its problem for the kernels, too
         return [*command]
     needed = ["-Wl,--push-state,--no-as-needed", str(folder / LIBRARY), "-Wl,--pop-state"]
     return [word for word in command if word not in LINKED] + needed

@@ -26,11 +26,11 @@ def trusted_processor() -> Iterator[None]:
 
     By default, Inductor compiles, links and loads a library for each extension and its variants, once in each process.
     """
-    with config.patch({"cpp.vec_isa_ok": True}), mock.patch.object(VecISA, "check_build", is_compiled):
+    with config.patch({"cpp.vec_isa_ok": True}), mock.patch.object(VecISA, "check_build", compiler_supports):
         yield
 
 
-def is_compiled(extension: VecISA, _code: str) -> bool:
+def compiler_supports(extension: VecISA, _code: str) -> bool:
     """Whether the compiler has the instructions of an extension; replaces `VecISA.check_build`."""
     return takes_flags(get_cpp_compiler(), extension.build_arch_flags())
 

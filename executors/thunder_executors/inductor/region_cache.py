@@ -1,4 +1,4 @@
-"""Regions from the cache; regions that are not cached are built by Inductor, once for all processes."""
+"""The cache of compiled regions: each region is built by Inductor once for all processes."""
 
 from __future__ import annotations
 
@@ -24,17 +24,18 @@ BUILD_FOR_GPU = "thunder_executors.inductor.gpu:build"
 Result = MachineCode | Refusal
 Build = Callable[[Sequence[Region]], Sequence[Result]]
 
-BUILDING = RLock()  # Inductor is patched for all threads while it writes code
+BUILDING = RLock()  # held while Inductor writes code, because it is patched for all threads
 os.register_at_fork(after_in_child=BUILDING._at_fork_reinit)  # type: ignore[attr-defined]
 
 TEXT, LIBRARY, NEEDS, REFUSAL = "region.py", "kernels.so", "needs.json", "refusal.txt"
 CONDITIONS = "conditions.json"
 
 
-def from_cache(regions: Sequence[Region], machine: Mapping[str, str], builder: str) -> list[Fused | Refusal]:
-    """Return the code or the refusal of each region.
+def load_or_build(regions: Sequence[Region], machine: Mapping[str, str], builder: str) -> list[Fused | Refusal]:
+    """Return the code or the refusal of each region, from the cache or built.
 
-    `machine` are the other facts of the key, and `builder` compiles.
+    `machine` has the facts of the cache key besides the region. `builder` is the path of the function that builds
+    regions, as `module:name`.
     """
     store = Store()
     keys = {region.digest: key_of(region, machine) for region in regions}
@@ -53,7 +54,7 @@ def key_of(region: Region, machine: Mapping[str, str]) -> Key:
 @cache
 def version() -> str:
     """Return the digest of this executor's own source, so that a change of the source rebuilds every entry."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
+    files = sorted(Path(__file__).parent.rglob("*.py"))
     return sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()
 
 
@@ -64,7 +65,7 @@ def label_of(region: Region) -> str:
 
 
 def read(entry: Entry) -> Result:
-    """Return the content of an entry of the cache."""
+    """Return the machine code or the refusal in an entry of the cache."""
     if REFUSAL in entry.contents:
         return Refusal(entry.read(REFUSAL).decode(), lasting=True)
     needs = tuple(json.loads(entry.read(NEEDS)))
