@@ -212,7 +212,7 @@ def test_program_with_random_numbers_is_traced_once(program: Program, make: Call
 
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
 @pytest.mark.parametrize(("program", "make"), DECIDING.values(), ids=DECIDING)
-def test_branch_on_tensors_matches_eager(program: Program, make: Callable[[], Any]) -> None:
+def test_branch_on_random_numbers_matches_eager(program: Program, make: Callable[[], Any]) -> None:
     assert_drawn_as_in_eager(program, make)
 
 

@@ -5,10 +5,13 @@ Object detectors match their predictions with the objects of an image by it.
 
 from __future__ import annotations
 
-import importlib
+from typing import Any
 
 import torch
 
+from thunder_core.foundation import plugins
+
+SCIPY = "scipy.optimize:linear_sum_assignment"
 LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
 LIBRARY.define("linear_sum_assignment(Tensor cost, bool maximize) -> (Tensor, Tensor)")  # type: ignore[no-untyped-call]
 
@@ -18,7 +21,8 @@ def assign(cost: torch.Tensor, maximize: bool) -> tuple[torch.Tensor, torch.Tens
 
     `cost` is a matrix (rows, columns) on the CPU. Raises `ValueError` as SciPy does, for example for a NaN.
     """
-    rows, columns = importlib.import_module("scipy.optimize").linear_sum_assignment(cost.numpy(), maximize)
+    linear_sum_assignment: Any = plugins.import_object(SCIPY)  # SciPy takes half a second to import
+    rows, columns = linear_sum_assignment(cost.numpy(), maximize)
     return torch.from_numpy(rows), torch.from_numpy(columns)
 
 
