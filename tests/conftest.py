@@ -33,7 +33,7 @@ if "gpu" not in sys.argv and "PYTEST_XDIST_WORKER" not in os.environ:
 # The list of tests that take at least `SECONDS`, and of files with a fixture that takes at least `FIXTURE_SECONDS`. A
 # run of all tests runs one part of the list. `tests.long_tests` writes the list.
 LONG = Path(__file__).resolve().parent / "long.txt"
-SECONDS = 0.2
+SECONDS = 0.12
 FIXTURE_SECONDS = 2.0
 PARTS = 30
 SETUP = "setup seconds"  # the property of a test's report with the time that its fixtures took
