@@ -80,7 +80,7 @@ class UnrollsLoop:
 
 @dataclass(frozen=True)
 class ReadsCondition:
-    """The arms of a branch on a random number cannot both be recorded. The branch is at an offset of this `code`."""
+    """The arms of a branch on a tensor cannot both be recorded. The branch is at an offset of this `code`."""
 
     code: CodeType
     offset: int

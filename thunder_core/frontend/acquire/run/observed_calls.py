@@ -288,7 +288,7 @@ class ObservedCalls(ObservedReads):
         return edge is not None
 
     def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:
-        """Record the arms of a branch on a random number of PyTorch."""
+        """Record the arms of a branch on a tensor."""
         return branch_on_tensor(self, frame, condition, if_true, if_false)
 
     def before_native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -58,7 +58,7 @@ class RunOptions:
     - `drawing_functions`: functions that read values of arrays that they draw. The prologue calls these functions.
     - `reads_assignments`: the indices of an assignment by SciPy are read as values.
     - `unrolled_loops`: loops whose iterations are all recorded, each with the reason.
-    - `read_conditions`: branches on random numbers whose conditions are read, because not both arms can be recorded.
+    - `read_conditions`: branches on tensors whose conditions are read, because not both arms can be recorded.
     """
 
     device: torch.device | None = None

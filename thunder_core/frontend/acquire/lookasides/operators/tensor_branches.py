@@ -1,4 +1,4 @@
-"""Branches on random numbers of PyTorch, such as LayerDrop: both arms are recorded, and each call takes one of them.
+"""Branches on tensors, such as LayerDrop: both arms are recorded, and each call takes one of them.
 
 Both arms are recorded only if the program may not read values of tensors. Otherwise, the program reads the condition,
 and each outcome has a specialization. The arms may only assign local variables, under the rules of `torch.cond`. A
@@ -60,9 +60,10 @@ class RecordedArms:
 
 
 def branch_on_tensor(run: TracedRun, frame: Frame, condition: object, if_true: int, if_false: int) -> int | NotTaken:
-    """Record the arms of a branch whose condition is a random tensor; return the step where they meet.
+    """Record the arms of a branch whose condition is a tensor; return the step where they meet.
 
-    The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for all other branches.
+    The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for all other branches, and for a branch
+    that the next run may avoid by a detour.
     """
     if run.may_read_values or not isinstance(condition, torch.Tensor) or is_wrapped(condition):
         return NOT_TAKEN
@@ -70,7 +71,7 @@ def branch_on_tensor(run: TracedRun, frame: Frame, condition: object, if_true: i
     if request in run.read_conditions:
         return NOT_TAKEN
     if run.detours.further() is not None and not is_random(run, condition):
-        return NOT_TAKEN  # the next run may avoid the value
+        return NOT_TAKEN
     if not (regions := branch_regions(frame)):
         return NOT_TAKEN
     try:
@@ -204,8 +205,8 @@ def require_distinct_tensors(run: TracedRun, output: object) -> None:
     """Raise `Retrace` if the program could distinguish a tensor from the clone that an arm returns.
 
     In eager PyTorch, both would be the same tensor. The program can distinguish them if it writes to the tensor or the
-    clone, or if two results, or a result and an input, may be the same tensor after one arm only. All inputs count as
-    one tensor.
+    clone after the branch, or if two results, or a result and an input, may be the same tensor after one arm only. All
+    inputs count as one tensor.
     """
     if not run.recorded_arms:
         return
