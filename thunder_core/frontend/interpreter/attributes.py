@@ -82,7 +82,7 @@ def _load(machine: Machine, kind: type, owner: object, name: str) -> Any:
 def _load_by_hook(machine: Machine, hook: object, owner: object, name: str) -> Any:
     """Read an attribute by the type's `__getattribute__`, a Python function or a C slot."""
     if type(hook) is FunctionType:
-        return machine.invoke(hook, (owner, name), {})
+        return machine.invoke_hook(hook, (owner, name))
     return load_generic(machine, hook, owner, name)
 
 
@@ -100,9 +100,10 @@ def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
         return special(machine, owner, name)
     getter = _class_getter(kind, owner, name) if issubclass(kind, type) else _getter(kind, owner, name)
     if getter is None and hook is _MODULE_GETATTRIBUTE and machine.observer is not None:
-        getter = _module_getter(owner, name)
-        if getter is not None:
-            machine.observer.on_load_attr(owner, "__getattr__", getter[0])
+        module_hook = _module_hook(owner, name)
+        if module_hook is not None:
+            machine.observer.on_load_attr(owner, "__getattr__", module_hook)
+            return machine.invoke_hook(module_hook, (name,))
     if getter is None:
         return machine.natively(hook, (owner, name), {}) if _may_call_python(kind, owner, name) else hook(owner, name)
     return machine.invoke(getter[0], getter[1], {})
@@ -139,7 +140,7 @@ def _getter(kind: type, owner: object, name: str) -> Getter | None:
     return _descriptor_getter(unbound, owner, kind, lambda: _is_in_instance_dict(owner, name))
 
 
-def _module_getter(module: object, name: str) -> Getter | None:
+def _module_hook(module: object, name: str) -> FunctionType | None:
     """Return the module's own `__getattr__`, for a name that the module lacks."""
     fallback = module.__dict__.get("__getattr__")
     if type(fallback) is not FunctionType:
@@ -147,7 +148,7 @@ def _module_getter(module: object, name: str) -> Getter | None:
     try:
         _OBJECT_GETATTRIBUTE(module, name)
     except AttributeError:
-        return fallback, (name,)
+        return fallback
     return None
 
 

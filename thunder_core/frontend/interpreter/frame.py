@@ -232,6 +232,9 @@ class Listener(Protocol):
     def on_raise(self, error: BaseException, /) -> None:
         """An exception is about to be raised by a `raise` statement."""
 
+    def on_load_attr(self, owner: Any, name: str, value: Any, /) -> Any:
+        """An attribute has been read. Return its value for the program."""
+
     def on_load_stored(self, owner: object, name: str, value: object, /) -> None:
         """A `__getattribute__` of the program has called `object.__getattribute__` for an attribute."""
 
@@ -259,6 +262,10 @@ class Machine(ABC):
     @abstractmethod
     def invoke(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call any callable: announce the call to the observer, if any, and dispatch on the callable's kind."""
+
+    def invoke_hook(self, hook: FunctionType, arguments: Arguments) -> Any:
+        """Call a Python function that a lookup calls, such as `__getattribute__`."""
+        return self.invoke(hook, arguments, {})
 
     @abstractmethod
     def invoke_quietly(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:

@@ -3,7 +3,7 @@
 import operator
 from collections import defaultdict
 from collections.abc import Callable
-from types import FunctionType, ModuleType
+from types import FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter import attributes, operators
@@ -112,11 +112,7 @@ class ObservedMachine(PlainMachine):
         """Call a function on behalf of C code, with redirections suspended; then redirect the result's functions."""
         if getattr(function, "__name__", "") not in LOOKUP_HOOKS:
             return self.call_from_c(self.invoke, function, arguments, keywords)
-        before = self.observer.count_effects()
-        value = self.call_from_c(self.invoke, function, arguments, keywords)
-        if self.observer.count_effects() != before:
-            self.observer.on_hook_effects(function)
-        return value
+        return self.call_from_c(self.invoke_hook, function, arguments)
 
     def next_for_native(self, iterator: object) -> Any:
         """Return the next value of an iterator on behalf of C code."""
@@ -169,25 +165,21 @@ class ObservedMachine(PlainMachine):
     def load_attr(self, owner: object, name: str) -> Any:
         """Read an attribute and report the value, or that it is missing. A weak proxy is replaced by its object."""
         owner = unwrap(owner)
-        before = self.observer.count_effects()
         try:
             value = attributes.load(self, owner, name)
         except AttributeError:
-            self._require_hook_without_effects(owner, before)
             self.observer.on_missing_attr(owner, name)
             raise
-        self._require_hook_without_effects(owner, before)
         return self.observer.on_load_attr(owner, name, value)
 
-    def _require_hook_without_effects(self, owner: object, before: object) -> None:
-        """Report effects of an object's `__getattribute__` in Python, or of a module's `__getattr__`."""
-        if self.observer.count_effects() == before:
-            return
-        hook = type_lookup(type(owner), "__getattribute__")
-        if isinstance(owner, ModuleType) and type(hook) is not FunctionType:
-            hook = owner.__dict__.get("__getattr__")
-        if type(hook) is FunctionType:
-            self.observer.on_hook_effects(hook)
+    def invoke_hook(self, hook: FunctionType, arguments: Arguments) -> Any:
+        """Call a Python function that a lookup calls, and report its effects."""
+        before = self.observer.count_effects()
+        try:
+            return self.invoke(hook, arguments, {})
+        finally:
+            if self.observer.count_effects() != before:
+                self.observer.on_hook_effects(hook)
 
     def store_attr(self, owner: object, name: str, value: object) -> None:
         """Write an attribute. A weak proxy is replaced by its object."""
