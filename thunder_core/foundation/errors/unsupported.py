@@ -55,6 +55,7 @@ class CannotReplay(UnsupportedError):
     """
 
     code = "TH0804"
+    runs_in_eager = True
 
 
 class CannotInterpret(UnsupportedError):

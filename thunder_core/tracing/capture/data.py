@@ -111,12 +111,10 @@ class Data:
         """Raise `CannotReplay` if the program wrote to an array that shares memory with a tensor."""
         for exported in self._arrays.values():
             if exported.array.tobytes() != exported.before:
-                failure = CannotReplay(
+                raise CannotReplay(
                     "the program writes to a NumPy array that shares memory with a tensor, which cannot be replayed",
                     fix="write to the tensor, or to a copy of the array",
                 )
-                failure.runs_in_eager = True
-                raise failure
 
     # ---- texts ----------------------------------------------------------------------------------------------
 
@@ -169,10 +167,8 @@ DATA: dict[Callable[..., Any], Callable[..., Any]] = {
 
 def _reads_uninitialized(function: Callable[..., Any], source: SourceLine | None) -> CannotReplay:
     """Return the error for a read of memory whose values are not defined, which eager PyTorch makes at each call."""
-    failure = CannotReplay(
+    return CannotReplay(
         f"`{symbol_of(function).name}` reads uninitialized memory, whose values differ from call to call",
         fix="initialize the tensor first, for example by torch.zeros, or read its dtype and shape only",
         where=source,
     )
-    failure.runs_in_eager = True
-    return failure
