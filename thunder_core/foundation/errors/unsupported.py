@@ -47,11 +47,12 @@ class OperationFailed(UnsupportedError):
 
 
 class CannotReplay(UnsupportedError):
-    """The program returns, or stores outside, an object that Thunder cannot rebuild on the next call.
+    """The program has an effect that Thunder cannot replay, or returns an object that Thunder cannot rebuild.
 
-    The message names the object. Return tensors, numbers, strings and containers of these, or keep the line that
-    makes the object out of the compiled function. For `save`, define the object at the top level of a module, or
-    make it an attribute of the model.
+    `jit` leaves such calls to eager PyTorch, with a warning. Recipes, artifacts and `data_dependent="error"` raise this
+    error. The message names the object or the effect. Return tensors, numbers, strings and containers of these, or keep
+    the line that makes the object out of the compiled function. For `save`, define the object at the top level of a
+    module, or make it an attribute of the model.
     """
 
     code = "TH0804"
