@@ -109,9 +109,10 @@ class NotDifferentiable(UnsupportedError, NotImplementedError):
 class NotTraceable(UnsupportedError):
     """A compiled function was called inside a tracer or transform of PyTorch that cannot look into it.
 
-    `torch.func.functionalize`, `torch.jit.trace`, `torch.export`, `make_fx`, `torch.fx` and `torch.autograd.forward_ad`
-    run a function on tensors without data, or on stand-ins. A derivative of `torch.func` runs a function more than
-    once, which is wrong for a function that draws random numbers or writes to its arguments. Pass the original function
+    `torch.func.functionalize`, `torch.jit.trace`, `torch.export`, `make_fx` and `torch.fx` run a function on tensors
+    without data, or on stand-ins. With recipes and `data_dependent="error"`, levels of `torch.autograd.forward_ad` are
+    refused, too; otherwise, eager PyTorch makes the call. A derivative of `torch.func` runs a function more than once,
+    which is wrong for a function that draws random numbers or writes to its arguments. Pass the original function
     instead of the compiled function, or compile the function that contains the call of the transform. `torch.compile`
     does not trace a compiled function: it calls the function between two of its own graphs.
     """

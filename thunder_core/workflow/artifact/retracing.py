@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
@@ -92,6 +92,12 @@ class Retracer(StoredCompiler):
         program: Program = self.settings(subject, args, kwargs, observed)
         return program
 
+    @property
+    def leaves_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls that no trace can represent."""
+        leaves_to_eager: bool = self.settings.leaves_to_eager
+        return leaves_to_eager
+
 
 @dataclass(frozen=True, eq=False)
 class RefusingCompiler(StoredCompiler):
@@ -107,6 +113,7 @@ class RefusingCompiler(StoredCompiler):
     trust: Trust
     dynamic: Mapping[str, tuple[int, int]]
     generation: GenerationLengths | None = None
+    leaves_to_eager: ClassVar[bool] = False
 
     def __call__(
         self,
