@@ -344,6 +344,31 @@ def write_by_a_function() -> Case:
     return program, list
 
 
+def read_after_a_write_to_a_tensor(read: Callable[[Any], Any], *, is_drawn: bool) -> Callable[[], Case]:
+    """Return the case of a program that writes to a tensor of an array, and then reads the array."""
+
+    def case() -> Case:
+        outside = np.array([3.0, 1.0])
+
+        def program(x: Tensor) -> Any:
+            numbers = np.random.rand(2) if is_drawn else outside
+            torch.from_numpy(numbers).mul_(2)
+            return x * read(numbers)
+
+        return program, outside.tolist
+
+    return case
+
+
+READS = {
+    "sum of an array": read_after_a_write_to_a_tensor(lambda numbers: numbers.sum(), is_drawn=False),
+    "item of an array that is read": read_after_a_write_to_a_tensor(lambda numbers: numbers[0], is_drawn=False),
+    "sum of a random array": read_after_a_write_to_a_tensor(lambda numbers: numbers.sum(), is_drawn=True),
+    "item of a random array": read_after_a_write_to_a_tensor(lambda numbers: numbers[0], is_drawn=True),
+    "product of a random array": read_after_a_write_to_a_tensor(
+        lambda numbers: torch.from_numpy(numbers * 3), is_drawn=True
+    ),
+}
 CASES: dict[str, Callable[[], Case]] = {
     case.__name__.replace("_", " "): case
     for case in (
@@ -375,7 +400,7 @@ CASES: dict[str, Callable[[], Case]] = {
         write_behind_a_tensor,
         write_by_a_function,
     )
-} | WRITES
+} | {**WRITES, **READS}
 GENERATORS = (torch.get_rng_state, random.getstate, np.random.get_state)
 
 
@@ -405,6 +430,18 @@ def test_eager_makes_a_call_that_no_trace_represents(name: str, capsys: pytest.C
     assert capsys.readouterr().out == printed
     reasons = [str(warning.message) for warning in caught if warning.category is RecompileWarning]
     assert len([reason for reason in reasons if "made in eager PyTorch" in reason]) == 1
+
+
+def test_tensor_of_an_array_may_be_written_to_after_a_read() -> None:
+    def program(x: Tensor, numbers: Any) -> Tensor:
+        total = numbers.sum()
+        return torch.from_numpy(numbers).mul_(2) * x * total
+
+    compiled = thunder.jit(program)
+    ours, theirs, x = np.array([3.0, 1.0]), np.array([3.0, 1.0]), torch.ones(2)
+    for _ in range(2):
+        assert torch.equal(compiled(x, ours), program(x, theirs))
+        assert ours.tolist() == theirs.tolist()
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -249,6 +249,8 @@ class ProgramDraws:
 
     def _add_call(self, call: PrologueCall, value: object) -> Path:
         """Add a call to the prologue, and return the path to its result."""
+        for source in call.sources:
+            self._run.outside.require_unwritten_memory(source.value)
         path = Path(self._root, "draw", call, value)
         path.alias = f"drawn_{call.name}" if call.is_random else f"computed_{call.name}"
         self.paths.append(path)

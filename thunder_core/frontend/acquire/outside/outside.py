@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import sys
 import types
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable, Collection
@@ -49,6 +50,7 @@ from thunder_core.frontend.acquire.outside.object_guards import (
     Unbound,
 )
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path, leads_from_draw
+from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS
@@ -92,6 +94,8 @@ class Outside(GuardedPaths):
         # By identity: objects that a bound symbol writes to at run time, so that their state while tracing is outdated,
         # and the user's line of the bound symbol.
         self.outdated: dict[int, tuple[Any, SourceLine | None]] = {}
+        # Outside and random arrays with a tensor on their memory: array, the tensor's fake, and its version at first.
+        self.tensors_of_arrays: list[tuple[Any, torch.Tensor, int]] = []
         self.failure: CannotReplay | None = None
         self._expanded: set[int] = set()  # identities of containers with guards on all their direct items
         self._completely_guarded: set[int] = set()  # identities of objects with guards on all contents
@@ -115,6 +119,25 @@ class Outside(GuardedPaths):
                 where=self.outdated[id(value)][1],
             )
             raise self.failure
+
+    def note_tensor_of_array(self, array: object, fake: torch.Tensor) -> None:
+        """Note that the program has made a tensor, with this fake, that shares the memory of an array."""
+        self.tensors_of_arrays.append((array, fake, fake._version))
+
+    def require_unwritten_memory(self, value: object) -> None:
+        """Raise `CannotReplay` if the program has written to a tensor that shares the memory of an array.
+
+        Tracing does not run the write, so the program would read the old elements of the array.
+        """
+        for array, fake, version in self.tensors_of_arrays:
+            if fake._version == version or not derives_from(type(value), "numpy.ndarray"):
+                continue
+            if sys.modules["numpy"].may_share_memory(array, value):
+                self.failure = CannotReplay(
+                    "the program reads an array after a write to a tensor that shares the array's memory",
+                    fix="read the tensor, or make the tensor of a copy of the array",
+                )
+                raise self.failure
 
     def read(self, path: Path, value: object) -> None:
         """Guard a value that the program has read at a path. The first path of an object becomes its path.
@@ -415,8 +438,10 @@ class Outside(GuardedPaths):
     def guard_state(self, value: object) -> None:
         """Guard the state of a native object (implemented in C) that C code is about to read or change.
 
-        Raises `CannotReplay` if the program has set an attribute that is part of the state.
+        Raises `CannotReplay` if the program has set an attribute that is part of the state, or has written to a tensor
+        that shares the memory of an array.
         """
+        self.require_unwritten_memory(value)
         path = self.paths.get(id(value))
         if path is None:
             return

@@ -120,6 +120,8 @@ def tensor_of_array(run: TracedRun, array: object) -> torch.Tensor:
     if path is None:
         return record(run, torch.clone, real)
     run.outside.read(path.tensor(real), real)
+    with torch._C.DisableTorchFunction():
+        run.outside.note_tensor_of_array(array, run.recorder.tensors.fake(real))
     return real
 
 
