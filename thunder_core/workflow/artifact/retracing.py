@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
@@ -113,7 +113,11 @@ class RefusingCompiler(StoredCompiler):
     trust: Trust
     dynamic: Mapping[str, tuple[int, int]]
     generation: GenerationLengths | None = None
-    leaves_to_eager: ClassVar[bool] = False
+
+    @property
+    def leaves_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls that no trace can represent: False, because such calls are refused."""
+        return False
 
     def __call__(
         self,
