@@ -66,6 +66,11 @@ def test_a_compiler_is_tried(script: str, message: str, tmp_path: Path, monkeypa
 
 def test_a_compiler_that_is_not_installed_is_missing() -> None:
     assert problem_of_cxx("no-such-compiler") == "no-such-compiler was not found"
+    assert problem_of_cxx("no-such-compiler -O2") == "no-such-compiler -O2 was not found"
+
+
+def test_a_command_with_arguments_is_no_compiler() -> None:
+    assert problem_of_cxx("env g++").startswith("CXX is 'env g++', and PyTorch accepts only the name of one program")
 
 
 @pytest.mark.parametrize(

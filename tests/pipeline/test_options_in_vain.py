@@ -39,3 +39,8 @@ def test_training_refuses_the_cache_and_not_the_height() -> None:
 def test_time_limit_of_a_validation_is_not_for_generation() -> None:
     with pytest.raises(BadOption, match="--task generate and --validate-budget exclude each other"):
         refuse_generation(Request(model=ModelRequest(task="generate"), validate_budget=1.0))
+
+
+def test_number_of_inputs_is_not_for_generation() -> None:
+    with pytest.raises(BadOption, match="--task generate and --inputs exclude each other"):
+        refuse_generation(Request(model=ModelRequest(task="generate"), inputs=2))

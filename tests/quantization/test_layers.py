@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
+from thunder_core.backend.quantization.calibration import importances_of
 from thunder_core.backend.quantization.input_rows import bfloat16_of
 from thunder_core.backend.quantization.integers import (
     column_factors,
@@ -24,11 +25,12 @@ from thunder_core.backend.quantization.layers import QuantizedLayer
 from thunder_core.backend.quantization.products import integer_product, rotated_rows
 from thunder_core.backend.quantization.replacement import SCHEMES, QuantizationSettings, quantized_model
 from thunder_core.foundation.errors import BadQuantization, NotDifferentiable
+from thunder_core.foundation.options.quality import Quality
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
-from thunder_core.workflow.validation.quality import quantized_layers
+from thunder_core.workflow.validation.quality import measure_quality, quantized_layers
 
 LOSS = {"int8-dynamic": 0.02, "int8-weight-only": 0.02, "int4-weight-only": 0.15, "fp8": 0.06, "nf4-lora": 0.15}
 LOSS["bf16"] = 0.01
@@ -53,6 +55,36 @@ def test_a_quantized_model_is_near_the_float_model(scheme: str, rows: tuple[int,
         expected, found = model(x), quantized(x)
     assert found.dtype == torch.float32
     assert 0 < loss(found, expected) < LOSS[scheme]
+
+
+class NamedInputs(torch.nn.Module):
+    """A module that passes the inputs of its layers by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table, self.linear = torch.nn.Embedding(10, 64), torch.nn.Linear(64, 96)
+
+    def forward(self, ids: torch.Tensor) -> Any:
+        return self.linear(input=self.table(input=ids))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+@pytest.mark.parametrize("is_training", [False, True])
+def test_layers_accept_their_input_by_name(scheme: str, is_training: bool) -> None:
+    model, ids = NamedInputs().train(is_training), torch.arange(4)
+    with torch.no_grad():
+        quantized = quantized_model(model, QuantizationSettings(scheme))
+        assert 0 < loss(quantized(ids), model(ids)) < 2 * LOSS[scheme]
+
+
+def test_layers_with_an_input_by_name_are_calibrated_and_compared() -> None:
+    model, ids, settings = NamedInputs().eval(), torch.arange(4), QuantizationSettings("int4-weight-only")
+    importances = importances_of(model, settings, [lambda: model(ids)])
+    torch.testing.assert_close(importances["linear"], model.table(ids).square().mean(0))
+    quantized = quantized_model(model, settings, importances=importances)
+    report = measure_quality(model, quantized, [lambda model: model(ids)], Quality(error=1.0), language_model=False)
+    (layer,) = report.layers
+    assert (layer.name, 0 < layer.error < 0.3) == ("linear", True)
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.DegradedWarning")  # fp8 without a GPU

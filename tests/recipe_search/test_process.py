@@ -91,18 +91,18 @@ def test_a_module_that_cannot_be_sent_is_refused():
 
 
 @pytest.mark.parametrize(
-    ("error", "reason", "passing"),
+    ("error", "reason", "passing", "is_raised"),
     [
-        (OutOfTolerance("it differs", fix="none"), "TH0401 it differs", False),
-        (MemoryError("too much"), "MemoryError: too much", True),
-        (RuntimeError("one\ntwo"), "RuntimeError: one", True),
+        (OutOfTolerance("it differs", fix="none"), "TH0401 it differs", False, False),
+        (MemoryError("too much"), "MemoryError: too much", True, False),
+        (RuntimeError("one\ntwo"), "RuntimeError: one", True, True),
     ],
 )
-def test_what_a_trial_raises_is_a_refusal(monkeypatch, error, reason, passing, capsys):
+def test_what_a_trial_raises_is_a_refusal(monkeypatch, error, reason, passing, is_raised, capsys):
     monkeypatch.setattr(worker, "read_task", lambda folder, receive: TrialTask(Failing(error), QUANTIZED, 1, "latency"))
     found = worker.run_task(Path())
     assert isinstance(found, TrialRefusal)
-    assert (found.reason, found.is_temporary) == (reason, passing)
+    assert (found.reason, found.is_temporary, found.is_raised) == (reason, passing, is_raised)
 
 
 def test_results_are_read_as_they_were_written(tmp_path):

@@ -8,6 +8,7 @@ from tests.recipe_search.samples import CANDIDATES, EAGER, FUSED, QUANTIZED, Pla
 from thunder_core.foundation.errors import (
     BadOption,
     BoundMissed,
+    ModelRaises,
     NotFinite,
     OutOfMemory,
     OutOfTolerance,
@@ -124,6 +125,12 @@ def test_an_error_of_eager_is_raised_unchanged(tmp_path):
 def test_a_death_of_eager_says_what_happened(tmp_path):
     refusal = TrialRefusal(reason="its process was killed by SIGKILL", is_temporary=True)
     with pytest.raises(OutOfMemory, match="killed by SIGKILL"):
+        search_of(tmp_path, Planted(eager=refusal)).run()
+
+
+def test_an_error_of_the_model_in_eager_is_named(tmp_path):
+    refusal = TrialRefusal(reason="ValueError: no such size", is_temporary=True, is_raised=True)
+    with pytest.raises(ModelRaises, match="ValueError: no such size"):
         search_of(tmp_path, Planted(eager=refusal)).run()
 
 

@@ -1,4 +1,4 @@
-"""A compiled function within PyTorch's own tracers: Dynamo does not trace the call, and other tracers are refused."""
+"""A compiled function within PyTorch's own tracers: Dynamo does not trace the call, and most tracers are refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from transformers import LlamaConfig, LlamaForCausalLM
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import NotTraceable, ThunderError
+from thunder_core.foundation.errors import NotTraceable, RecompileWarning, ThunderError
 
 X = torch.linspace(-1, 1, 8).reshape(2, 4)
 
@@ -32,11 +32,6 @@ class Held(nn.Module):
         return self.function(x)
 
 
-def on_dual_numbers(function: Callable[..., Any]) -> Any:
-    with forward_ad.dual_level():
-        return function(forward_ad.make_dual(X, X))
-
-
 def on_fakes(function: Callable[..., Any]) -> Any:
     with FakeTensorMode():
         return function(torch.ones(2, 4))
@@ -49,7 +44,6 @@ def beside_fakes(function: Callable[..., Any]) -> Any:
 
 TRACERS: dict[str, Callable[[Callable[..., Any]], Any]] = {
     "functionalize": lambda f: torch.func.functionalize(f)(X),
-    "forward_ad": on_dual_numbers,
     "jit.trace": lambda f: torch.jit.trace(Held(f), (X,)),
     "jit.script": lambda f: torch.jit.script(f),
     "jit.script of a module": lambda f: torch.jit.script(thunder.jit(nn.ReLU())),
@@ -74,6 +68,35 @@ def test_a_tracer_is_refused_with_the_line(name: str, known: bool) -> None:
     assert caught.value.where is not None
     assert caught.value.where.filename == __file__
     assert torch.equal(compiled(X), X.sin() * 2)
+
+
+def tangent(function: Callable[..., Any], x: Tensor) -> Any:
+    """Return the result of a function and its derivative in the direction of `x`, in forward mode."""
+    with forward_ad.dual_level():
+        return forward_ad.unpack_dual(function(forward_ad.make_dual(x, x)))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("known", [False, True], ids=["not called before", "called before"])
+def test_eager_makes_calls_at_a_level_of_forward_derivatives(known: bool) -> None:
+    def program(x: Tensor) -> Tensor:
+        return x.sin() * 2
+
+    compiled = thunder.jit(program)
+    if known:
+        compiled(X)
+    with pytest.warns(RecompileWarning, match="forward-mode derivatives"):
+        found = tangent(compiled, X)
+    for _ in range(5):
+        assert all(map(torch.equal, found, tangent(program, X)))
+        found = tangent(compiled, X)
+    assert torch.equal(compiled(X[0]), program(X[0]))
+    assert thunder.cache_misses(compiled) == 1 + known
+
+
+def test_a_level_of_forward_derivatives_is_refused_where_values_are_errors() -> None:
+    with pytest.raises(NotTraceable, match="forward-mode derivatives"):
+        tangent(thunder.jit(torch.sin, data_dependent="error"), X)
 
 
 def test_a_program_without_tensors_is_refused_too() -> None:

@@ -108,7 +108,11 @@ def forget(
     from thunder_core.workflow.artifact.trust.public_keys import trusted_list, write_trusted
 
     trusted = trusted_list()
-    removed = [known_key for known_key in trusted if key in (known_key.fingerprint, known_key.comment, known_key.text)]
+    removed = [
+        known_key
+        for known_key in trusted
+        if key and key in (known_key.fingerprint, known_key.comment, known_key.text)  # "" is no comment
+    ]
     if not removed and Path(key).expanduser().is_file():
         keys_of_file = read_public_keys(Path(key).expanduser())
         removed = [known_key for known_key in trusted if known_key in keys_of_file]

@@ -399,7 +399,10 @@ def test_training_step_that_scales_by_a_random_number_is_traced_once() -> None:
 
 
 def test_read_of_a_generator_state_after_random_numbers_is_refused() -> None:
-    compiled = thunder.jit(lambda rng, x: (x * rng.random(), rng.bit_generator.state["bit_generator"]))
+    def program(rng: np.random.Generator, x: Tensor) -> tuple[Tensor, str]:
+        return x * rng.random(), rng.bit_generator.state["bit_generator"]
+
+    compiled = thunder.jit(program, data_dependent="error")
     with pytest.raises(CannotReplay, match="after a draw"):
         compiled(np.random.default_rng(1), X)
 
@@ -571,7 +574,7 @@ def given_to_a_function(drawn: Any) -> Tensor:
 def test_write_to_a_random_array_with_shared_memory_is_refused(write: Callable[[Any], Tensor]) -> None:
     np.random.seed(0)  # so that `given_to_a_function` changes a number
     with pytest.raises(CannotReplay, match="writes to an array of random numbers"):
-        thunder.jit(lambda x: x.sum() * write(np.random.rand(3)))(torch.ones(3))
+        thunder.jit(lambda x: x.sum() * write(np.random.rand(3)), data_dependent="error")(torch.ones(3))
 
 
 @pytest.mark.parametrize("items", [[1, 2, 3], ["a", "b", "c"]])

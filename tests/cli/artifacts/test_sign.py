@@ -82,6 +82,7 @@ def test_from_a_new_key_to_trust(thunder, artifact, here):
     assert "(the team), trusted" in trusted.out  # the user's name of the key, whatever name the artifact gives
     assert thunder("keys", "list", "--json").json["keys"][0]["comment"] == "the team"
     assert thunder("keys", "forget", "the tean").status == 2
+    assert thunder("keys", "forget", "").status == 2
     assert thunder("keys", "forget", made["fingerprint"]).status == 0
     assert thunder("keys", "--json").json["keys"] == []
     assert thunder("verify", artifact, "--require-signature").status == 6

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.distributed.collectives import differentiated, refused
 from tests.distributed.collectives.collectives import CASES, numbers
 from tests.distributed.comparison import assert_refused, assert_same, assert_same_gradients
+from thunder_core.foundation.errors import RecompileWarning
 
 
 def check_results(name: str) -> None:
@@ -16,6 +19,13 @@ def check_refusal(name: str) -> None:
     """A program is refused with the name of the called function, and the program's line."""
     program, refused_name = refused.CASES[name]
     assert_refused(program, numbers(0, 4, 3), name=refused_name)
+
+
+def check_call_in_eager(name: str) -> None:
+    """Eager PyTorch makes the calls of a program that is not traced, with a warning."""
+    program, _ = refused.CASES[name]
+    with pytest.warns(RecompileWarning, match="made in eager PyTorch"):
+        assert_same(program, lambda call: (numbers(call, 4, 3),))
 
 
 def check_gradients(name: str) -> None:

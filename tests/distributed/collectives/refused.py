@@ -133,3 +133,9 @@ def all_to_all_of_other_number_of_elements(x):
     received = torch.empty(2, 2, dtype=x.dtype)
     dist.all_to_all_single(received, x)
     return received
+
+
+MADE_IN_EAGER = (
+    *("gather_objects", "broadcast_objects", "make_group", "ask_work", "ask_future"),
+    *("method_of_backend", "gather_coalesced", "all_to_all_of_transposed"),
+)

@@ -21,6 +21,11 @@ def test_refusal_names_the_function_and_the_line(ranks: Ranks, name: str) -> Non
     ranks.run(CHECKS, "check_refusal", name)
 
 
+@pytest.mark.parametrize("name", refused.MADE_IN_EAGER)
+def test_eager_makes_a_call_that_is_not_traced(ranks: Ranks, name: str) -> None:
+    ranks.run(CHECKS, "check_call_in_eager", name)
+
+
 @pytest.mark.parametrize("name", differentiated.CASES)
 def test_gradients_equal_eagers(ranks: Ranks, name: str) -> None:
     ranks.run(CHECKS, "check_gradients", name)
@@ -52,10 +57,12 @@ def test_rank_that_runs_a_cached_program_is_compared(ranks: Ranks, traces_known:
     ranks.run("tests.distributed.agreement.agreement", "cached_program_against_another", traces_known)
 
 
-WHOLE_PROGRAMS = """data_parallel_around_compiled_module compiled_data_parallel_is_refused inference_mode
+WHOLE_PROGRAMS = """data_parallel_around_compiled_module compiled_data_parallel_is_refused
+    compiled_data_parallel_runs_in_eager inference_mode
     fully_sharded_layers_with_compiled_forward compiled_fully_sharded_model_is_refused whole_training_step
-    sizes_that_vary state_of_an_object work_that_is_stored_by_eager views_and_versions error_behind_a_collective
-    compiled_function_within_another hooks_that_reduce_gradients reentrant_checkpoint batches_are_refused"""
+    sizes_that_vary state_of_an_object work_that_is_stored_by_eager work_that_is_returned_by_eager
+    views_and_versions error_behind_a_collective compiled_function_within_another
+    hooks_that_reduce_gradients reentrant_checkpoint batches_are_refused"""
 
 
 @pytest.mark.parametrize("name", WHOLE_PROGRAMS.split())

@@ -59,9 +59,15 @@ def data_parallel_around_compiled_module() -> None:
     assert_equal(training(DistributedDataParallel(thunder.jit(Model()))), training(DistributedDataParallel(Model())))
 
 
+def compiled_data_parallel_runs_in_eager() -> None:
+    with pytest.warns(RecompileWarning, match="DistributedDataParallel"):
+        actual = training(thunder.jit(DistributedDataParallel(Model())))
+    assert_equal(actual, training(DistributedDataParallel(Model())))
+
+
 def compiled_data_parallel_is_refused() -> None:
     with pytest.raises(OperationFailed, match="DistributedDataParallel") as caught:
-        thunder.jit(DistributedDataParallel(Model()))(numbers(0, 3, 4))
+        thunder.jit(DistributedDataParallel(Model()), data_dependent="error")(numbers(0, 3, 4))
     assert "DistributedDataParallel(thunder_core.jit(module))" in caught.value.fix
 
 
@@ -176,6 +182,18 @@ def work_that_is_stored_by_eager() -> None:
     assert_equal(x, expected)
     with pytest.raises(UnsupportedError, match="work"):
         thunder.jit(program, data_dependent="error")(numbers(0, 3))
+
+
+def work_that_is_returned_by_eager() -> None:
+    def program(x):
+        return dist.all_reduce(x, async_op=True)
+
+    x, expected = numbers(0, 3), numbers(0, 3)
+    with pytest.warns(RecompileWarning, match="returns the work"):
+        work = thunder.jit(program)(x)
+    work.wait()
+    dist.all_reduce(expected)
+    assert_equal(x, expected)
 
 
 def inference_mode() -> None:

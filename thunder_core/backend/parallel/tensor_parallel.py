@@ -254,19 +254,21 @@ def rowwise_quantized_forward(kind: Any, group_name: str) -> Callable[..., torch
     Sums are computed in the dtype of the input, or exactly for integers.
     """
 
-    def forward(self: Any, x: torch.Tensor) -> torch.Tensor:
+    def forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in PyTorch
         def reduce(tensor: torch.Tensor, reduction: str) -> torch.Tensor:
             reduced: torch.Tensor
             if reduction == "max":
                 reduced = FUNCTIONAL.wait_tensor(FUNCTIONAL.all_reduce(tensor, "max", group_name))
             else:
-                terms = tensor.to(torch.promote_types(tensor.dtype, x.dtype)) if tensor.is_floating_point() else tensor
+                terms = (
+                    tensor.to(torch.promote_types(tensor.dtype, input.dtype)) if tensor.is_floating_point() else tensor
+                )
                 reduced = OPERATORS.reduce_from_group(terms, group_name)
             return reduced
 
-        result: torch.Tensor = self.product(x.reshape(-1, self.columns), reduce).to(x.dtype)
-        result = result.view(*x.shape[:-1], self.rows)
-        return result if self.bias is None else result + self.bias.to(x.dtype)
+        result: torch.Tensor = self.product(input.reshape(-1, self.columns), reduce).to(input.dtype)
+        result = result.view(*input.shape[:-1], self.rows)
+        return result if self.bias is None else result + self.bias.to(input.dtype)
 
     return forward
 

@@ -39,12 +39,14 @@ def watch_inputs(model: torch.nn.Module, names: Iterable[str], watch: Callable[[
     """Call `watch` with the name and the input of each of these layers when it runs, within the block."""
 
     def hook(name: str) -> Callable[..., None]:
-        def before(module: torch.nn.Module, args: tuple[Any, ...]) -> None:
-            watch(name, args[0])
+        def before(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+            (layer_input,) = (*args, *kwargs.values())
+            watch(name, layer_input)
 
         return before
 
     with ExitStack() as hooks:
         for name in names:
-            hooks.enter_context(model.get_submodule(name).register_forward_pre_hook(hook(name)))
+            layer = model.get_submodule(name)
+            hooks.enter_context(layer.register_forward_pre_hook(hook(name), with_kwargs=True))
         yield

@@ -92,10 +92,10 @@ class QuantizedLinear(QuantizedLayer):
         divisor = (self.rows, self.columns)[dimension] // tensor.shape[own]
         return tensor.narrow(own, start // divisor, (stop - start) // divisor)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Return the result (..., rows of the weight), in the dtype of `x`."""
-        result = self.product(x.reshape(-1, self.columns)).to(x.dtype).view(*x.shape[:-1], self.rows)
-        return result if self.bias is None else result + self.bias.to(x.dtype)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch
+        """Return the result (..., rows of the weight), in the dtype of `input`."""
+        result = self.product(input.reshape(-1, self.columns)).to(input.dtype).view(*input.shape[:-1], self.rows)
+        return result if self.bias is None else result + self.bias.to(input.dtype)
 
 
 class Int8WeightOnlyLinear(WithBalancedColumns, QuantizedLinear):

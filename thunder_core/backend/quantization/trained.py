@@ -33,18 +33,18 @@ class RoundedLinear(RoundedLayer, torch.nn.Linear):
         """Return the input times the rounded weight, in the dtype of the input."""
         return rounded_product(x, self.weight)
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch
         """Return the product and the bias, which is not rounded."""
-        result = self.product(x)
-        return result if self.bias is None else result + self.bias.to(x.dtype)
+        result = self.product(input)
+        return result if self.bias is None else result + self.bias.to(input.dtype)
 
 
 class RoundedEmbedding(RoundedLayer, torch.nn.Embedding):
     """An embedding table whose rows are rounded after they are looked up, so that gradients add up in float."""
 
-    def forward(self, ids: Tensor) -> Tensor:
-        """Return the rows of some ids (...), as (..., columns) in the dtype of the table."""
-        return super().forward(ids).bfloat16().to(self.weight.dtype)
+    def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch
+        """Return the rows of the ids in `input` (...), as (..., columns) in the dtype of the table."""
+        return super().forward(input).bfloat16().to(self.weight.dtype)
 
 
 def rounded_product(x: Tensor, weight: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ from thunder_core.backend.runtime.refusals import (
 )
 from thunder_core.backend.runtime.retraces import Retraces, subject_name
 from thunder_core.backend.runtime.selector import Selector
-from thunder_core.backend.runtime.tracers import require_no_tracer
+from thunder_core.backend.runtime.tracers import is_forward_derivative, require_no_tracer
 from thunder_core.backend.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
 from thunder_core.foundation.errors import ArtifactError, CannotReplay, DataDependent, OperationFailed
 from thunder_core.foundation.options.compile_options import CompileOptions
@@ -189,6 +189,9 @@ class Specializations:
         """
         if self.is_transformable and is_within_transforms():
             return self._within_transforms(args, kwargs)
+        if self.compiler.leaves_to_eager and is_forward_derivative():
+            self.in_eager.note_forward_derivative()
+            return self.subject(*args, **kwargs)
         require_no_tracer((*args, *kwargs.values()))
         with COMPILING:
             finish = self._compile_for_call(args, kwargs, route)

@@ -21,6 +21,7 @@ from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.retrace import RunsInEager
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.draws import take_back_draws
+from thunder_core.tracing.library.tracers import FORWARD_AD
 
 MAX_GUARDED_CALLS = 8  # prologues of each list; each call that is about to be traced checks all of them
 
@@ -161,6 +162,13 @@ class CallsInEager:
     def accept(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether eager PyTorch makes the call with these arguments."""
         return not BENEATH.calls and (self.is_on or self.guarded.find(args, kwargs) is not None)
+
+    def note_forward_derivative(self) -> None:
+        """Warn once that eager PyTorch makes calls at a level of forward-mode derivatives, which compute tangents."""
+        what = f"is called inside {FORWARD_AD.name}: such calls are made in eager PyTorch"
+        if what not in self.reasons:
+            self.reasons.append(what)
+            warn_of(self.subject, what, FORWARD_AD.fix)
 
     def note(self, reason: RunsInEager, *, keep: bool, category: type[UserWarning] = RecompileWarning) -> None:
         """Record a call that no trace can represent, and warn of it; `keep` its guards for later calls.

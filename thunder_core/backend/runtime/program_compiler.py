@@ -28,3 +28,7 @@ class ProgramCompiler(Protocol):
     @property
     def differs_from_eager(self) -> bool:
         """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
+
+    @property
+    def leaves_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls that no trace can represent."""

@@ -15,7 +15,7 @@ from thunder_core.foundation.errors import NotTraceable, SourceLine
 from thunder_core.tracing.capture.torch_facts.modes import is_recording, outer_function_mode
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.tracing.library.objects import GuardFailed
-from thunder_core.tracing.library.tracers import Tracer, active_tracer
+from thunder_core.tracing.library.tracers import FORWARD_AD, Tracer, active_tracer
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -67,6 +67,11 @@ def require_no_tracer(arguments: Iterable[Any]) -> None:
         tracer = Tracer(lambda: True, f"the TorchFunctionMode {type(mode).__name__}", ENTER_INSIDE)
     if tracer is not None:
         raise NotTraceable(f"a compiled function was called inside {tracer.name}", fix=tracer.fix, where=callers_line())
+
+
+def is_forward_derivative() -> bool:
+    """Whether a level of forward-mode derivatives is active around a call, and no other tracer or transform."""
+    return active_tracer() is FORWARD_AD and not is_recording() and outer_function_mode() is None
 
 
 def blame_tracer(error: BaseException) -> None:

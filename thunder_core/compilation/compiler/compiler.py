@@ -105,6 +105,16 @@ class Compiler:
         """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
+    @property
+    def fills_caches(self) -> bool:
+        """Whether eager PyTorch makes calls that compute a value for a cache of `functools.lru_cache`."""
+        return self.device is None and not (self.differs_from_eager or self.options.functional)
+
+    @property
+    def leaves_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls that no trace can represent."""
+        return self.fills_caches and self.options.data_dependent != "error"
+
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the executors by name; raise `CannotReplay` if such a name belongs to another executor."""
         names = tuple(map(name_for_pickle, self.executors))
@@ -236,7 +246,6 @@ class Compiler:
         """Return the options for tracing a call. Only a program for this machine may read the values of tensors."""
         may_evaluate = self.options.data_dependent != "error" and self.device is None
         calls_in_eager = may_evaluate and bool(observed.eager_lines)
-        fills_caches = self.device is None and not (self.differs_from_eager or self.options.functional)
         return RunOptions(
             device=self.device,
             moves_from=self.moves_from,
@@ -248,8 +257,8 @@ class Compiler:
             nested=CallsByLine(self),
             lookasides=self.lookasides,
             differs_from_eager=self.differs_from_eager,
-            fills_caches=fills_caches,
-            leaves_to_eager=fills_caches and may_evaluate,
+            fills_caches=self.fills_caches,
+            leaves_to_eager=self.leaves_to_eager,
             in_eager=EagerFunctions(self, observed.eager_lines) if calls_in_eager else None,
             lines_that_raised=observed.lines_that_raised if may_evaluate else frozenset(),
         )
@@ -360,6 +369,11 @@ class CompilerLackingExecutor:
     def differs_from_eager(self) -> bool:
         """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
+
+    @property
+    def leaves_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls that no trace can represent: False, so that calls raise the error."""
+        return False
 
     def __call__(
         self,

@@ -98,6 +98,11 @@ class CompilerForDevice:
         """Whether eager PyTorch computes something else than the programs."""
         return self.compiler.differs_from_eager
 
+    @property
+    def leaves_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls that no trace can represent: False, since there is no data."""
+        return False
+
     def __call__(
         self,
         subject: Callable[..., Any],

@@ -47,14 +47,16 @@ class OperationFailed(UnsupportedError):
 
 
 class CannotReplay(UnsupportedError):
-    """The program returns, or stores outside, an object that Thunder cannot rebuild on the next call.
+    """The program has an effect that Thunder cannot replay, or returns an object that Thunder cannot rebuild.
 
-    The message names the object. Return tensors, numbers, strings and containers of these, or keep the line that
-    makes the object out of the compiled function. For `save`, define the object at the top level of a module, or
-    make it an attribute of the model.
+    `jit` leaves such calls to eager PyTorch, with a warning. Recipes, artifacts and `data_dependent="error"` raise this
+    error. The message names the object or the effect. Return tensors, numbers, strings and containers of these, or keep
+    the line that makes the object out of the compiled function. For `save`, define the object at the top level of a
+    module, or make it an attribute of the model.
     """
 
     code = "TH0804"
+    runs_in_eager = True
 
 
 class CannotInterpret(UnsupportedError):
@@ -107,9 +109,10 @@ class NotDifferentiable(UnsupportedError, NotImplementedError):
 class NotTraceable(UnsupportedError):
     """A compiled function was called inside a tracer or transform of PyTorch that cannot look into it.
 
-    `torch.func.functionalize`, `torch.jit.trace`, `torch.export`, `make_fx`, `torch.fx` and `torch.autograd.forward_ad`
-    run a function on tensors without data, or on stand-ins. A derivative of `torch.func` runs a function more than
-    once, which is wrong for a function that draws random numbers or writes to its arguments. Pass the original function
+    `torch.func.functionalize`, `torch.jit.trace`, `torch.export`, `make_fx` and `torch.fx` run a function on tensors
+    without data, or on stand-ins. With recipes and `data_dependent="error"`, levels of `torch.autograd.forward_ad` are
+    refused, too; otherwise, eager PyTorch makes the call. A derivative of `torch.func` runs a function more than once,
+    which is wrong for a function that draws random numbers or writes to its arguments. Pass the original function
     instead of the compiled function, or compile the function that contains the call of the transform. `torch.compile`
     does not trace a compiled function: it calls the function between two of its own graphs.
     """

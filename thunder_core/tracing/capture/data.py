@@ -186,17 +186,13 @@ DATA: dict[Callable[..., Any], Callable[..., Any]] = {
 
 def _writes_shared_memory(what: str, fix: str) -> CannotReplay:
     """Return the error for a write to memory of a tensor and a buffer; eager PyTorch makes the call."""
-    failure = CannotReplay(f"{what}; this write cannot be replayed", fix=fix)
-    failure.runs_in_eager = True
-    return failure
+    return CannotReplay(f"{what}; this write cannot be replayed", fix=fix)
 
 
 def _reads_uninitialized(function: Callable[..., Any], source: SourceLine | None) -> CannotReplay:
     """Return the error for a read of memory whose values are not defined, which eager PyTorch makes at each call."""
-    failure = CannotReplay(
+    return CannotReplay(
         f"`{symbol_of(function).name}` reads uninitialized memory, whose values differ from call to call",
         fix="initialize the tensor first, for example by torch.zeros, or read its dtype and shape only",
         where=source,
     )
-    failure.runs_in_eager = True
-    return failure

@@ -96,7 +96,6 @@ class AtenOperations:
             raise self._refuse(
                 f"`{operator._schema.name}` is called by code that the tracer cannot see",
                 "keep the code that communicates out of the compiled program, or call torch.distributed yourself",
-                runs_in_eager=False,
             )
         self.call.opaque = self.call.uses_process_group = True
         self.call.written.update(memory_of(tensor) for tensor in tensors_in((args, kwargs)))

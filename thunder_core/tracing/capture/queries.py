@@ -67,11 +67,9 @@ class Queries:
         if function(tensor) is None:
             self._note_query(tensor, f"{name}.__class__.__name__", "NoneType")
         elif function(self._tensors.fake(tensor)) is None:
-            failure = self._refuse(
+            raise self._refuse(
                 f"the program reads `{name}` of a tensor from outside", "read it outside the compiled program"
             )
-            failure.runs_in_eager = True  # type: ignore[attr-defined]
-            raise failure
 
     def _require_own_version(self, tensor: torch.Tensor) -> None:
         """Refuse a query of an input's version after a write to another input with the same memory.

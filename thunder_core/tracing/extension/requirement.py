@@ -246,6 +246,8 @@ def compiler_version(name: str) -> str:
 def problem_of_cxx(name: str) -> str:
     """Return why a compiler cannot build an extension module of three lines, in its own words; empty if it can."""
     path = shutil.which(name)
+    if path is None and len(words := name.split()) > 1 and shutil.which(words[0]):
+        return f"CXX is {name!r}, and PyTorch accepts only the name of one program, such as a script"
     if path is None:
         return f"{name} was not found"
     try:

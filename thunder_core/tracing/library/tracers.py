@@ -30,6 +30,11 @@ def _has_mode() -> bool:
     return torch._C._len_torch_dispatch_stack() > 0 and any(torch._C._get_dispatch_mode(key) for key in MODES)
 
 
+FORWARD_AD = Tracer(
+    lambda: forward_ad._current_level >= 0 and not eager_transforms.JVP_NESTING,
+    "a level of forward-mode derivatives (torch.autograd.forward_ad)",
+    "use thunder_core.jvp",
+)
 TRACERS = (
     Tracer(
         lambda: torch._C._functorch.maybe_current_level() is not None,
@@ -46,11 +51,7 @@ TRACERS = (
         "a mode for tensors without data or for recording (FakeTensorMode, make_fx, torch.export)",
         "pass the function before compiling it",
     ),
-    Tracer(
-        lambda: forward_ad._current_level >= 0 and not eager_transforms.JVP_NESTING,
-        "a level of forward-mode derivatives (torch.autograd.forward_ad)",
-        "use thunder_core.jvp",
-    ),
+    FORWARD_AD,
 )
 
 

@@ -92,6 +92,12 @@ class Retracer(StoredCompiler):
         program: Program = self.settings(subject, args, kwargs, observed)
         return program
 
+    @property
+    def leaves_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls that no trace can represent."""
+        leaves_to_eager: bool = self.settings.leaves_to_eager
+        return leaves_to_eager
+
 
 @dataclass(frozen=True, eq=False)
 class RefusingCompiler(StoredCompiler):
@@ -107,6 +113,11 @@ class RefusingCompiler(StoredCompiler):
     trust: Trust
     dynamic: Mapping[str, tuple[int, int]]
     generation: GenerationLengths | None = None
+
+    @property
+    def leaves_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls that no trace can represent: False, because such calls are refused."""
+        return False
 
     def __call__(
         self,

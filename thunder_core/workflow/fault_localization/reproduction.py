@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -60,12 +61,14 @@ def write_reproduction(
     tensors = {name: value.detach() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     save_file({name: dense(value) for name, value in tensors.items()}, folder / INPUTS)
     (folder / FACTS).write_text(fault.model_dump_json(indent=2) + "\n", encoding="utf-8")
+    numbers = {name: value for name, value in inputs.items() if not isinstance(value, torch.Tensor)}
     script = template().render(
         fault=fault,
         texts=texts,
         kind="transform" if evidence.before else fault.kind,
         strides={name: value.stride() for name, value in tensors.items()},
-        numbers={name: value for name, value in inputs.items() if not isinstance(value, torch.Tensor)},
+        numbers=numbers,
+        has_non_finite=any(isinstance(value, float) and not math.isfinite(value) for value in numbers.values()),
         parameters=[[proxy.name for proxy in program.inputs] for program in programs],
         results=[[proxy.name for proxy in program.outputs] for program in programs],
         executors=[executor.name for executor in executors],

@@ -6,7 +6,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from thunder_core.foundation.errors import BadOption, OutOfMemory, SearchOutOfTime, ThunderError, all_errors
+from thunder_core.foundation.errors import (
+    BadOption,
+    ModelRaises,
+    OutOfMemory,
+    SearchOutOfTime,
+    ThunderError,
+    all_errors,
+)
 from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
 from thunder_core.workflow.recipe_search.halving import ROUNDS, CandidateFinding, Halving, choose, leader_of
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
@@ -134,6 +141,11 @@ class SearchRun:
             return kind(refusal.reason.removeprefix(f"{refusal.code} "), fix=refusal.fix)
         if self._seconds_left() <= 0:
             return self._out_of_time(None)
+        if refusal.is_raised:
+            return ModelRaises(
+                f"the model raises an error in eager PyTorch: {refusal.reason}",
+                fix="run the model in eager PyTorch, and correct the model or its inputs",
+            )
         return OutOfMemory(
             f"eager PyTorch could not be measured: {refusal.reason}",
             fix="run the model in eager PyTorch to see what fails; if its process was killed, it needs more memory",

@@ -82,11 +82,15 @@ class TrialFacts(ReportFacts):
 
 
 class TrialRefusal(ReportFacts):
-    """The reason why a candidate is refused; if it `is_temporary`, a later search tries again."""
+    """The reason why a candidate is refused; if it `is_temporary`, a later search tries again.
+
+    If `code` is empty and `is_raised` is True, the trial raised an error that is not Thunder's.
+    """
 
     reason: str
     is_temporary: bool = False
     timed_out: bool = False
+    is_raised: bool = False
     code: str = ""
     fix: str = ""
     status: int = 0

@@ -15,6 +15,8 @@ import traceback
 from functools import partial
 from pathlib import Path
 
+import torch
+
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.foundation.storage.file import write_atomically
 from thunder_core.workflow.recipe_search.module_transfer import receive
@@ -57,7 +59,9 @@ def run_task(folder: Path, *descriptors: int) -> TrialFacts | TrialRefusal:
     except Exception as error:
         traceback.print_exc()
         return TrialRefusal(
-            reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}", is_temporary=True
+            reason=f"{type(error).__name__}: {str(error).partition(chr(10))[0]:.200}",
+            is_temporary=True,
+            is_raised=not isinstance(error, (MemoryError, torch.OutOfMemoryError)),
         )
 
 

@@ -96,14 +96,15 @@ def _compared_layers(
     """While the block runs, compare each layer's result with the result of the quantized layer of the same name."""
 
     def hook(name: str) -> Callable[..., None]:
-        def after(module: torch.nn.Module, args: tuple[Any, ...], result: Tensor) -> None:
-            errors.add(name, layers[name](*args), result)
+        def after(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], result: Tensor) -> None:
+            errors.add(name, layers[name](*args, *kwargs.values()), result)
 
         return after
 
     with ExitStack() as hooks:
         for name in layers:
-            hooks.enter_context(original.get_submodule(name).register_forward_hook(hook(name)))
+            layer = original.get_submodule(name)
+            hooks.enter_context(layer.register_forward_hook(hook(name), with_kwargs=True))
         yield
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -256,7 +257,7 @@ def test_hook_that_a_trace_cannot_hold_is_refused_with_the_line(program: Any, me
 def test_program_that_reads_a_value_that_a_hook_writes_is_refused() -> None:
     log: list[Tensor] = []
 
-    @thunder.jit
+    @partial(thunder.jit, data_dependent="error")
     def program(x: Tensor) -> Tensor:
         with saved_tensors_hooks(lambda tensor: log.append(tensor), unchanged):  # type: ignore[func-returns-value]
             y = x.sin()

@@ -14,7 +14,7 @@ from torch._higher_order_ops import scan, while_loop
 from torch._higher_order_ops.map import map as map_slices
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import DataDependent, NotDifferentiable, OperationFailed
+from thunder_core.foundation.errors import DataDependent, NotDifferentiable, OperationFailed, RecompileWarning
 from thunder_core.passes.recipe import Transform
 from thunder_core.passes.transforms.autocast import Autocast
 from thunder_core.tracing.ir.trace import Trace
@@ -389,9 +389,17 @@ def test_other_mistakes_raise_pytorchs_messages(name: str) -> None:
         thunder.jit(program, data_dependent="error")(X)
 
 
-def test_a_derivative_within_the_program_is_refused() -> None:
-    with pytest.raises(NotDifferentiable, match=r"a branch or loop \(torch.cond"):
-        thunder.jit(lambda x: torch.autograd.grad(closures(x).sum(), x))(X.clone().requires_grad_())
+def test_eager_makes_a_call_with_a_derivative_through_a_branch() -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(closures(x).sum(), x)
+
+    x, message = X.clone().requires_grad_(), r"a branch or loop \(torch.cond"
+    with pytest.raises(NotDifferentiable, match=message):
+        thunder.jit(program, data_dependent="error")(x)
+    compiled = thunder.jit(program)
+    with pytest.warns(RecompileWarning, match=message):
+        assert torch.equal(compiled(x)[0], program(x)[0])
+    assert torch.equal(compiled(x)[0], program(x)[0])
 
 
 REQUIRING: dict[str, Callable[[torch.Tensor, torch.Tensor], Any]] = {

@@ -54,10 +54,13 @@ def _live_effects(effect: Effect, later: list[Effect], items_at_start: Callable[
 def _require_live_arguments(kind: type, effect: Effect) -> None:
     """Raise `CannotReplay` if an effect on a weak container has a reference to a dead object."""
     if any(map(is_dead, effect.arguments)):
-        raise CannotReplay(
+        failure = CannotReplay(
             f"the program writes to a {kind.__name__} for an object that no longer exists when the program ends",
             fix="keep the object alive",
         )
+        # The container's own callback, called while tracing, has noted this object among its pending removals.
+        failure.runs_in_eager = False
+        raise failure
 
 
 def _data(effect: Effect) -> Any:

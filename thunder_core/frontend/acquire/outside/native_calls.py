@@ -43,6 +43,9 @@ FUNCTIONS_WITHOUT_ITERATION = frozenset(
 METHODS_OF_ITERATORS = frozenset(
     {"__next__", "send", "throw", "close", "__anext__", "asend", "athrow", "aclose", "__setstate__"}
 )
+# Methods of native objects that `state_restorer` cannot undo.
+IRREVERSIBLE_METHODS = frozenset({"close", "__exit__", "detach", "release", "resize", "setflags"})
+FIX_FOR_IRREVERSIBLE_METHODS = "call it outside the compiled program"
 FIX_FOR_ITERATORS = (
     "take the item outside of the compiled program and pass it as an argument, or iterate over a container"
 )
@@ -86,6 +89,9 @@ class NativeCalls:
                 self._leave_to_eager(
                     f"the program pops an arbitrary member of a set from outside, {path}", FIX_FOR_SETS
                 )
+            if name in IRREVERSIBLE_METHODS and has_state(owner):
+                path = self._outside.path_of(owner)
+                self._leave_to_eager(f"the program calls {name} of {path}", FIX_FOR_IRREVERSIBLE_METHODS)
             if name in COMPARING_METHODS:
                 self._outside.expand_whole(owner, function)
             elif name not in MUTATING_METHODS:

@@ -419,11 +419,21 @@ class Outside(GuardedPaths):
             self.register_cells(self.paths[id(member)], member)
 
     def guard_state(self, value: object) -> None:
-        """Guard the state of a native object (implemented in C) that C code is about to read or change."""
+        """Guard the state of a native object (implemented in C) that C code is about to read or change.
+
+        Raises `CannotReplay` if the program has set an attribute that is part of the state.
+        """
         path = self.paths.get(id(value))
         if path is None:
             return
         if has_state(value) and (HasState, path) not in self.guards:
+            if self.effects.has_written_any(value):
+                self.failure = CannotReplay(
+                    f"the program sets an attribute of {path}, a {type(value).__name__}, and calls a C function that "
+                    "reads it",
+                    fix="set the attribute outside the compiled program",
+                )
+                raise self.failure
             if leads_from_draw(path):
                 self._before_read_of_draw()
             self.guard(HasState(path, state_of(value)))

@@ -162,9 +162,7 @@ def reduce_exception(value: BaseException, where: str) -> Reduction:
 
 def failure_to_rebuild(what: str, fix: str) -> CannotReplay:
     """Return the error for an object that the epilogue cannot build; eager PyTorch makes the call where it may."""
-    failure = CannotReplay(what, fix=fix)
-    failure.runs_in_eager = True
-    return failure
+    return CannotReplay(what, fix=fix)
 
 
 def reduce_generator(value: Any, where: str) -> Reduction:

@@ -181,8 +181,10 @@ def name_of_call_with_effects(bsyms: Iterable[BoundSymbol]) -> str | None:
 def require_taken_apart(nodes: Iterable[object]) -> None:
     """Raise `NotDifferentiable` if nodes of autograd's graph belong to a compiled function that is called."""
     if any(isinstance(node, FROM_CALL) for node in nodes):
-        raise NotDifferentiable(
+        failure = NotDifferentiable(
             "the program calls backward() through a compiled function with its own settings, or through a branch or "
             "loop (torch.cond, while_loop, scan, map)",
             fix="call backward() outside the compiled program, or compile both functions with the same settings",
         )
+        failure.runs_in_eager = True
+        raise failure

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 COMPILERS = ("jit", "thunderfx")
 MAX_ROUNDS = 1_000_000  # more would take days even for the smallest model
+INPUTS = 3  # the default number of inputs to validate on
 
 
 def require_one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -226,7 +227,7 @@ class Request:
     )
     runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2, most=MAX_ROUNDS)
     warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0, most=MAX_ROUNDS)
-    inputs: int = option(3, int, metavar="N", help="Number of inputs to validate on", least=1, most=MAX_ROUNDS)
+    inputs: int = option(INPUTS, int, metavar="N", help="Number of inputs to validate on", least=1, most=MAX_ROUNDS)
     validate_budget: float | None = option(
         None,
         float,

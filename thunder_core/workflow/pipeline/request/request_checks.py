@@ -24,7 +24,7 @@ from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelReq
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
 from thunder_core.workflow.pipeline.request.part_names import FILE_SUFFIX, recipe_names
 from thunder_core.workflow.pipeline.request.ranges import size_within
-from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.request import INPUTS, Request
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
 
@@ -125,6 +125,11 @@ def refuse_generation(request: Request) -> None:
         "--dynamic": (bool(request.dynamic), "all lengths and batches up to the largest are served", lengths_fix),
         "--input": (request.input is not None, "prompts are random", "leave out one of the two"),
         "--eval": (request.evaluate is not None, "samples are for single calls", "leave out one of the two"),
+        "--inputs": (
+            request.inputs != INPUTS,
+            "all prompts are validated",
+            "leave out --inputs, and set the number of prompts with --batch",
+        ),
         "--validate-budget": (
             request.validate_budget is not None,
             "all prompts are validated",

@@ -26,13 +26,12 @@ FIXES = {  # by the modules and names of their methods
 def refuse_module(fix: str, run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
     """Raise the error for a module whose reducer or shards the tracer cannot see, and store the error."""
     name = function.__qualname__.partition(".")[0]
-    failure = run.recorder.failure = OperationFailed(
+    run.recorder.failure = OperationFailed(
         f"the program contains a {name}, which communicates through hooks that the tracer cannot see",
         fix=fix,
         where=run.location().source,
     )
-    failure.runs_in_eager = False
-    raise failure
+    raise run.recorder.failure
 
 
 PARALLEL_MODULES: dict[tuple[str, str], Callable[..., NoReturn]] = {

@@ -81,7 +81,7 @@ def record(
     """
     full_name = f"torch.distributed.ProcessGroup.{name}"
     if run.recorder.levels.depth:
-        refuse(run, f"`{full_name}` within a transform of torch.func")
+        refuse(run, f"`{full_name}` within a transform of torch.func", runs_in_eager=False)
     group, function = guarded_group(run, process_group), METHODS[name]
     kwargs = parameters_of(function, kwargs)
     for options in (*args, *kwargs.values()):
@@ -130,16 +130,21 @@ def guard_options(run: TracedRun, options: object) -> None:
                 run.machine.load_attr(options, name)
 
 
-def refuse(run: TracedRun, operation: str) -> NoReturn:
-    """Raise the error for an operation that cannot be traced, and store it in case the program swallows the error."""
-    refuse_action(run, f"uses {operation}, which is not traced", "call it outside the compiled program")
+def refuse(run: TracedRun, operation: str, *, runs_in_eager: bool = True) -> NoReturn:
+    """Raise the error for an operation that cannot be traced, and store it in case the program swallows the error.
+
+    Within a transform of torch.func, `runs_in_eager` is False: eager PyTorch does not wait for the collective, so its
+    result is not defined.
+    """
+    fix = "call it outside the compiled program"
+    refuse_action(run, f"uses {operation}, which is not traced", fix, runs_in_eager=runs_in_eager)
 
 
-def refuse_action(run: TracedRun, action: str, fix: str) -> NoReturn:
+def refuse_action(run: TracedRun, action: str, fix: str, *, runs_in_eager: bool = True) -> NoReturn:
     """Raise the error for an action that cannot be traced, and store it in case the program swallows the error."""
     where = run.location().source
     failure = run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
-    failure.runs_in_eager = False
+    failure.runs_in_eager = runs_in_eager
     raise failure
 
 
@@ -152,10 +157,9 @@ def finish_works(run: TracedRun, output: object) -> None:
         work.wait()
     returned = next((leaf for leaf in tree_leaves(output) if type(leaf) is TracedWork), None)
     if returned is not None:
-        failure = run.recorder.failure = OperationFailed(
+        run.recorder.failure = OperationFailed(
             f"the program returns the work of `{returned.name}`", fix=WAIT_FIRST, where=returned.where
         )
-        failure.runs_in_eager = False
 
 
 @lookaside(has_torch_function)
