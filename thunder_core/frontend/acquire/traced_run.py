@@ -91,6 +91,7 @@ class TracedRun(Recording, Protocol):
     loud_edges: set[str]
     started: int  # the result of `time.time_ns()` at the start
     streams: tuple[Any, ...]
+    log_handlers: list[Any]
     warning_filters: Any
     runs_through_functions: bool
     texts: ProgramTexts
