@@ -92,6 +92,7 @@ class TracedRun(Recording, Protocol):
     started: int  # the result of `time.time_ns()` at the start
     streams: tuple[Any, ...]
     log_handlers: list[Any]
+    printed_streams: list[Any]
     warning_filters: Any
     runs_through_functions: bool
     texts: ProgramTexts

@@ -1,7 +1,8 @@
-"""Programs that read what they log match eager PyTorch: the epilogue would log too late."""
+"""Programs that read what they print or log match eager PyTorch: the epilogue writes too late."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 from collections.abc import Callable
@@ -72,3 +73,37 @@ def test_a_handler_that_is_added_later_is_noticed() -> None:
     logger.addHandler(handler)
     with pytest.warns(RecompileWarning):
         assert compiled(torch.ones(1)).item() == 1
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_program_that_reads_what_it_prints_matches_eager() -> None:
+    stream = io.StringIO()
+
+    def program(x: Tensor) -> Tensor:
+        print("of the program")
+        return x * len(stream.getvalue())
+
+    compiled = thunder.jit(program)
+    for count in (1, 2, 3):
+        with contextlib.redirect_stdout(stream):
+            assert compiled(torch.ones(1)).item() == count * len("of the program\n")
+
+
+def test_output_stream_of_the_program_has_effects_at_each_call() -> None:
+    texts: list[str] = []
+
+    class Stream:
+        """A stream that keeps its texts."""
+
+        def write(self, text: str) -> int:
+            texts.append(text)
+            return len(text)
+
+    def program(x: Tensor) -> Tensor:
+        with contextlib.redirect_stdout(Stream()):  # type: ignore[type-var]
+            print("of the program", end="")
+        return x * len(texts)
+
+    compiled = thunder.jit(program)
+    for count in (1, 2, 3):
+        assert compiled(torch.ones(1)).item() == 2 * count  # the text and the end

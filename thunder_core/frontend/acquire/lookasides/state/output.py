@@ -45,7 +45,7 @@ ROOT_LEVELS = {
 LOGGER_METHODS = frozenset(method.__name__ for method in LEVELS)  # names of methods of loggers
 STREAM_METHODS = frozenset({"write", "writelines", "flush"})  # names of methods of streams
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
-FIX_FOR_LOGS = "log outside the compiled program"
+FIX_FOR_LOGS = "print and log outside the compiled program"
 LATER_WRITES_EDGE = "print of an object from outside whose tensors may be written to after this line"
 UNKNOWN_STATE_EDGE = "input and output: the string of a {} is not computed again"
 
@@ -66,7 +66,10 @@ def print_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None
     if not is_stream(run, target, named=stream is not None):
         if run.outside.path_of(target) is not None:
             run.note_edge("input and output: print to a file from outside", loud=True)
+        if stream is None and target is not None:  # the methods of the file are interpreted
+            return run.machine.call(print, *args, **{**kwargs, "file": target})  # type: ignore[no-any-return]
         return NOT_TAKEN
+    run.printed_streams.append(target)
     run.outside.effects.note_print(tuple(snapshot_or_text(run, arg) for arg in args), kwargs)
     return None
 
@@ -243,8 +246,12 @@ def contains_tensors(value: Any, seen: set[int]) -> bool:
     return any(contains_tensors(item, seen) for item in (value.values() if isinstance(value, dict) else value))
 
 
-def require_unread_logs(run: TracedRun) -> None:
-    """Request that eager PyTorch makes the call if the program may read what it logs, such as from a `StringIO`."""
+def require_unread_output(run: TracedRun) -> None:
+    """Request that eager PyTorch makes the call if the program may read what it prints or logs."""
+    for stream in run.printed_streams:
+        path = run.outside.path_of(stream)
+        if path is not None and (path.parent is None or path.parent.value is not sys):
+            run.leave_to_eager("the program prints to a stream that the program also uses", FIX_FOR_LOGS)
     for handler in run.log_handlers:
         stream = getattr(handler, "stream", None)
         is_of_process = any(stream is known_stream for known_stream in run.streams)
