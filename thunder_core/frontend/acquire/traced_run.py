@@ -91,6 +91,8 @@ class TracedRun(Recording, Protocol):
     loud_edges: set[str]
     started: int  # the result of `time.time_ns()` at the start
     streams: tuple[Any, ...]
+    log_handlers: list[Any]
+    printed_streams: list[Any]
     warning_filters: Any
     runs_through_functions: bool
     reads_assignments: bool

@@ -95,7 +95,7 @@ class Observer:
         """Return a value that changes when the program writes to an object from outside, or prints."""
         return None
 
-    def on_hook_effects(self, function: FunctionType) -> None:
+    def on_hook_effects(self, function: Any) -> None:
         """Note that a function that a lookup has called, such as `__hash__`, has made effects."""
 
     def on_native_code(self, code: CodeType) -> None:
@@ -141,8 +141,8 @@ class Observer:
     def on_unwritten(self, owner: object) -> None:
         """Note that a write to this object has raised. Its last announced write, if any, did not happen."""
 
-    def on_nested_effects(self, function: object) -> None:
-        """Note that C code which makes an announced write has called a function that makes effects of its own."""
+    def on_nested_effects(self, owner: object) -> None:
+        """Note that an announced write to this object has called a function that makes effects of its own."""
 
     def on_store_global(self, frame: Frame, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive a value before it is written to a global."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import logging
 import sys
+import sysconfig
 import types
 import warnings
 from functools import cache
@@ -23,6 +24,31 @@ def log(name: str, level: int, where: tuple[str, int, str], message: object, *ar
     if logger.isEnabledFor(level):
         file, line, function = where
         logger.handle(logger.makeRecord(name, level, file, line, message, arguments, None, function))
+
+
+def handlers_of(logger: logging.Logger) -> list[logging.Handler]:
+    """Return the handlers that receive the messages of a logger."""
+    handlers, current = list[logging.Handler](), logger
+    while True:
+        handlers += current.handlers
+        if current.parent is None or not current.propagate:
+            return handlers
+        current = current.parent
+
+
+def logs_to_own_code(name: str) -> bool:
+    """Whether a handler or filter of the logger of that name is a function or object of the user's own code."""
+    logger = logging.root if name == "root" else logging.getLogger(name)
+    handlers = handlers_of(logger)
+    filters = [entry for owner in (logger, *handlers) for entry in owner.filters]
+    return any(map(_is_own, (*handlers, *filters)))
+
+
+def _is_own(value: object) -> bool:
+    """Whether a function, or the class of another object, is neither of Python nor of an installed package."""
+    owner: Any = value if hasattr(value, "__code__") else type(value)
+    file = getattr(sys.modules.get(owner.__module__), "__file__", None)
+    return "site-packages" not in str(file) and not str(file).startswith(sysconfig.get_path("stdlib"))
 
 
 def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:

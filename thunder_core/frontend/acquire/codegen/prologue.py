@@ -34,6 +34,7 @@ OVERLAP = LibraryFunction(f"{LIBRARY}.overlap", "overlap_as")
 REPLACED_ENTRIES = LibraryFunction(f"{LIBRARY}.changes.tensor_class", "replaced_entries")
 TRACER = LibraryFunction(f"{LIBRARY}.tracers", "active_tracer")
 WARNS = LibraryFunction(f"{LIBRARY}.output", "raises_warning")
+LOGS_TO_OWN_CODE = LibraryFunction(f"{LIBRARY}.output", "logs_to_own_code")
 DECIMALS = LibraryFunction(f"{LIBRARY}.states", "decimal_settings")
 NUMPY = LibraryFunction(f"{LIBRARY}.states", "numpy_settings")
 GROUP_FACTS = LibraryFunction(f"{LIBRARY}.collectives", "group_facts")
@@ -43,7 +44,7 @@ NAME = "prologue"
 DRAWS = "draws"
 OWN_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no other variable may have
 MODULES_OF_QUERIES = ("logging", "gc", "sys", "abc")  # modules whose functions queries about the process call
-FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, DECIMALS, GROUP_FACTS)
+FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, LOGS_TO_OWN_CODE, DECIMALS, GROUP_FACTS)
 # The imports that a query about the process needs, by the query's prefix.
 IMPORTS_OF_QUERIES = {
     **{f"{module}.": module for module in MODULES_OF_QUERIES},

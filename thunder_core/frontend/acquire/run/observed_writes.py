@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from types import FunctionType
 from typing import Any, NoReturn
 
 import torch
@@ -92,7 +91,7 @@ class ObservedWrites(Observer):
                 "make these effects outside of this function",
             )
 
-    def on_hook_effects(self, function: FunctionType) -> None:
+    def on_hook_effects(self, function: Any) -> None:
         """Request that eager PyTorch makes the call, without guards: the guards would call the function again."""
         self.outside.guards.clear()
         self.leave_to_eager(

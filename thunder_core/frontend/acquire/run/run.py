@@ -21,7 +21,7 @@ from thunder_core.frontend.acquire.counts import CountSources
 from thunder_core.frontend.acquire.gradients import OutsideGradients
 from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import combine_numbers
-from thunder_core.frontend.acquire.lookasides.state.output import note_later_writes
+from thunder_core.frontend.acquire.lookasides.state.output import note_later_writes, require_unread_output
 from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.classes import Classes
@@ -109,6 +109,8 @@ class Run(ObservedCalls, RecordedProgram):
         # number of bound symbols before a print, and the printed value
         self.printed: list[tuple[int, Any, SourceLine | None]] = []
         self.works: list[TracedWork] = []
+        self.printed_streams: list[Any] = []  # to which the program prints without naming them
+        self.log_handlers: list[Any] = []  # of the loggers with which the program logs
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
         self.own_interrupt: KeyboardInterrupt | None = None
@@ -296,7 +298,11 @@ class Run(ObservedCalls, RecordedProgram):
     # ---- the end ----
 
     def collect_edges(self) -> tuple[SharpEdge, ...]:
-        """Return the sharp edges of the run."""
+        """Return the sharp edges of the run.
+
+        Raises `Retrace` if eager PyTorch must make the call, because the program may read what it prints or logs.
+        """
+        require_unread_output(self)
         outside_reads = self.outside.outside_reads.edges.values() if self.outside.outside_reads else ()
         for bsym in self.recorder.data_dependent.bsyms_read:
             description = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"

@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.stored_attributes import attributes_of, pairs_of
 from thunder_core.tracing.ir.tree import of_class
 from thunder_core.tracing.library.objects import fill, is_native, new
-from thunder_core.tracing.library.output import log, log_once
+from thunder_core.tracing.library.output import handlers_of, log, log_once, logs_to_own_code
 
 LEVELS = {
     logging.Logger.debug: logging.DEBUG,
@@ -45,6 +45,7 @@ ROOT_LEVELS = {
 LOGGER_METHODS = frozenset(method.__name__ for method in LEVELS)  # names of methods of loggers
 STREAM_METHODS = frozenset({"write", "writelines", "flush"})  # names of methods of streams
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
+FIX_FOR_LOGS = "print and log outside the compiled program"
 LATER_WRITES_EDGE = "print of an object from outside whose tensors may be written to after this line"
 UNKNOWN_STATE_EDGE = "input and output: the string of a {} is not computed again"
 
@@ -65,7 +66,10 @@ def print_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None
     if not is_stream(run, target, named=stream is not None):
         if run.outside.path_of(target) is not None:
             run.note_edge("input and output: print to a file from outside", loud=True)
+        if stream is None and target is not None:  # the methods of the file are interpreted
+            return run.machine.call(print, *args, **{**kwargs, "file": target})  # type: ignore[no-any-return]
         return NOT_TAKEN
+    run.printed_streams.append(target)
     run.outside.effects.note_print(tuple(snapshot_or_text(run, arg) for arg in args), kwargs)
     return None
 
@@ -112,6 +116,7 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     if not logger.isEnabledFor(level):
         run.settings.answers[f"logging.getLogger({logger.name!r}).isEnabledFor({level})"] = False
         return None
+    require_known_handlers(run, logger)
     source = run.location().source
     where = ("<thunder>", 0, "")
     if source is not None:
@@ -120,6 +125,14 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
         log, (logger.name, level, where, *(snapshot_or_text(run, word) for word in words))
     )
     return None
+
+
+def require_known_handlers(run: TracedRun, logger: logging.Logger) -> None:
+    """Request that eager PyTorch makes the call if the user's own code handles the messages of a logger."""
+    is_own = run.settings.answers[f"logs_to_own_code({logger.name!r})"] = logs_to_own_code(logger.name)
+    if is_own:
+        run.leave_to_eager("the program logs to a handler or filter of the user's own code", FIX_FOR_LOGS)
+    run.log_handlers += handlers_of(logger)
 
 
 @lookaside_of_each(logging.Logger.isEnabledFor, logging.Logger.getEffectiveLevel, logging.Logger.hasHandlers)
@@ -144,6 +157,7 @@ def method_that_logs_once(run: TracedRun, method: object, args: tuple[Any, ...],
         return NOT_TAKEN
     if kwargs or not all(is_constant(arg) or type(arg) is SymbolicText for arg in args):
         return run.machine.call_cached(function, (logger, *args), kwargs)
+    require_known_handlers(run, logger)
     run.outside.effects.add_epilogue_call(log_once, (logger.name, function.__name__, args))
     return None
 
@@ -230,6 +244,19 @@ def contains_tensors(value: Any, seen: set[int]) -> bool:
         return False
     seen.add(id(value))
     return any(contains_tensors(item, seen) for item in (value.values() if isinstance(value, dict) else value))
+
+
+def require_unread_output(run: TracedRun) -> None:
+    """Request that eager PyTorch makes the call if the program may read what it prints or logs."""
+    for stream in run.printed_streams:
+        path = run.outside.path_of(stream)
+        if path is not None and (path.parent is None or path.parent.value is not sys):
+            run.leave_to_eager("the program prints to a stream that the program also uses", FIX_FOR_LOGS)
+    for handler in run.log_handlers:
+        stream = getattr(handler, "stream", None)
+        is_of_process = any(stream is known_stream for known_stream in run.streams)
+        if run.outside.path_of(handler) or (not is_of_process and run.outside.path_of(stream)):
+            run.leave_to_eager("the program logs to a stream or handler that the program also uses", FIX_FOR_LOGS)
 
 
 def note_later_writes(run: TracedRun) -> None:
