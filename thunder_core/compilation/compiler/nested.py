@@ -20,6 +20,7 @@ from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
+from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -263,15 +264,16 @@ class NestedCall:
                 nested=CallsByLine(self.own),
                 lookasides=self.own.lookasides,
             )
-            probe = Run(self.compiled.subject, args, kwargs, run_options)
-            self._probes.append(probe)
+
+            def attempt(options: RunOptions) -> tuple[Run, Acquired]:
+                self._probes.append(Run(self.compiled.subject, args, kwargs, options))
+                return self._probes[-1], trace_program(self._probes[-1])
+
             try:
-                acquired = trace_program(probe)
+                return retrace(attempt, run_options, RunOptions.after)
             except ProgramRaised as raised:
                 error = raised.error
-            else:
-                return probe, acquired
-        handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
+        handover = Handover(self.run.outside, self._probes[-1].outside, self.line, self.refuse)
         handover.require_no_conflict()
         handover.guard()
         raise error

@@ -86,12 +86,13 @@ def as_tensor(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     if len(args) == 1 and can_be_tensor(args[0], kwargs):
         return tensor_of(run, args[0], kwargs)
     if not args or not is_numeric_array(args[0]):
-        return tensor_of_buffer(function, run, *args, **kwargs)
+        made: torch.Tensor | NotTaken = tensor_of_buffer(function, run, *args, **kwargs)
+        return made
     tensor: torch.Tensor = function(tensor_of_array(run, args[0]), *args[1:], **kwargs)
     return tensor
 
 
-@lookaside_of_each(torch.frombuffer, torch.from_dlpack)
+@lookaside_of_each(torch.frombuffer, torch.from_dlpack)  # type: ignore[attr-defined]
 def tensor_of_buffer(
     function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any
 ) -> torch.Tensor | NotTaken:
