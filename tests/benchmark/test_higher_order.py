@@ -18,7 +18,7 @@ def cheap(monkeypatch: pytest.MonkeyPatch) -> None:
 
         return thunder_core.jit(program) if who == "thunder" else program
 
-    monkeypatch.setattr(higher_order, "compiled", compiled)
+    monkeypatch.setattr(higher_order, "compile_program", compiled)
 
 
 def test_the_steady_state_is_measured_for_all_compilers_that_accept_the_program() -> None:
@@ -36,7 +36,7 @@ def test_compiler_that_refuses_a_program_is_named_with_the_error(monkeypatch: py
 
         return run
 
-    monkeypatch.setattr(higher_order, "compiled", refusing)
+    monkeypatch.setattr(higher_order, "compile_program", refusing)
     found = higher_order.steady("vmap(grad)", 2)
     assert found["refused"] == {"thunder": "NotImplementedError: not this one"}
     assert "thunder" not in found["milliseconds"]
