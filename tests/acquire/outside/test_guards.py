@@ -20,22 +20,14 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend
 
 import thunder_core as thunder
-from thunder_core.frontend.acquire.outside.guards import AllApart, Apart, Guard, SameAs, Truth, Values
-from thunder_core.frontend.acquire.outside.object_guards import (
-    CanDelete,
-    DefinesNone,
-    HasCode,
-    HasFact,
-    KeepsCall,
-    Misses,
-    NoAccumulationHooks,
-    NoHooks,
-    NoOtherHooks,
-    NotStored,
-    OverridesNone,
-    SharesStorage,
-    Unbound,
-)
+from thunder_core.frontend.acquire.outside.guards.classes import DefinesNone, KeepsCall, OverridesNone
+from thunder_core.frontend.acquire.outside.guards.containers import NotStored
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.identities import AllApart, Apart, SameAs
+from thunder_core.frontend.acquire.outside.guards.module_hooks import NoHooks, NoOtherHooks
+from thunder_core.frontend.acquire.outside.guards.objects import CanDelete, HasCode, Misses, Unbound
+from thunder_core.frontend.acquire.outside.guards.tensors import HasFact, NoAccumulationHooks, SharesStorage
+from thunder_core.frontend.acquire.outside.guards.values import Truth, Values
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.capturing_hooks import LIBRARY

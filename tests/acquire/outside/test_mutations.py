@@ -6,7 +6,7 @@ import pytest
 
 import thunder_core as thunder
 from tests.acquire.outside.test_guards import CASES, KINDS, SCENES, Case
-from thunder_core.frontend.acquire.outside.guards import Guard
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
 
 
 def unnoticed(case: Case) -> bool:

@@ -16,7 +16,7 @@ import torch
 
 from thunder_core.frontend.acquire.codegen.rebuilding import is_rebuildable
 from thunder_core.frontend.acquire.held_objects import refers_to_tensors
-from thunder_core.frontend.acquire.outside.guards import Identical
+from thunder_core.frontend.acquire.outside.guards.values import Identical
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
 from thunder_core.passes.autodiff.applied.object_copies import COPY, Copies, Hole, Snapshot

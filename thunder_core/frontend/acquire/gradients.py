@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.held_objects import is_held
-from thunder_core.frontend.acquire.outside.object_guards import NoAccumulationHooks
+from thunder_core.frontend.acquire.outside.guards.tensors import NoAccumulationHooks
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.passes.autodiff.decompose_autocast import with_autocast_off
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule

@@ -10,8 +10,11 @@ from typing import NoReturn
 import torch
 
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.outside.guards import AllApart, Guard, OfConstant, OfTwoPaths, TensorMetadata
-from thunder_core.frontend.acquire.outside.object_guards import Absent
+from thunder_core.frontend.acquire.outside.guards.containers import Absent
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.identities import AllApart, OfTwoPaths
+from thunder_core.frontend.acquire.outside.guards.tensors import TensorMetadata
+from thunder_core.frontend.acquire.outside.guards.values import OfConstant
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant

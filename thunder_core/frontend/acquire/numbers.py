@@ -13,7 +13,7 @@ from typing import Any
 from thunder_core.frontend.acquire.codegen.variables import path_name
 from thunder_core.frontend.acquire.outside.call_traits import is_function_of_torch
 from thunder_core.frontend.acquire.outside.containers import container_base
-from thunder_core.frontend.acquire.outside.guards import OfType
+from thunder_core.frontend.acquire.outside.guards.values import OfType
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS

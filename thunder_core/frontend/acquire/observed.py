@@ -7,7 +7,9 @@ from collections.abc import Iterable, Iterator
 import torch
 
 from thunder_core.backend.runtime.observed_values import Number, unambiguous
-from thunder_core.frontend.acquire.outside.guards import NUMBERS, Equal, Guard, TensorMetadata, Values
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.tensors import TensorMetadata
+from thunder_core.frontend.acquire.outside.guards.values import NUMBERS, Equal, Values
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_parameter
 from thunder_core.tracing.ir.sizes import dimensions_with_gaps
 

@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.foundation.errors import OperationFailed, SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
-from thunder_core.frontend.acquire.outside.guards import Identical
+from thunder_core.frontend.acquire.outside.guards.values import Identical
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter.lookup import parts_of_partial
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.guards import Guard, OfConstant, OfType, Values
-from thunder_core.frontend.acquire.outside.object_guards import Length
+from thunder_core.frontend.acquire.outside.guards.containers import Length
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.values import OfConstant, OfType, Values
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.tracing.ir.constants import LITERALS
 

@@ -8,32 +8,21 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.outside.guards import (
-    AllApart,
-    Apart,
+from thunder_core.frontend.acquire.outside.guards.classes import DefinesNone, KeepsCall, OverridesNone, SpecialMethods
+from thunder_core.frontend.acquire.outside.guards.containers import Absent, Keys, Length
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.identities import AllApart, Apart, SameAs
+from thunder_core.frontend.acquire.outside.guards.module_hooks import NoHooks
+from thunder_core.frontend.acquire.outside.guards.objects import HasCode
+from thunder_core.frontend.acquire.outside.guards.tensors import NoAccumulationHooks, SharesStorage, TensorMetadata
+from thunder_core.frontend.acquire.outside.guards.values import (
     Equal,
-    Guard,
     HasBuiltinValue,
     Identical,
     Is,
     OfType,
-    SameAs,
-    TensorMetadata,
     Truth,
     Values,
-)
-from thunder_core.frontend.acquire.outside.object_guards import (
-    Absent,
-    DefinesNone,
-    HasCode,
-    KeepsCall,
-    Keys,
-    Length,
-    NoAccumulationHooks,
-    NoHooks,
-    OverridesNone,
-    SharesStorage,
-    SpecialMethods,
 )
 from thunder_core.frontend.acquire.outside.paths import Path, namespace
 from thunder_core.frontend.acquire.outside.sharp import is_users_file

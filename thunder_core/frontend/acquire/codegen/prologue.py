@@ -10,8 +10,10 @@ import torch
 
 from thunder_core.frontend.acquire.codegen.module_paths import ModulePaths, is_quiet, may_run_user_code
 from thunder_core.frontend.acquire.codegen.variables import Variables, without_torch_function
-from thunder_core.frontend.acquire.outside.guards import Equal, Guard, TensorMetadata, Values
-from thunder_core.frontend.acquire.outside.object_guards import OfNamespace
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.module_hooks import OfNamespace
+from thunder_core.frontend.acquire.outside.guards.tensors import TensorMetadata
+from thunder_core.frontend.acquire.outside.guards.values import Equal, Values
 from thunder_core.frontend.acquire.outside.paths import Path, PrologueCall, PrologueConstant, leads_from_draw
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
 from thunder_core.tracing.ir.constants import bind_constant

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import torch
 
 from thunder_core.frontend.acquire.codegen.shared_operations import WrittenOperations
-from thunder_core.frontend.acquire.outside.guards import GuardScope
+from thunder_core.frontend.acquire.outside.guards.guard import GuardScope
 from thunder_core.frontend.acquire.outside.namespaces import stored_class
 from thunder_core.frontend.acquire.outside.paths import (
     ASSIGNMENT,

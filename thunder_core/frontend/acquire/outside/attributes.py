@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.frontend.acquire.outside.drawing_functions import belongs_to_torch
-from thunder_core.frontend.acquire.outside.guards import Guard
-from thunder_core.frontend.acquire.outside.object_guards import Lacks, has_own_fallback
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.objects import Lacks, has_own_fallback
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from thunder_core.foundation.type_flags import HEAP_TYPE
-from thunder_core.frontend.acquire.outside.guards import Is, OfType, TensorMetadata
-from thunder_core.frontend.acquire.outside.object_guards import SpecialMethods
+from thunder_core.frontend.acquire.outside.guards.classes import SpecialMethods
+from thunder_core.frontend.acquire.outside.guards.tensors import TensorMetadata
+from thunder_core.frontend.acquire.outside.guards.values import Is, OfType
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code, is_users_file
 from thunder_core.frontend.interpreter.special import special_methods

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.frontend.acquire.outside.drawing_functions import outermost_callable_function
+from thunder_core.frontend.acquire.outside.guards.containers import Length
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
-from thunder_core.frontend.acquire.outside.object_guards import Length
 from thunder_core.frontend.acquire.outside.paths import (
     Path,
     PrologueCall,

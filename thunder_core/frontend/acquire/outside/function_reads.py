@@ -10,9 +10,11 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.frontend.acquire.outside.guards import Guard, Is, Values
+from thunder_core.frontend.acquire.outside.guards.containers import Keys
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.objects import HasCode
+from thunder_core.frontend.acquire.outside.guards.values import Is, Values
 from thunder_core.frontend.acquire.outside.namespaces import item_path
-from thunder_core.frontend.acquire.outside.object_guards import HasCode, Keys
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_assignment
 from thunder_core.frontend.acquire.outside.sharp import is_users_code

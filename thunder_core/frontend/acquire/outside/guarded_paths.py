@@ -5,18 +5,13 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from thunder_core.frontend.acquire.outside.guards import AllApart, Apart, Guard
+from thunder_core.frontend.acquire.outside.guards.classes import DefinesNone, OverridesNone, RegardsNone
+from thunder_core.frontend.acquire.outside.guards.containers import Absent, NotStored
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.identities import AllApart, Apart
+from thunder_core.frontend.acquire.outside.guards.objects import Misses
+from thunder_core.frontend.acquire.outside.guards.tensors import HasFact, OfTensors
 from thunder_core.frontend.acquire.outside.namespaces import is_loaded_module
-from thunder_core.frontend.acquire.outside.object_guards import (
-    Absent,
-    DefinesNone,
-    HasFact,
-    Misses,
-    NotStored,
-    OfTensors,
-    OverridesNone,
-    RegardsNone,
-)
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import BY_IDENTITY
 from thunder_core.tracing.library.objects import is_native

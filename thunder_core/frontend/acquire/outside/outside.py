@@ -24,30 +24,21 @@ from thunder_core.frontend.acquire.outside.containers import (
 )
 from thunder_core.frontend.acquire.outside.effects import EffectLog
 from thunder_core.frontend.acquire.outside.guarded_paths import GuardedPaths
-from thunder_core.frontend.acquire.outside.guards import (
+from thunder_core.frontend.acquire.outside.guards.containers import HasMember, Keys, Length, Members, MembersThemselves
+from thunder_core.frontend.acquire.outside.guards.identities import LacksKey, SameAs
+from thunder_core.frontend.acquire.outside.guards.objects import HasState, Lacks, Unbound
+from thunder_core.frontend.acquire.outside.guards.values import (
     NUMBERS,
     HasBuiltinValue,
     Identical,
     Is,
-    LacksKey,
     NumberInC,
     OfType,
-    SameAs,
     base_with_value,
     constant_guard,
 )
 from thunder_core.frontend.acquire.outside.namespaces import item_path, items_of, length_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, is_number_in_c, native_state_of
-from thunder_core.frontend.acquire.outside.object_guards import (
-    HasMember,
-    HasState,
-    Keys,
-    Lacks,
-    Length,
-    Members,
-    MembersThemselves,
-    Unbound,
-)
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path, leads_from_draw
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread

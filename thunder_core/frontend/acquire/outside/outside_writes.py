@@ -10,8 +10,9 @@ from thunder_core.frontend.acquire.outside.containers import (
     overridden_c_class,
 )
 from thunder_core.frontend.acquire.outside.effects import PendingWrite
+from thunder_core.frontend.acquire.outside.guards.containers import Length
+from thunder_core.frontend.acquire.outside.guards.objects import CanDelete
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_namespace, length_of
-from thunder_core.frontend.acquire.outside.object_guards import CanDelete, Length
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.snapshots import can_delete

@@ -13,10 +13,10 @@ from torch.utils._python_dispatch import _disable_current_modes
 from thunder_core.frontend.acquire.outside.call_traits import is_shallow, may_hash_tensors
 from thunder_core.frontend.acquire.outside.containers import is_known_by_identity
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
-from thunder_core.frontend.acquire.outside.guards import TensorMetadata
+from thunder_core.frontend.acquire.outside.guards.containers import Keys
+from thunder_core.frontend.acquire.outside.guards.tensors import HasFact, TensorMetadata
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
-from thunder_core.frontend.acquire.outside.object_guards import HasFact, Keys
 from thunder_core.frontend.acquire.outside.outside import VIEW_CLASSES
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
-from thunder_core.frontend.acquire.outside.guards import SameAs
+from thunder_core.frontend.acquire.outside.guards.identities import SameAs
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun

@@ -26,9 +26,9 @@ from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacement
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws
+from thunder_core.frontend.acquire.outside.guards.tensors import SharesStorage
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.native_reads import NativeReads
-from thunder_core.frontend.acquire.outside.object_guards import SharesStorage
 from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.paths import Path, expression_path

@@ -12,8 +12,8 @@ import torch
 from thunder_core.frontend.acquire.codegen.prologue import OWN_NAMES
 from thunder_core.frontend.acquire.codegen.variables import path_name
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
-from thunder_core.frontend.acquire.outside.guards import OfType
-from thunder_core.frontend.acquire.outside.object_guards import Length
+from thunder_core.frontend.acquire.outside.guards.containers import Length
+from thunder_core.frontend.acquire.outside.guards.values import OfType
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.symbolic import is_parameter
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads

@@ -12,8 +12,9 @@ from torch.nn import Module
 from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script_module
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import call_capturing_hooks
 from thunder_core.frontend.acquire.lookasides.table import lookaside
-from thunder_core.frontend.acquire.outside.guards import Truth
-from thunder_core.frontend.acquire.outside.object_guards import KeepsCall, NoHooks, NoOtherHooks
+from thunder_core.frontend.acquire.outside.guards.classes import KeepsCall
+from thunder_core.frontend.acquire.outside.guards.module_hooks import NoHooks, NoOtherHooks
+from thunder_core.frontend.acquire.outside.guards.values import Truth
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
-from thunder_core.frontend.acquire.outside.guards import Identical
+from thunder_core.frontend.acquire.outside.guards.values import Identical
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
 

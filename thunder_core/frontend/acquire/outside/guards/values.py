@@ -1,76 +1,24 @@
-"""Guards on values, classes, identities and tensors that the program read from outside.
-
-Each kind of guard is a frozen dataclass with a path and the facts that tracing found at the path. A guard returns its
-condition as Python source, and a description of its requirement in words.
-"""
+"""Guards on values: constants, numbers, and the truth of conditions on several numbers."""
 
 from __future__ import annotations
 
 import enum
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
-
-import torch
 
 from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.foundation.type_flags import HEAP_TYPE
+from thunder_core.frontend.acquire.outside.guards.guard import Guard, GuardScope, exact_type_condition
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.constants import SINGLETONS, bind_constant, is_literal, name_of
-from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, sizes_before_counts
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.literal import LibraryFunction, literal
 from thunder_core.tracing.ir.tree import leaves
 
 SAME_VALUES = LibraryFunction("thunder_core.tracing.library.objects", "same_values")
 NUMBERS = (float, int)  # classes of numbers that may vary between calls
 BASES_WITH_VALUES = (int, float, complex, str, bytes)  # classes whose subclasses inherit a value
 EXACTLY_EQUAL_CLASSES = (bool, int, str, bytes, type(None))  # values of one class that are equal are the same
-DEVICES: dict[torch.device, torch.device] = {}  # one object for each device, so that a prologue has one name for it
-
-
-@dataclass
-class GuardScope(Scope):
-    """The scope of a prologue. `variables` maps the paths that the prologue has read to their expressions."""
-
-    variables: Mapping[Path, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, eq=False)
-class Guard:
-    """A condition on the value at a path.
-
-    Two guards with equal keys have the same requirement: only the first guard is added.
-    """
-
-    path: Path
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        """The class and the path of the guard, and another field if a path may have several guards of this class."""
-        return (type(self), self.path)
-
-    @property
-    def subject(self) -> Path:
-        """The path to the object that the condition checks, such as the `__dict__` of the object at `path`."""
-        return self.path
-
-    @property
-    def other_paths(self) -> tuple[Path, ...]:
-        """The other paths in the condition, which the prologue reads first."""
-        return ()
-
-    def condition(self, subject: str, scope: GuardScope) -> str:
-        """Return the condition as Python source; `subject` is the expression of the subject."""
-        raise NotImplementedError
-
-    @property
-    def words(self) -> str:
-        """The value or fact that tracing found at the path, in words."""
-        raise NotImplementedError
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.words}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -246,130 +194,6 @@ class Truth(Guard):
     @property
     def words(self) -> str:
         return f"was {'true' if self.is_true else 'false'}"
-
-
-@dataclass(frozen=True, eq=False)
-class OfTwoPaths(Guard):
-    """Requires a relation between the values at `path` and `second_path`."""
-
-    second_path: Path
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (type(self), self.path, self.second_path)
-
-    @property
-    def other_paths(self) -> tuple[Path, ...]:
-        return (self.second_path,)
-
-
-@dataclass(frozen=True, eq=False)
-class SameAs(OfTwoPaths):
-    """Requires the same object at both paths."""
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (SameAs, self.path)
-
-    def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{subject} is {scope.variables[self.second_path]}"
-
-    @property
-    def words(self) -> str:
-        return f"was the same object as {self.second_path}"
-
-
-@dataclass(frozen=True, eq=False)
-class Apart(OfTwoPaths):
-    """Requires different objects at the two paths."""
-
-    def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{subject} is not {scope.variables[self.second_path]}"
-
-    @property
-    def words(self) -> str:
-        return f"was a different object from {self.second_path}"
-
-
-@dataclass(frozen=True, eq=False)
-class AllApart(Guard):
-    """Requires different objects at all of these paths: objects of one class that C code compares by identity."""
-
-    rest: tuple[Path, ...]
-
-    @property
-    def key(self) -> tuple[Any, ...]:
-        return (AllApart, self.path)
-
-    @property
-    def other_paths(self) -> tuple[Path, ...]:
-        return self.rest
-
-    def condition(self, subject: str, scope: GuardScope) -> str:
-        variables = (subject, *(scope.variables[path] for path in self.rest))
-        if len(variables) == 2:
-            return " is not ".join(variables)
-        return f"len({{{', '.join(f'id({name})' for name in variables)}}}) == {len(variables)}"
-
-    @property
-    def words(self) -> str:
-        return f"was a different object from {', '.join(map(str, self.rest))}"
-
-
-@dataclass(frozen=True, eq=False)
-class LacksKey(OfTwoPaths):
-    """Requires a mapping without the key at `second_path`."""
-
-    def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{scope.variables[self.second_path]} not in {subject}"
-
-    @property
-    def words(self) -> str:
-        return f"had no item for {self.second_path}"
-
-
-@with_quick_init
-@dataclass(frozen=True, eq=False)
-class TensorMetadata(Guard):
-    """Requires a tensor of this class, with the proxy's metadata and this layout."""
-
-    kind: type
-    proxy: TensorProxy
-    layout: torch.layout
-
-    def condition(self, subject: str, scope: GuardScope) -> str:
-        proxy, is_dense = self.proxy, self.layout is torch.strided
-        parts = [
-            exact_type_condition(subject, self.kind, scope),
-            f"{subject}.dtype is {literal(proxy.dtype, scope)}",
-            f"{subject}.shape == {literal(sizes_before_counts(proxy.shape), scope)}",
-            f"{subject}.stride() == {literal(sizes_before_counts(proxy.stride), scope)}"
-            if is_dense
-            else f"{subject}.layout is {self.layout}",
-            f"{subject}.device == {scope.constant(DEVICES.setdefault(proxy.device, proxy.device), 'device')}",
-            f"{subject}.requires_grad is {proxy.requires_grad}",
-            *([f"{subject}.is_conj() is {proxy.is_conj}"] if proxy.dtype.is_complex else []),
-            f"{subject}.is_neg() is {proxy.is_neg}",
-        ]
-        return " and ".join(parts)
-
-    @property
-    def words(self) -> str:
-        return f"was {self.proxy.described}"
-
-
-@dataclass(frozen=True, eq=False)
-class SparseTensorMetadata(TensorMetadata):
-    """Requires a tensor of a layout without strides, such as a sparse tensor."""
-
-    @property
-    def words(self) -> str:
-        return f"was {self.proxy.described} in layout {self.layout}"
-
-
-def exact_type_condition(subject: str, kind: type, scope: Scope) -> str:
-    """Return the condition that a subject is of exactly this class."""
-    return f"type({subject}) is {bind_constant(kind, scope)}"
 
 
 def constant_guard(path: Path, value: object) -> OfConstant:

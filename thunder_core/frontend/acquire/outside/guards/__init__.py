@@ -1,0 +1,1 @@
+"""Guards on what a program has read from outside, by the kind of their requirement."""

@@ -1,0 +1,152 @@
+"""Guards on the contents of containers and namespaces."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from thunder_core.foundation.quick_objects import with_quick_init
+from thunder_core.frontend.acquire.outside.guards.guard import Guard, GuardScope
+from thunder_core.frontend.acquire.outside.guards.values import SAME_VALUES
+from thunder_core.frontend.acquire.outside.namespaces import overridden_base, stored_class
+from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
+from thunder_core.tracing.ir.constants import bind_constant, is_plain
+from thunder_core.tracing.ir.literal import LibraryFunction, literal
+
+SAME_MEMBERS = LibraryFunction("thunder_core.tracing.library.objects", "same_members")
+
+
+def stored_method(path: Path, method: str, otherwise: str, scope: GuardScope) -> str:
+    """Return the expression of the method that reads the stored items of the container at a path.
+
+    Return `dict.keys`, for example, if the container's own class overrides the method, and `otherwise` if not.
+    """
+    base = overridden_base(path.value, method)
+    return otherwise if base is None else f"{bind_constant(base, scope)}.{method}"
+
+
+@dataclass(frozen=True, eq=False)
+class Length(Guard):
+    """Requires a container of this length."""
+
+    length: int
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{stored_method(self.path, '__len__', 'len', scope)}({subject}) == {self.length}"
+
+    @property
+    def words(self) -> str:
+        return f"had {self.length} items"
+
+
+@dataclass(frozen=True, eq=False)
+class Keys(Guard):
+    """Requires a mapping of class `kind` with these keys, as listed by its built-in class `base`."""
+
+    base: type
+    keys: tuple[Any, ...]
+    kind: type
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        if self.kind is dict and not self.keys:
+            return f"not {subject}"
+        stored = subject if self.kind is dict else f"{bind_constant(self.base, scope)}.keys({subject})"
+        if self.keys and all(map(is_plain, self.keys)) and {*map(type, self.keys)} != {str}:
+            return f"{scope.function(SAME_VALUES)}(tuple({stored}), {literal(self.keys, scope)})"
+        is_equal = f"tuple({stored}) == {literal(self.keys, scope)}"
+        if is_table_of_names(self.path):
+            return is_equal
+        kinds = ", ".join(sorted({bind_constant(type(key), scope) for key in self.keys}))
+        return f"{is_equal} and {{*map(type, {stored})}} == {{{kinds}}}" if kinds else is_equal
+
+    @property
+    def words(self) -> str:
+        return f"had the keys {list(self.keys)!r}"
+
+
+def is_table_of_names(path: Path) -> bool:
+    """Whether the keys of the dict at a path are names of arguments or attributes."""
+    return path.parent is None or path.key == "__dict__" or (path.step == "entry" and path.key in MODULE_TABLES)
+
+
+@with_quick_init
+@dataclass(frozen=True, eq=False)
+class Absent(Guard):
+    """Requires a namespace without these names."""
+
+    names: tuple[Any, ...]
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return " and ".join(f"{literal(name, scope)} not in {subject}" for name in self.names)
+
+    @property
+    def words(self) -> str:
+        return f"had none of the keys {', '.join(map(repr, self.names))}"
+
+
+@dataclass(frozen=True, eq=False)
+class NotStored(Absent):
+    """Requires a dict that does not store these names, for a class that overrides `__contains__`."""
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return " and ".join(f"not dict.__contains__({subject}, {literal(name, scope)})" for name in self.names)
+
+
+@dataclass(frozen=True, eq=False)
+class Members(Guard):
+    """Requires a set with equal members of the same types, and in the same order if `is_ordered` is set.
+
+    Only numbers can be required in order: the hashes of strings differ from process to process.
+    """
+
+    members: tuple[Any, ...]
+    is_ordered: bool
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        if not self.members:
+            equals = stored_method(self.path, "__eq__", "", scope)
+            return f"{equals}({subject}, set())" if equals else f"{subject} == set()"
+        base = stored_class(self.path.value)
+        iterated = subject if type(self.path.value) is base else f"{bind_constant(base, scope)}.__iter__({subject})"
+        if self.is_ordered:
+            return f"{scope.function(SAME_VALUES)}(tuple({iterated}), {literal(self.members, scope)})"
+        return f"{scope.function(SAME_MEMBERS)}({iterated}, {literal(set(self.members), scope)})"
+
+    @property
+    def words(self) -> str:
+        return f"was {{{', '.join(sorted(map(repr, self.members)))}}}" if self.members else "was set()"
+
+
+@dataclass(frozen=True, eq=False)
+class MembersThemselves(Guard):
+    """Requires a set with the same members, compared by identity."""
+
+    members: tuple[Any, ...]
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        iterator = stored_method(self.path, "__iter__", "", scope)
+        members = f"{iterator}({subject})" if iterator else subject
+        return f"{{*map(id, {members})}} == {{*map(id, {scope.constant(self.members, 'members')})}}"
+
+    @property
+    def words(self) -> str:
+        return f"had {len(self.members)} specific members"
+
+
+@dataclass(frozen=True, eq=False)
+class HasMember(Guard):
+    """Requires a set that contains a member, or does not contain it."""
+
+    member: Any
+    is_member: bool
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return (HasMember, self.path, self.member)
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        return f"{bind_constant(self.member, scope)} {'in' if self.is_member else 'not in'} {subject}"
+
+    @property
+    def words(self) -> str:
+        return f"{'contained' if self.is_member else 'did not contain'} {self.member!r:.60}"
