@@ -32,7 +32,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "ddp with a model of transformers": (REPLICATED, "ddp_with_llama"),
     "errors of a program are its own with ddp": (SAVED, "errors_are_the_programs_own", "ddp"),
     "errors of a program are its own with fsdp": (SAVED, "errors_are_the_programs_own", "fsdp"),
-    "ddp in a whole step is refused": (REPLICATED, "ddp_in_a_whole_step_is_refused"),
+    "ddp in a whole step averages in eager": (REPLICATED, "ddp_in_a_whole_step_averages_in_eager"),
     "ddp refuses writes to parameters": (REPLICATED, "ddp_refuses_writes_to_parameters"),
     "fsdp equals PyTorch with SGD in float64": (SHARDED, "equals_pytorch", "float64", "sgd", True),
     "fsdp equals PyTorch with AdamW in float64": (SHARDED, "equals_pytorch", "float64", "adamw", False),

@@ -18,7 +18,7 @@ import thunder_core as thunder
 from tests.distributed.comparison import assert_equal
 from tests.distributed.models import Clipping, Layers, Normalized, tokens
 from thunder_core.backend.parallel.collectives import FUNCTIONAL
-from thunder_core.foundation.errors import NotDifferentiable, OperationFailed
+from thunder_core.foundation.errors import OperationFailed
 from thunder_core.tracing.analysis.collectives import Collective, collectives_of
 
 STEPS = 10
@@ -182,8 +182,15 @@ def ddp_with_llama() -> None:
     assert_close(steps_of(compiled, loss=llama_loss), steps_of(DistributedDataParallel(llama()), loss=llama_loss), 1e-5)
 
 
-def ddp_in_a_whole_step_is_refused() -> None:
-    """A whole training step that is compiled would average nothing, and is refused."""
-    model = thunder.compile(Layers(), "ddp", without=EAGER)
-    with pytest.raises(NotDifferentiable, match="own settings"):
+def ddp_in_a_whole_step_averages_in_eager() -> None:
+    """A whole training step that is compiled would average nothing, so eager PyTorch makes the step."""
+    model = thunder.compile(Layers(seed=0), "ddp", without=EAGER)
+    replicated = DistributedDataParallel(Layers(seed=0), find_unused_parameters=True)
+    loss_of(replicated, 0).backward()
+    with pytest.warns(UserWarning, match="in eager PyTorch"):
         thunder.jit(lambda: loss_of(model, 0).backward())()
+    assert_close(
+        [parameter.grad for parameter in model.parameters()],
+        [parameter.grad for parameter in replicated.parameters()],
+        1e-6,
+    )

@@ -22,7 +22,7 @@ MARKS_FOR_PROFILERS = "profiler::"  # the namespace of operators that mark range
 RETURN_TOKEN = frozenset({"aten::_functional_assert_async", "aten::_functional_assert_scalar"})
 
 # Operators that need valid indices, valid probabilities or special matrices, and raise otherwise; also in place.
-RAISE_BY_VALUES = frozenset(
+RAISE_BY_VALUES = frozenset({"thunder::linear_sum_assignment"}) | frozenset(
     f"aten::{name}"
     for name in (
         *("index", "index_put", "index_select", "index_add", "index_copy", "index_fill", "index_reduce"),

@@ -196,3 +196,28 @@ def test_errors_are_those_of_eager(program: Program) -> None:
     with pytest.raises(type(expected.value)) as found:
         thunder.jit(program, executors=("torch",))(*costs(0))
     assert str(found.value) == str(expected.value)
+
+
+def catches_the_error(x: Tensor, y: Tensor) -> Tensor:
+    try:
+        return torch.as_tensor(matched(x, y)[1])
+    except ValueError:
+        return torch.zeros(2)
+
+
+def ignores_the_indices(x: Tensor, y: Tensor) -> Tensor:
+    matched(x, y)
+    return x * 2
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_an_error_in_a_later_call_is_that_of_eager() -> None:
+    x, y = costs(0)
+    caught, raised = (
+        thunder.jit(program, executors=("torch",)) for program in (catches_the_error, ignores_the_indices)
+    )
+    for program in (caught, raised):
+        program(x, y)
+    torch.testing.assert_close(caught(x * float("nan"), y), torch.zeros(2))
+    with pytest.raises(ValueError, match="invalid numeric entries"):
+        raised(x * float("nan"), y)

@@ -306,6 +306,25 @@ def values_of_step(module: nn.Module, call: Callable[[Tensor], Tensor], value: f
     return [result, x.grad, *(parameter.grad for parameter in module.parameters())]
 
 
+def zeros_of_both_signs(x: Tensor) -> Tensor:
+    if x.sum() > 0:
+        sign, y = 0.0, x * 2
+    else:
+        sign, y = -0.0, x * 3
+    return y * torch.copysign(torch.ones(()), torch.tensor(sign))
+
+
+def gradient_after_one_arm(x: Tensor) -> tuple[Tensor, bool]:
+    y = x * 2 if x.sum() > 0 else x.detach() * 3
+    return y, y.requires_grad
+
+
+@pytest.mark.parametrize("program", [zeros_of_both_signs, gradient_after_one_arm], ids=lambda program: program.__name__)
+def test_a_condition_is_read_if_the_arms_differ_in_more_than_values(program: Callable[[Tensor], Any]) -> None:
+    with pytest.raises(DataDependent, match="reads the value"):
+        thunder.jit(program, data_dependent="error")(torch.ones(3, requires_grad=True))
+
+
 def test_a_condition_is_read_if_an_arm_may_return_the_input() -> None:
     def program(x: Tensor) -> Tensor:
         if x.sum() + torch.rand(()) > 0:

@@ -116,8 +116,10 @@ def select_by_predicate(
 
 
 def is_same_number(left: object, right: object) -> bool:
-    """Whether two results that are not tensors have one type and are equal: 1, 1.0 and True are not the same."""
-    return type(left) is type(right) and (left is right or left == right)
+    """Whether two results that are not tensors have one type and are equal; 0.0 and -0.0 are different."""
+    if left is right or type(left) is not type(right):
+        return left is right
+    return bool(left == right) and (not isinstance(left, float) or str(left) == str(right))
 
 
 def are_alike(subtraces: Subtraces, true_leaves: Sequence[Any], false_leaves: Sequence[Any]) -> bool:

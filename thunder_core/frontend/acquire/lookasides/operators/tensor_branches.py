@@ -1,8 +1,8 @@
 """Branches on tensors, such as LayerDrop: both arms are recorded, and each call takes one of them.
 
-Both arms are recorded only if the program may not read values of tensors. Otherwise, the program reads the condition,
-and each outcome has a specialization. The arms may only assign local variables, under the rules of `torch.cond`. A
-program with other arms is traced again, reads the condition, and is refused.
+Both arms are recorded only if the program may not read values of tensors. A program that may read values reads the
+condition instead, and each outcome has a specialization. The arms may only assign local variables, under the rules of
+`torch.cond`. If an arm does anything else, the program is traced again, and refused at the condition.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thunder_core.frontend.acquire.lookasides.operators.branch_regions import (
     branch_regions,
     run_arm,
 )
-from thunder_core.frontend.acquire.lookasides.operators.control_flow import are_alike, emit_branches
+from thunder_core.frontend.acquire.lookasides.operators.control_flow import are_alike, emit_branches, is_same_number
 from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
@@ -43,10 +43,10 @@ CONSTANTS = (bool, int, float, str, type(None))
 
 @dataclass(frozen=True)
 class RecordedArms:
-    """A branch whose arms are recorded, and the `Retrace` that reads its condition instead.
+    """A branch whose arms are recorded.
 
     `copied` are tensors that an arm passes through unchanged, so that the arm returns a clone of each. In eager
-    PyTorch, the result is the tensor itself. `request` traces the program again, and then reads the condition.
+    PyTorch, the result is the tensor itself. `request` asks for a trace that reads the condition.
     """
 
     request: ReadsCondition
@@ -109,7 +109,7 @@ def record(
     end within an expression. The caller then tries a longer region, which includes the code that uses the values.
     """
     subtraces = Subtraces(run, "if")
-    # This partial is never called. It refers to the objects that an arm must not change.
+    # `Subtraces.record` refuses changes of objects that this partial refers to.
     referrer = functools.partial(len, *frame.fast, *frame.stack)
     values: list[list[Any]] = []
     ends: list[ArmEnd] = []
@@ -151,9 +151,9 @@ def give_equal_gradients(subtraces: Subtraces, arms: Iterable[SubtraceRecording]
 
 
 def differentiated_operands(subtraces: Subtraces, arm: SubtraceRecording) -> frozenset[str] | None:
-    """Return the names of the operands that get a gradient from each result of an arm.
+    """Return the names of the operands that require a gradient, if each floating-point result depends on all of them.
 
-    Return None if another operand requires a gradient, or if a floating-point result requires none.
+    Return None otherwise.
     """
     named, is_recorded = subtraces.recorder.tensors.named, torch.is_grad_enabled()
 
@@ -172,7 +172,7 @@ def differentiated_operands(subtraces: Subtraces, arm: SubtraceRecording) -> fro
 
 
 def assign(frame: Frame, region: BranchRegion, values: Sequence[Any], tensors: Sequence[torch.Tensor]) -> None:
-    """Assign the values of an arm to the live variables of a frame, with the call's results in place of tensors."""
+    """Assign the values of an arm to a frame's live variables, with `tensors` in place of the arm's own tensors."""
     results = iter(tensors)
     for slot in region.assigned:
         frame.fast[slot] = UNBOUND
@@ -186,19 +186,20 @@ def are_alike_values(left: Sequence[Any], right: Sequence[Any]) -> bool:
         return False
     for value, right_value in zip(left, right, strict=True):
         both = isinstance(value, torch.Tensor) and isinstance(right_value, torch.Tensor)
-        equal = value is right_value or (
-            type(value) is type(right_value) and type(value) in CONSTANTS and value == right_value
-        )
+        equal = value is right_value or (type(value) in CONSTANTS and is_same_number(value, right_value))
         if not both and not equal:
             return False
     return True
 
 
 def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequence[Any]) -> None:
-    """Raise `ValueError` unless the arms assign tensors with the same metadata."""
+    """Raise `ValueError` unless the arms assign tensors with the same metadata; both or none require a gradient."""
     pairs = [pair for pair in zip(left, right, strict=True) if isinstance(pair[0], torch.Tensor)]
     if not are_alike(subtraces, [value for value, _ in pairs], [right_value for _, right_value in pairs]):
         raise ValueError("the arms of the branch assign different tensors")
+    fakes = [[subtraces.recorder.tensors.fake(value) for value in pair] for pair in pairs]
+    if torch.is_grad_enabled() and any(fake.requires_grad is not other.requires_grad for fake, other in fakes):
+        raise ValueError("only one arm of the branch assigns a tensor that requires a gradient")
 
 
 def require_distinct_tensors(run: TracedRun, output: object) -> None:
