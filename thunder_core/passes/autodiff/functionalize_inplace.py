@@ -39,7 +39,7 @@ def functionalize_tracked_writes(trace: Trace) -> Trace | None:
 
     Return None if the trace writes to no tracked tensor, or if `autograd_refuses` it, or if the functionalized trace
     would have a wrong derivative. Return None also for a user's `torch.autograd.Function` whose backward has to run
-    after the program: the check would run that backward now, and the backward may change the program's objects.
+    after the program: `autograd_refuses` would run that backward now, which may change the program's objects.
     """
     tracked = tracked_by_autograd(trace)
     writes = any(name in tracked for bsym in trace.bound_symbols for name in bsym.mutates)
@@ -54,7 +54,7 @@ def functionalize_tracked_writes(trace: Trace) -> Trace | None:
 def require_accepted_writes(trace: Trace) -> None:
     """Raise `Underivable` if a trace writes to tracked tensors while autograd is off, and `autograd_refuses` it.
 
-    A trace with a backward that has to run after the program is not checked, because the check would run the backward.
+    A trace with a backward that has to run after the program is not checked, because `autograd_refuses` would run it.
     """
     if _has_live_backward(trace):
         return
@@ -102,8 +102,8 @@ def autograd_refuses(trace: Trace) -> bool:
 def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_written: Callable[[str], bool]) -> None:
     """Run a bound symbol on tensors without data, and add its results to `values`.
 
-    If the bound symbol needs data, its results are fakes with the metadata in the trace. The error is raised instead if
-    autograd tracks a result, or if a bound symbol writes to memory that a result may share.
+    If it raises because it needs data, its results are fakes with the metadata in the trace. Other errors are raised;
+    so is this error if autograd tracks a result, or if a bound symbol writes to memory that a result may share.
     """
     if bsym.symbol.target is cond:
         bsym = replace(bsym, symbol=Symbol(bsym.symbol.name, run_both_branches))

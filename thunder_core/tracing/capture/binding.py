@@ -41,7 +41,8 @@ class Binding:
     ) -> BoundSymbol | None:
         """Return the bound symbol for a call.
 
-        The result is None if the call returned no new value, had no effect, checks no values and does not communicate.
+        The result is None if the call returned no new value (`_has_new`), had no effect, does not check values and does
+        not communicate.
         """
         symbol = symbol_of(function)
         output_proxies = self._proxies_of(output, call)

@@ -56,7 +56,7 @@ class Data:
         self._record = record
         self._arrays: dict[int, Array] = {}
         self._owners: dict[int, Any] = {}
-        self.shared: set[int] = set()  # the memory that tensors share with arrays
+        self.shared: set[int] = set()  # identities (`memory_of`) of the memory that tensors share with arrays
         self.written: set[int] = set()  # the memory that the program writes to
 
     def values(self, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
@@ -81,7 +81,7 @@ class Data:
     # ---- arrays ---------------------------------------------------------------------------------------------
 
     def array(self, tensor: torch.Tensor, *, force: bool = False) -> Any:
-        """Return `tensor.numpy()`: an array that shares memory with the tensor; later writes to either are refused."""
+        """Return `tensor.numpy()`: an array on the tensor's memory. Later writes to either of them are refused."""
         fake = self._tensors.fake(tensor)
         if not force and (fake.requires_grad or fake.is_conj() or fake.is_neg()):
             with torch._C.DisableTorchFunction(), _disable_current_modes():
@@ -153,7 +153,7 @@ class Data:
         return self._tensors.fake(tensor).requires_grad
 
     def node_of(self, tensor: torch.Tensor) -> str:
-        """Return the name of a tensor's node in autograd's graph, empty for a leaf; guard it for an outside tensor."""
+        """Return the name of a tensor's autograd node, empty for a leaf; guard the name of an outside tensor."""
         node: Any = self._tensors.fake(tensor).grad_fn
         if self._tensors.is_outside(tensor) and (node is None or isinstance(node, FROM_OUTSIDE)):
             with torch._C.DisableTorchFunction(), _disable_current_modes():

@@ -64,7 +64,9 @@ def delete_global(frame: Frame, name: str) -> None:
 @opcode("LOAD_NAME")
 def load_name(frame: Frame, name: str) -> None:
     """[] -> [value of the name in the namespace, the globals or the builtins]."""
-    value = NULL if frame.names is frame.globals else load_from_namespace(frame, frame.names, name)
+    names = frame.names
+    is_global = type(names) is dict and names is frame.globals
+    value = NULL if is_global else load_from_namespace(frame, names, name)
     frame.stack.append(load_outside_namespace(frame, name) if value is NULL else value)
 
 

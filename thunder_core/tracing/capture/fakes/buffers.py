@@ -33,7 +33,7 @@ def contents_of(buffer: Any) -> bytes:
 
 
 def addresses_of_buffer(buffer: Any) -> range | None:
-    """Return the addresses of a writable buffer; None for memory that no tensor can share."""
+    """Return the addresses from a buffer's first byte to its last; None for memory that no tensor can share."""
     if is_array(buffer):
         start = stop = buffer.__array_interface__["data"][0]
         for size, stride in zip(buffer.shape, buffer.strides, strict=True):
