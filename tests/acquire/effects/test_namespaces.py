@@ -76,3 +76,21 @@ def test_writes_match_eager(case: Callable[[], tuple[Program, Callable[[], Any]]
     for _ in range(5):
         assert torch.equal(compiled(X), eagers(X))
         assert state() == eager_state()
+
+
+class Refuses(dict[str, Any]):
+    """Globals that have names and refuse to return them."""
+
+    def __getitem__(self, name: str) -> Any:
+        raise LookupError(name)
+
+
+def test_names_of_globals_of_a_subclass_are_read_by_its_own_method() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        try:
+            exec("k", Refuses(k=1))
+        except LookupError:
+            return x * 3
+        return x * 2
+
+    torch.testing.assert_close(thunder.jit(program, executors=("torch",))(torch.ones(2)), torch.full((2,), 3.0))
