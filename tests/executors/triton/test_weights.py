@@ -40,7 +40,7 @@ def test_few_rows_are_claimed_where_nothing_can_be_measured(kind: Any) -> None:
     assert run(layer_of(kind), 1) == ([LAYERS[kind]], [])
     assert run(layer_of(kind), 16) == ([LAYERS[kind]], [])
     assert run(layer_of(kind), 17) == ([], [measurement.ABSENT])
-    assert run(layer_of(kind), 2, symbolic={"x.size(0)": (1, 8)}) == ([], [measurement.ABSENT])
+    assert run(layer_of(kind), 2, symbolic={"input.size(0)": (1, 8)}) == ([], [measurement.ABSENT])
 
 
 def test_factors_are_multiplied_in_the_kernel_unless_the_products_are_read_elsewhere() -> None:
