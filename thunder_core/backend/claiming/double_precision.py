@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, MutableMapping
-from contextlib import contextmanager
+from collections.abc import Iterable, MutableMapping
 from typing import Any
 
 import torch
 
+from thunder_core.tracing.ir.default_dtype import default_dtype
 from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
 NARROWER_DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 CAST_METHODS = frozenset({"float", "half", "bfloat16"})  # tensor methods whose name is a dtype
-
-
-@contextmanager
-def default_float64() -> Iterator[None]:
-    """Set the default dtype to float64 within the block, for operations without a dtype."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def in_float64(value: object) -> Any:
@@ -38,7 +27,7 @@ def evaluate_in_double(bsyms: Iterable[BoundSymbol], values: MutableMapping[str,
     The floating-point tensors among `values` must be in float64. Raises the errors of the calls: some operations do not
     support float64, and some programs check dtypes.
     """
-    with default_float64():
+    with default_dtype(torch.float64):
         evaluate(bsyms, values, call_in_double)
 
 

@@ -59,8 +59,10 @@ class Binding:
             return None
         location, opaque = self._location(), call.opaque or call.depends_on_values
         tensors = self._tensors
-        known = {proxy.name for _, proxy in inputs}
-        parts = without_regenerated_views(call.subsymbols, known, {proxy.name for proxy in proxies_in(output_proxies)})
+        parts: Sequence[BoundSymbol] = call.subsymbols
+        if not opaque:
+            names, results = {proxy.name for _, proxy in inputs}, {proxy.name for proxy in proxies_in(output_proxies)}
+            parts = without_regenerated_views(parts, names, results)
         to_proxies = tensors.to_proxies_in_kind if has_own_derivative(function) else tensors.to_proxies
         args, kwargs = with_earlier_names(to_proxies((args, kwargs)), before)
         return BoundSymbol(

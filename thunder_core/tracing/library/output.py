@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 OWN_REGISTRIES: dict[str, dict[str, Any]] = {}  # the warning registries of modules that are not imported
 
 
@@ -48,7 +49,7 @@ def _is_own(value: object) -> bool:
     """Whether a function, or the class of another object, is neither of Python nor of an installed package."""
     owner: Any = value if hasattr(value, "__code__") else type(value)
     file = getattr(sys.modules.get(owner.__module__), "__file__", None)
-    return "site-packages" not in str(file) and not str(file).startswith(sysconfig.get_path("stdlib"))
+    return "site-packages" not in str(file) and not str(file).startswith(STANDARD_LIBRARY)
 
 
 def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:

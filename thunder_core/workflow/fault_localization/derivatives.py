@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -13,9 +12,10 @@ import torch
 from thunder_core.backend.claiming.check import RandomStates, no_exact_value, perturb
 from thunder_core.backend.claiming.comparison import Difference, Float64Computation
 from thunder_core.backend.claiming.copies import Values
-from thunder_core.backend.claiming.double_precision import call_in_double, default_float64, in_float64
+from thunder_core.backend.claiming.double_precision import call_in_double, in_float64
 from thunder_core.passes.autodiff.derivation import Derivation
 from thunder_core.passes.autodiff.step import Step
+from thunder_core.tracing.ir.default_dtype import default_dtype
 from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate, evaluate_bound_symbol
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
@@ -96,7 +96,7 @@ def gradients_of(
 ) -> Values:
     """Return the gradients of all tensors, or of the `names` ones, that require gradients and are not written to."""
     call = call_in_double if in_double else call_target
-    wide = default_float64() if in_double else nullcontext()
+    wide = default_dtype(torch.float64 if in_double else None)
     with torch.enable_grad(), preserve_settings(body.bound_symbols), wide:
         leaves = {name: inputs[name].requires_grad_() for name in requires_grad}
         constants = {name: in_float64(value) if in_double else value for name, value in body.constants.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,9 +11,10 @@ import torch
 
 from thunder_core.backend.claiming.check import RandomStates
 from thunder_core.backend.claiming.copies import Values
-from thunder_core.backend.claiming.double_precision import call_in_double, default_float64, in_float64
+from thunder_core.backend.claiming.double_precision import call_in_double, in_float64
 from thunder_core.backend.claiming.free import last_uses
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
+from thunder_core.tracing.ir.default_dtype import default_dtype
 from thunder_core.tracing.ir.evaluate import bindings, call_target, evaluate_bound_symbol
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -64,7 +65,8 @@ def record(
     call = call_in_double if in_double else call_target
     recording, writes = RecordedValues(), dict[str, int]()
     keeps_copies = any(bsym.mutates for bsym in trace.bound_symbols)
-    with torch.no_grad(), preserve_settings(trace.bound_symbols), default_float64() if in_double else nullcontext():
+    wide = default_dtype(torch.float64 if in_double else None)
+    with torch.no_grad(), preserve_settings(trace.bound_symbols), wide:
         states.restore()
         for bsym, dying in zip(trace.bound_symbols, _names_to_drop(trace, names_to_keep), strict=True):
             require_time()

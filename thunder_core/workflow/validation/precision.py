@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -12,6 +11,7 @@ import torch
 
 from thunder_core.backend.claiming.deferred_tensor import WriteToDeferred, bytes_read_at_once
 from thunder_core.foundation.errors.tree import message_line
+from thunder_core.tracing.ir.default_dtype import default_dtype
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_of_memory
 from thunder_core.workflow.validation.draws import DrawnValues
@@ -88,18 +88,6 @@ def dtype_of(model: torch.nn.Module) -> torch.dtype:
     """Return the dtype that a model computes in."""
     floating = (tensor.dtype for tensor in plain_tensors(model) if tensor.is_floating_point())
     return next(floating, torch.get_default_dtype())
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype | None) -> Iterator[None]:
-    """Set PyTorch's default dtype in a block, unless the dtype is None."""
-    before = torch.get_default_dtype()
-    try:
-        if dtype is not None:
-            torch.set_default_dtype(dtype)
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def _convert_arguments(

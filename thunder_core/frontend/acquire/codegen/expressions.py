@@ -11,6 +11,7 @@ import torch
 from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
+from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.codegen.rebuilding import (
     is_rebuildable,
     name_of_method,
@@ -27,7 +28,6 @@ from thunder_core.frontend.acquire.outside.reductions import (
     Frozen,
     Reduction,
     changed_attributes,
-    failure_to_rebuild,
     is_bound_in_c,
     reduction_of,
     root_of_array,
@@ -239,7 +239,7 @@ class Expressions(TensorExpressions):
             root = root_of_array(value)
             is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
             if (is_of_tensor or self._array_roots.setdefault(id(root), value) is not value) and root is not None:
-                raise failure_to_rebuild(
+                raise CannotReplay(
                     f"{where} contains NumPy arrays that share memory with each other or with a tensor, which cannot "
                     "be rebuilt for the next call",
                     fix="return only one of the arrays, or return copies",
@@ -250,7 +250,7 @@ class Expressions(TensorExpressions):
     def _emit_reduction(self, value: object, reduction: Reduction, where: str) -> str:
         """Emit the call that rebuilds an object, and the statement that restores its state; return its name."""
         if id(value) in self._reductions_in_progress:
-            raise failure_to_rebuild(
+            raise CannotReplay(
                 f"{where} is or contains a {type(value).__name__} that contains itself, which cannot be rebuilt",
                 fix="return its contents, and leave the rest uncompiled",
             )
@@ -291,7 +291,7 @@ class Expressions(TensorExpressions):
                 return f"{literal(kind, self.scope)}({inner})"
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
         if not is_rebuildable(kind):
-            raise failure_to_rebuild(
+            raise CannotReplay(
                 f"{where} is or contains a {kind.__name__}, which cannot be rebuilt for the next call",
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
             )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, length_of
-from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
 # Methods of builtin containers that change them. All other methods only read.
@@ -116,6 +116,11 @@ def is_known_by_identity(value: Any) -> bool:
     if issubclass(kind, torch.Tensor):
         return True
     return type_lookup(kind, "__eq__") is object.__eq__ and type_lookup(kind, "__hash__") is object.__hash__
+
+
+def hashes_in_python(key: object) -> bool:
+    """Whether a Python function computes the hash of a key, so that a guard must not look the key up."""
+    return not is_known_by_identity(key) and python_method(type(key), "__hash__") is not None
 
 
 def index_of(container: Any, key: Any) -> Any:

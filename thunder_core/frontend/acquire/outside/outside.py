@@ -16,6 +16,7 @@ from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.outside.attributes import locate
 from thunder_core.frontend.acquire.outside.call_traits import class_when_read, fields_of_call
 from thunder_core.frontend.acquire.outside.containers import (
+    hashes_in_python,
     index_of,
     is_known_by_identity,
     is_known_item,
@@ -42,7 +43,7 @@ from thunder_core.frontend.acquire.outside.native_kinds import NativeState, is_n
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path, leads_from_draw
 from thunder_core.frontend.acquire.outside.sharp import OutsideReads
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
-from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, python_method
+from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS
 from thunder_core.frontend.interpreter.native import is_proxy, proxied_object
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.ir.stored_attributes import namespace_of
@@ -61,11 +62,6 @@ SYMBOL_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})  # contain
 NUMBERS_WITH_FIXED_HASHES = (bool, int, float, complex)  # their hashes are the same in each process
 FIXED_NAMES_OF_MEMBERS = frozenset({"value", "name", "_value_", "_name_"})  # attributes of members of enumerations
 NAMESPACE_STEPS = frozenset({"root", "globals", "class"})  # steps to namespaces
-
-
-def hashes_in_python(key: object) -> bool:
-    """Whether a Python function computes the hash of a key, so that a guard must not look the key up."""
-    return not is_known_by_identity(key) and python_method(type(key), "__hash__") is not None
 
 
 class Outside(GuardedPaths):

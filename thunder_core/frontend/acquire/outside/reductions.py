@@ -160,11 +160,6 @@ def reduce_exception(value: BaseException, where: str) -> Reduction:
     return Reduction(objects.raisable, (type(value), tuple(value.args), dict(vars(value))), origins)
 
 
-def failure_to_rebuild(what: str, fix: str) -> CannotReplay:
-    """Return the error for an object that the epilogue cannot build; eager PyTorch makes the call where it may."""
-    return CannotReplay(what, fix=fix)
-
-
 def reduce_generator(value: Any, where: str) -> Reduction:
     """Reduce a generator or coroutine that has not begun to the call that has created it.
 
@@ -173,7 +168,7 @@ def reduce_generator(value: Any, where: str) -> Reduction:
     frame = frame_of(value)
     native = next(getattr(value, f"{kind}_frame") for kind in ("gi", "cr", "ag") if hasattr(value, f"{kind}_frame"))
     if native is None or frame is None or frame.function is None or frame.suspended or not frame.fast:
-        raise failure_to_rebuild(
+        raise CannotReplay(
             f"{where} is or contains the {type(value).__name__} `{value.__qualname__}`, "
             f"{describe_progress(frame, native)}; it cannot be rebuilt for the next call",
             fix="return a list of its items, or return the generator before its first item is taken",

@@ -54,6 +54,7 @@ IN_PLACE_METHODS: dict[Callable[..., Any], str] = {
     operator.iand: "__iand__",
     operator.isub: "__isub__",
     operator.ixor: "__ixor__",
+    operator.imul: "__imul__",
 }
 KEY_LOOKUPS = (operator.contains, operator.getitem)
 # Owners without a path whose attribute reads need no guard on the class of the owner.
@@ -256,5 +257,5 @@ class ObservedReads(ObservedWrites, TracedRun):
             issubclass(type(operand), torch.Tensor) for operand in operands
         )
         self.outside.expand_for(function, operands, hashes=not is_of_tensors)
-        if function.__name__ in ("iadd", "ior", "iand", "isub", "ixor", "imul"):
-            self.native_calls.note_mutation(operands[0], f"__{function.__name__}__", operands[1:], {})
+        if (method := IN_PLACE_METHODS.get(function)) is not None:
+            self.native_calls.note_mutation(operands[0], method, operands[1:], {})

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.program import Program
+from thunder_core.tracing.ir.default_dtype import default_dtype
 from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.path_probes import object_at, run_another
 from thunder_core.workflow.fault_localization.probes.probe import Probe
@@ -53,15 +54,9 @@ def process_probes(call: SubjectCall) -> Iterator[Probe]:
         yield Probe(f"another {path}", call.copy_arguments, change(), path)
 
 
-@contextmanager
-def change_default_dtype() -> Iterator[None]:
-    """Set another default dtype while the block runs."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64 if before != torch.float64 else torch.float32)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
+def change_default_dtype() -> AbstractContextManager[None]:
+    """Return a context with another default dtype."""
+    return default_dtype(torch.float64 if torch.get_default_dtype() != torch.float64 else torch.float32)
 
 
 def switch_autocast() -> AbstractContextManager[Any]:

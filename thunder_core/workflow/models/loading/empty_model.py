@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,6 +12,7 @@ from transformers.initialization import no_init_weights
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import RemoteCodeRefused
+from thunder_core.tracing.ir.default_dtype import default_dtype
 from thunder_core.tracing.library.sentences.model import SentenceModel
 from thunder_core.workflow.models.folder.folder import code_of_the_hub
 from thunder_core.workflow.models.loading.depth import require_depth
@@ -141,17 +140,6 @@ def refuse_code_of_the_hub(config: dict[str, Any]) -> None:
             f"the model of the artifact asks to download and run code from the Hub, {named!r}",
             fix="read the code; if you trust it, load with trust_remote_code=True or --trust-remote-code",
         )
-
-
-@contextmanager
-def default_dtype(dtype: torch.dtype) -> Iterator[None]:
-    """Set the default dtype of new tensors during the block."""
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(dtype)
-    try:
-        yield
-    finally:
-        torch.set_default_dtype(before)
 
 
 def library_class(path: str) -> type:
