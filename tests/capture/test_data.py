@@ -137,9 +137,30 @@ def write_to_outside_tensor(x: Tensor) -> Any:
     return float(OUTSIDE_ARRAY[0])
 
 
+class Marked(torch.Tensor):
+    """A subclass whose instances C code makes."""
+
+
+def write_to_legacy_tensor(make: Callable[[Any], Tensor]) -> Callable[[Tensor], Any]:
+    def program(x: Tensor) -> Any:
+        array = np.ones(2, dtype=np.float32)
+        tensor = make(array)
+        tensor.add_(x)
+        return tensor * 2, array.tolist()
+
+    program.__name__ = f"write_to_legacy_tensor_of_{getattr(make, '__name__', make)}"
+    return program
+
+
+def make_like_another(array: Any) -> Tensor:
+    return torch.zeros(1).new(array)
+
+
+LEGACY = map(write_to_legacy_tensor, (torch.Tensor, torch.FloatTensor, Marked, make_like_another))
 SHARING: tuple[Callable[[Tensor], Any], ...] = (
     *(write_to_tensor_of_new_array, write_to_one_of_two_tensors, write_to_new_array, write_to_copied_array),
     *(write_to_tensor_of_bytes, write_to_tensor_of_outside_array, write_to_outside_tensor),
+    *LEGACY,
 )
 
 
@@ -152,3 +173,13 @@ def test_writes_to_memory_of_tensors_and_buffers_run_in_eager(program: Callable[
         with nullcontext() if function is program else pytest.warns(RecompileWarning):
             results.append(repr([function(torch.ones(2)) for _ in range(2)]))
     assert results[0] == results[1]
+
+
+def test_legacy_tensor_of_an_outside_array_is_an_input() -> None:
+    numbers = np.ones(2, dtype=np.float32)
+    compiled = thunder.jit(lambda x: torch.Tensor(numbers).add_(x) * 2)
+    for _ in range(2):
+        before = numbers.copy()
+        assert compiled(torch.ones(2)).tolist() == ((before + 1) * 2).tolist()
+        assert numbers.tolist() == (before + 1).tolist()
+    assert thunder.cache_misses(compiled) == 1

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
+from thunder_core.foundation.errors import CannotReplay, RecompileWarning
 
 
 @dataclass(frozen=True)
@@ -287,6 +288,38 @@ def test_constant_without_effects_is_computed_while_tracing() -> None:
     for _ in range(3):
         assert compiled(torch.ones(2)).tolist() == [3, 3]
     assert (thunder.cache_misses(compiled), cached.cache_info().misses) == (1, 1)
+
+
+@pytest.mark.parametrize("reads_first", [False, True])
+def test_program_that_reads_the_statistics_of_a_cache_that_it_uses_runs_in_eager(reads_first: bool) -> None:
+    @functools.cache
+    def cached(number: int) -> int:
+        return number
+
+    def program(x: torch.Tensor, number: int) -> Any:
+        before = cached.cache_info() if reads_first else None
+        product = x * cached(number)
+        return product, cached.cache_info().hits > 0 if before is None else before.currsize
+
+    compiled = thunder.jit(program)
+    with pytest.warns(RecompileWarning, match="cache_info"):
+        results = [compiled(torch.ones(1), number) for number in (3, 3, 4)]
+    cached.cache_clear()
+    assert results[1:] == [program(torch.ones(1), number) for number in (3, 3, 4)][1:]
+    with pytest.raises(CannotReplay, match="cache_info"):
+        thunder.jit(program, data_dependent="error")(torch.ones(1), 3)
+
+
+def test_statistics_of_a_cache_that_the_program_does_not_use_are_guarded() -> None:
+    @functools.cache
+    def cached(number: int) -> int:
+        return number
+
+    compiled = thunder.jit(lambda x: x * cached.cache_info().currsize)
+    for size in range(3):
+        assert compiled(torch.ones(1)).item() == size
+        cached(size)
+    assert compiled(torch.ones(1)).item() == 3
 
 
 def test_cache_that_drops_its_values_is_no_reason_to_stay_in_eager() -> None:

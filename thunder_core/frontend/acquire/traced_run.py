@@ -58,6 +58,13 @@ class ProgramTexts(Protocol):
         """Raise `Retrace` if the strings of this call may be wrong for a later call."""
 
 
+class CacheStatistics(Protocol):
+    """The statistics of the caches of functions under `functools.lru_cache`."""
+
+    def note_read_of_statistics(self, cached: object) -> None:
+        """Note that the program calls `cache_info` of a cached function."""
+
+
 class TracedRun(Recording, Protocol):
     """One run of the program under the interpreter (`acquire.run.run.Run`), with all its parts."""
 
@@ -74,6 +81,7 @@ class TracedRun(Recording, Protocol):
     code_origins: LibraryCode
     functions: AppliedFunctions
     backward_hooks: BackwardHooks
+    cached_calls: CacheStatistics
     saved_tensors_hooks: SavedTensorsHooks
     native_reads: NativeReads
     works: list[TracedWork]

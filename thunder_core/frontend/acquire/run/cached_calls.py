@@ -38,6 +38,10 @@ class CachedCalls:
         self._fills = fills
         # By `id` of a cached function, the effect counts before its calls.
         self._counts_before_calls: dict[int, list[tuple[int, ...]]] = {}
+        self._called: set[int] = set()  # the `id` of each cached function that the run has called
+        self._read_statistics: set[int] = (
+            set()
+        )  # the `id` of each cached function whose `cache_info` the run has called
         self._overflowing: set[int] = set()  # the `id` of each cached function with a value that the run computed
         self._paths: dict[tuple[Any, ...], Path] = {}  # the paths to cached values, by function and arguments
 
@@ -73,6 +77,27 @@ class CachedCalls:
         if is_kept and is_constant(value):
             self._guard_in_prologue(cached, arguments, keywords, value)
         return is_kept
+
+    def note_call(self, cached: object) -> None:
+        """Note that the program calls a cached function, which changes the statistics of the cache."""
+        self._called.add(id(cached))
+        self._require_known_statistics(cached)
+
+    def note_read_of_statistics(self, cached: object) -> None:
+        """Note that the program calls `cache_info` of a cached function."""
+        self._read_statistics.add(id(cached))
+        self._require_known_statistics(cached)
+
+    def _require_known_statistics(self, cached: Any) -> None:
+        """Leave the program to eager PyTorch if it calls a cached function and reads the statistics of its cache.
+
+        Tracing and the prologue call the cached function, too, so that the statistics differ from eager PyTorch.
+        """
+        if id(cached) in self._read_statistics & self._called:
+            self._run.leave_to_eager(
+                f"the program calls `{cached.__qualname__}` and reads `{cached.__qualname__}.cache_info()`",
+                "read the statistics of the cache outside the compiled program",
+            )
 
     def computes(self, cached: Any) -> bool:
         """Whether the trace computes all values of a cached function, since its cache overflows."""

@@ -242,6 +242,7 @@ class ObservedCalls(ObservedReads):
 
     def computes_cached_values(self, cached: object) -> bool:
         """Whether calls of a function under `functools.lru_cache` compute their values, since its cache overflows."""
+        self.cached_calls.note_call(cached)
         return self.cached_calls.computes(cached)
 
     def on_cached(

@@ -1,4 +1,7 @@
-"""Legacy constructors, such as `torch.LongTensor`, of symbolic numbers: their C code needs plain numbers."""
+"""Legacy constructors, such as `torch.LongTensor`, of symbolic numbers and of NumPy arrays.
+
+The C code of the constructors needs plain numbers, and it gives the tensor the memory of an array of the same dtype.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.lookasides.functions.tensors import shares_memory, tensor_of_array
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -19,15 +23,21 @@ CONSTRUCTORS: dict[Any, torch.dtype | None] = {
     torch.BFloat16Tensor: torch.bfloat16,
     torch.LongTensor: torch.int64,
     torch.IntTensor: torch.int32,
+    torch.ShortTensor: torch.int16,
+    torch.CharTensor: torch.int8,
+    torch.ByteTensor: torch.uint8,
+    torch.BoolTensor: torch.bool,
 }
 
 
 @lookaside_of_each(*CONSTRUCTORS)
-def tensor_of_numbers(constructor: Any, run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
-    """Return the tensor of a list with symbolic numbers, or the uninitialized tensor of a symbolic shape."""
+def legacy_tensor(constructor: Any, run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
+    """Return the tensor on the memory of an array, of a list with symbolic numbers, or of a symbolic shape."""
+    dtype = CONSTRUCTORS[constructor] or torch.get_default_dtype()
+    if shares_memory(dtype, args, kwargs):
+        return tensor_of_array(run, args[0])
     if kwargs or not numbers_in(args):
         return NOT_TAKEN
-    dtype = CONSTRUCTORS[constructor] or torch.get_default_dtype()
     data = args[0]
     is_shape = not isinstance(data, list | tuple) or isinstance(data, torch.Size)
     shape = data if isinstance(data, torch.Size) else args

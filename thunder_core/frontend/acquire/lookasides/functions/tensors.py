@@ -52,7 +52,7 @@ def make_tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | 
     """Make a plain tensor for `torch.Tensor.__new__` of a subclass, and return it as an instance of the subclass."""
     if not args or not is_subclass(args[0]):
         return NOT_TAKEN
-    return cast(run, run.machine.natively(torch.Tensor, args[1:], kwargs), args[0])
+    return cast(run, run.machine.invoke(torch.Tensor, args[1:], kwargs), args[0])
 
 
 @lookaside(handle_torch_function)
@@ -157,13 +157,30 @@ def tensor_of_array(run: TracedRun, array: object) -> torch.Tensor:
 
 
 def maker_of_tensors(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a subclass with torch.Tensor's `__new__`, or a bound `as_subclass`."""
+    """Call a subclass with torch.Tensor's `__new__`, or a bound `as_subclass` or `new`."""
     if is_constructed_natively(function):
         return construct(run, function, args, kwargs)
-    if type(function) is BuiltinMethodType and function.__name__ == AS_SUBCLASS.__name__:
-        owner: Any = function.__self__
-        return as_subclass(run, owner, *args, **kwargs)
-    return NOT_TAKEN
+    if type(function) is not BuiltinMethodType or function.__name__ not in METHODS:
+        return NOT_TAKEN
+    owner: Any = function.__self__
+    is_method = issubclass(type(owner), torch.Tensor)
+    return METHODS[function.__name__](run, owner, *args, **kwargs) if is_method else NOT_TAKEN
+
+
+@lookaside(torch.Tensor.new)
+def new_tensor_like(run: TracedRun, /, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> torch.Tensor | NotTaken:
+    """Return the tensor that `tensor.new(array)` makes on the memory of an array of the same dtype."""
+    return tensor_of_array(run, args[0]) if shares_memory(tensor.dtype, args, kwargs) else NOT_TAKEN
+
+
+def shares_memory(dtype: torch.dtype, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a legacy constructor of tensors of a dtype gives its result the memory of its argument, an array."""
+    is_of_array = len(args) == 1 and not kwargs and is_numeric_array(args[0])
+    return is_of_array and getattr(torch, args[0].dtype.name, None) is dtype
+
+
+# Methods of tensors, written in C, that make tensors.
+METHODS: dict[str, Callable[..., Any]] = {AS_SUBCLASS.__name__: as_subclass, "new": new_tensor_like}
 
 
 def construct(run: TracedRun, kind: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> torch.Tensor:

@@ -36,8 +36,9 @@ def call_world_function(run: TracedRun, function: object, args: tuple[Any, ...],
     if type(function) is not BuiltinMethodType:
         of_cython = type(function).__name__ == CYTHON_FUNCTION and function_kind_of(function) is CFunctionKind.UNKNOWN
         return call_unknown(run, function, args, kwargs) if of_cython else NOT_TAKEN
-    if (type(function.__self__), function.__name__) in QUERY_METHODS:
-        return call_query(run, function, args, kwargs)
+    query = QUERY_METHODS.get((type(function.__self__), function.__name__))
+    if query is not None:
+        return query(run, function, args, kwargs)
     function_kind = CFunctionKind.FRESH if is_date_of_now(function) else function_kind_of(function)
     stand_in = STAND_INS.get(function_kind)
     if stand_in is None:
@@ -53,6 +54,12 @@ def call_query(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: 
     named = tuple(run.machine.call(os.fspath, arg) if isinstance(arg, os.PathLike) else arg for arg in args)
     require_unchanged_file(run, *named[:1])
     return call_again(run, function, run.draws.query, named, kwargs)
+
+
+def read_statistics_of_cache(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call `cache_info` of a function under `functools.lru_cache`, unless the program calls the function, too."""
+    run.cached_calls.note_read_of_statistics(function.__self__)
+    return call_query(run, function, args, kwargs)
 
 
 def require_unchanged_file(run: TracedRun, name: object = None) -> None:
@@ -131,7 +138,10 @@ STACK_READERS = (
 )
 FRAME_NAME_READERS = (sys._getframemodulename,) if hasattr(sys, "_getframemodulename") else ()
 CYTHON_FUNCTION = "cython_function_or_method"  # each module that Cython compiled may have a class of this name
-QUERY_METHODS = frozenset({(functools._lru_cache_wrapper, "cache_info"), (type, "__subclasses__")})
+QUERY_METHODS: dict[tuple[type, str], Callable[[Any, Any, Any, Any], Any]] = {
+    (functools._lru_cache_wrapper, "cache_info"): read_statistics_of_cache,
+    (type, "__subclasses__"): call_query,
+}
 KEYED_SETTINGS = frozenset({"setlocale"})  # functions whose first argument names the setting
 STAND_INS: dict[CFunctionKind, Callable[[Any, Any, Any, Any], Any]] = {
     CFunctionKind.QUERY: call_query,
