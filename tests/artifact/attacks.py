@@ -230,7 +230,7 @@ def schema(text: str) -> Attack:
 
 SCHEMAS: dict[str, Attack] = {
     f"schema {text[:12]}": schema(text)
-    for text in ("2", "3", "0", "-1", "4.0", '"4"', "1e0", "true", "null", "[1]", "9" * 30, "9" * 5001)
+    for text in ("1", "3", "0", "-1", "4.0", '"4"', "1e0", "true", "null", "[1]", "9" * 30, "9" * 5001)
 }
 
 

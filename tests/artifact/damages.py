@@ -129,9 +129,9 @@ def written(text: bytes) -> Damage:
 
 # Content that would take long to read, or much memory. All of it has a known schema version.
 BOMBS = (
-    b'{\n "schema_version": 1,\n "x": ' + b"[" * 1_000_000,
-    b'{\n "schema_version": 1,\n "x": "' + b"a" * 10_000_000 + b'"\n}\n',
-    b'{\n "schema_version": 1,\n "x": ' + b"9" * 1_000_000 + b"\n}\n",
+    b'{\n "schema_version": %d,\n "x": ' % SCHEMA_VERSION + b"[" * 1_000_000,
+    b'{\n "schema_version": %d,\n "x": "' % SCHEMA_VERSION + b"a" * 10_000_000 + b'"\n}\n',
+    b'{\n "schema_version": %d,\n "x": ' % SCHEMA_VERSION + b"9" * 1_000_000 + b"\n}\n",
     b'{\n "schema_version": ' + b"9" * 1_000_000 + b"\n}\n",
     b'{\n "schema_version": %d,\n "x": ' % (SCHEMA_VERSION + 1) + b"[" * 1_000_000,
 )
@@ -152,7 +152,8 @@ def sealed(changes: dict[str, object]) -> Damage:
 
 RESEALED: dict[str, dict[str, object]] = {
     "a newer schema": {"schema_version": SCHEMA_VERSION + 1},
-    "an older schema": {"schema_version": 0},
+    "an older schema": {"schema_version": SCHEMA_VERSION - 1},
+    "a schema of no version": {"schema_version": 0},
     "another PyTorch": {"torch": "1.13.1"},
     "another machine": {"machine": "Linux riscv64 cpython-311"},
     "another Python": {"machine": "Linux x86_64 cpython-399"},

@@ -14,7 +14,13 @@ import thunder_core as thunder
 from tests.artifact.damages import groups, manifest_of, reseal, restore
 from tests.artifact.marked import VARIABLE, Scaled, X, artifact_of
 from tests.cache.damages import damages as damages_of_the_cache
-from thunder_core.foundation.errors import ArtifactDamaged, ArtifactError, ArtifactForeign, ArtifactTooNew
+from thunder_core.foundation.errors import (
+    ArtifactDamaged,
+    ArtifactError,
+    ArtifactForeign,
+    ArtifactTooNew,
+    ArtifactTooOld,
+)
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION
@@ -92,6 +98,15 @@ def test_a_newer_schema(folder):
     content, newer = json.loads((folder / "manifest.json").read_text()), SCHEMA_VERSION + 1
     (folder / "manifest.json").write_text(json.dumps({**content, "schema_version": newer, "news": True}))
     with pytest.raises(ArtifactTooNew, match=f"reads schema {SCHEMA_VERSION}"):
+        open_artifact(folder)
+
+
+def test_an_older_schema(folder):
+    content = json.loads((folder / "manifest.json").read_text())
+    (folder / "manifest.json").write_text(json.dumps({**content, "schema_version": 1, "shell": {}}))
+    with pytest.raises(
+        ArtifactTooOld, match=f"has the schema 1; this version of Thunder reads schema {SCHEMA_VERSION}"
+    ):
         open_artifact(folder)
 
 

@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 FOLDER = str(Path(__file__).parents[1])

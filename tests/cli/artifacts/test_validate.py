@@ -143,6 +143,7 @@ REFUSED = {
     "no artifact": (lambda folder: (folder / "manifest.json").unlink(), 6, "TH0601"),
     "damaged": (lambda folder: (folder / "weights/model.safetensors").write_bytes(b""), 6, "TH0602"),
     "newer": (lambda folder: reseal(folder, schema_version=SCHEMA_VERSION + 1), 6, "TH0603"),
+    "older": (lambda folder: reseal(folder, schema_version=SCHEMA_VERSION - 1), 6, "TH0608"),
     "another device": (elsewhere, 6, "cuda:99"),
     "no sizes": (lambda folder: reseal(folder, random_inputs={}), 2, "TH0213"),
     "no source": (lambda folder: reseal(folder, source={}), 2, "TH0213"),

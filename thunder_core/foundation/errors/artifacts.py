@@ -80,3 +80,12 @@ class NotSigned(ArtifactError):
     """
 
     code = "TH0607"
+
+
+class ArtifactTooOld(ArtifactError):
+    """An earlier version of Thunder wrote the artifact, in a schema that this version no longer reads.
+
+    Make the artifact again with this version, or install the version of Thunder that wrote it.
+    """
+
+    code = "TH0608"

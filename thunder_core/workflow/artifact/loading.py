@@ -83,10 +83,10 @@ def load(
     default is the user's list. If there are trusted keys and none of them signed the artifact, `load` warns with
     `UnsignedWarning`, or raises `NotSigned` if `require_signature` is set.
 
-    Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactDamaged` if any byte of the artifact has changed,
-    `ArtifactForeign` for a model with another structure or code, another minor version of PyTorch, or a device,
-    processor or instruction set that this machine lacks, and `TorchNotTested` for a release of PyTorch that Thunder has
-    not been tested with.
+    Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactTooOld`, `ArtifactDamaged` if any byte of the artifact has
+    changed, `ArtifactForeign` for a model with another structure or code, another minor version of PyTorch, or a
+    device, processor or instruction set that this machine lacks, and `TorchNotTested` for a release of PyTorch that
+    Thunder has not been tested with.
     """
     require_tested_torch()
     consent = Consent(trust_remote_code, trusted_modules, trusted_keys, require_signature)

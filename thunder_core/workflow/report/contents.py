@@ -16,7 +16,7 @@ from thunder_core.workflow.validation.internal_check import InternalCheck
 from thunder_core.workflow.validation.report import Evaluation, GenerationReport, QuantizationReport, ValidationReport
 from thunder_core.workflow.validation.report_facts import ReportFacts
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 
 
 class Gpu(ReportFacts):
@@ -220,7 +220,7 @@ class ComparisonFacts(ReportFacts):
 class Report(ReportFacts):
     """All facts about one run, written as report.json, report.md and report.html."""
 
-    schema_version: Literal[1] = SCHEMA_VERSION
+    schema_version: Literal[2] = SCHEMA_VERSION
     thunder: str
     created: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC).replace(microsecond=0))
     environment: Environment

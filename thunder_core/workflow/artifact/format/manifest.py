@@ -19,7 +19,7 @@ from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, StoredFacts
 from thunder_core.tracing.ir.requirement import StatedConstraint
 
-SCHEMA_VERSION: Literal[1] = 1
+SCHEMA_VERSION: Literal[2] = 2
 SIGNATURE = "signature.json"  # next to the manifest, which does not list this file
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"

@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from pydantic import ValidationError
 
-from thunder_core.foundation.errors import ArtifactDamaged, ArtifactTooNew, BadOption, NotAnArtifact
+from thunder_core.foundation.errors import ArtifactDamaged, ArtifactTooNew, ArtifactTooOld, BadOption, NotAnArtifact
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.digest import digest_of, digest_of_file
 from thunder_core.foundation.storage.manifest import MANIFEST, ends_with_seal
@@ -69,7 +69,7 @@ def open_artifact(folder: Path, *, later: frozenset[str] = frozenset()) -> Artif
 
     For the files in `later`, which are verified when they are read, only the sizes are compared.
 
-    Raises `NotAnArtifact`, `ArtifactTooNew` and `ArtifactDamaged`.
+    Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactTooOld` and `ArtifactDamaged`.
     """
     folder = absolute(folder)
     artifact = Artifact(folder, read_manifest(folder))
@@ -111,15 +111,16 @@ def first_of(error: ValidationError) -> str:
 
 
 def require_schema(folder: Path, content: bytes) -> None:
-    """Raise `ArtifactTooNew` for a manifest of a later schema; nothing else of the manifest is read before."""
+    """Raise `ArtifactTooNew` or `ArtifactTooOld` for a manifest of another schema, before the rest of it is read."""
     schema = SCHEMA.match(content)
     if schema is None or int(schema[1]) < 1:
         raise damage_error(folder, f"{MANIFEST} does not begin with a schema version of Thunder's")
-    if int(schema[1]) > SCHEMA_VERSION:
-        raise ArtifactTooNew(
-            f"{folder} has the schema {schema[1].decode()}; this version of Thunder reads schema {SCHEMA_VERSION}",
-            fix="upgrade thunder-optimize, or make the artifact again with this version",
-        )
+    found = int(schema[1])
+    mismatch = f"{folder} has the schema {found}; this version of Thunder reads schema {SCHEMA_VERSION}"
+    if found > SCHEMA_VERSION:
+        raise ArtifactTooNew(mismatch, fix="upgrade thunder-optimize, or make the artifact again with this version")
+    if found < SCHEMA_VERSION:
+        raise ArtifactTooOld(mismatch, fix="make the artifact again with this version")
 
 
 def verify(folder: Path, name: str, size: int, digest: str | None) -> None:
