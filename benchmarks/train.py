@@ -1,14 +1,16 @@
-"""Training steps compared with eager and torch.compile: time and memory in the steady state, and cold compilation.
+"""Compare Thunder's training step with eager PyTorch and torch.compile: CPU time, memory, and cold compilation.
 
-`steady`: forward, backward and gradients set to None, Llama of 8 layers of width 512, batch 1 x 128, one thread; CPU
-time, medians of rounds that run each contender in turn in one process. `whole step`: the same in float32 with the step
-of AdamW, as one compiled function, with each of PyTorch's implementations (a loop over parameters, `foreach`, `fused`);
-`torch.compile` splits the function at `backward()`, and compiles the optimizer's step separately. `memory`: the peak
-bytes that PyTorch's allocator held during a step, in a separate process for each contender. `cold`: CPU seconds of the
-first step of a Llama of 32 layers of width 256, including the compilers' processes, each in a separate process with an
-empty cache folder.
+- `steady`: forward, backward and gradients set to None, for a Llama of 8 layers of width 512, with batch 1 x 128 on one
+  thread. The result is the median CPU time of rounds that run each contender in turn in one process.
+- `whole step`: forward, backward and the step of AdamW, compiled as one function, in float32, with each of PyTorch's
+  implementations (a loop over parameters, `foreach`, `fused`). `torch.compile` splits the function at `backward()`, and
+  compiles the step of AdamW separately.
+- `memory`: the peak bytes that PyTorch's allocator holds during a step, beyond those before the step. Each contender
+  runs in its own process.
+- `cold`: CPU seconds of the first step of a Llama of 32 layers of width 256. Each contender runs in its own process
+  with an empty cache folder. The time includes the processes of compilers.
 
-Usage: python -m benchmarks.train [--dtypes float32 bfloat16] [--rounds 40] [--cold 32] [--out FILE]
+Usage: python -m benchmarks.train [--layers 8] [--dtypes float32 bfloat16] [--rounds 40] [--cold 32] [--out FILE]
 """
 
 from __future__ import annotations
@@ -26,12 +28,13 @@ from benchmarks.steady import in_turn
 
 MODULE = "benchmarks.train"
 LAYERS = 8
-WARM_UP = 4
+WARM_UP = 4  # steps before the step whose memory is measured
+UNITS = {"memory": "MiB", "cold": "s"}  # of the figures of a row; milliseconds for other rows
 Step = Callable[[], Any]
 
 
 def steps(dtype: str, layers: int, names: list[str]) -> dict[str, Step]:
-    """Return a training step by each of the named contenders, all on one model."""
+    """Return a training step of each named contender, without an optimizer; all share one model."""
     model, tokens = model_and_input(layers, dtype)
     model.train()
 
@@ -44,7 +47,7 @@ def steps(dtype: str, layers: int, names: list[str]) -> dict[str, Step]:
 
         return step
 
-    return {name: step_of(COMPILERS[name](model)) for name in names}
+    return {name: step_of(CONTENDERS[name](model)) for name in names}
 
 
 def _eager(model: Any) -> Any:
@@ -63,7 +66,7 @@ def _torch_compile(model: Any) -> Any:
     return torch.compile(model)
 
 
-COMPILERS: dict[str, Callable[[Any], Any]] = {"eager": _eager, "thunder": _thunder, "torch.compile": _torch_compile}
+CONTENDERS: dict[str, Callable[[Any], Any]] = {"eager": _eager, "thunder": _thunder, "torch.compile": _torch_compile}
 
 
 OPTIMIZERS: dict[str, dict[str, bool]] = {
@@ -74,8 +77,8 @@ OPTIMIZERS: dict[str, dict[str, bool]] = {
 
 
 def whole_steps(dtype: str, layers: int, optimizer: str) -> dict[str, Step]:
-    """Return the forward, backward and optimizer step by each contender, each on its own model."""
-    return {name: _whole_step(name, dtype, layers, optimizer) for name in COMPILERS}
+    """Return for each contender a step that runs forward, backward and the optimizer; each has its own model."""
+    return {name: _whole_step(name, dtype, layers, optimizer) for name in CONTENDERS}
 
 
 def _whole_step(who: str, dtype: str, layers: int, optimizer: str) -> Step:
@@ -92,7 +95,7 @@ def _whole_step(who: str, dtype: str, layers: int, optimizer: str) -> Step:
         adamw.step()
         return loss.detach()
 
-    compiled = COMPILERS[who](step)
+    compiled = CONTENDERS[who](step)
     return lambda: compiled(tokens)
 
 
@@ -110,12 +113,12 @@ def measure_whole_step(dtype: str, layers: int, optimizer: str, rounds: int) -> 
 
 def steady(dtype: str, layers: int, rounds: int) -> dict[str, float]:
     """Return the median CPU milliseconds of a step of each contender."""
-    calls = steps(dtype, layers, list(COMPILERS))
+    calls = steps(dtype, layers, list(CONTENDERS))
     return in_turn(calls, rounds)
 
 
 def memory(who: str, dtype: str, layers: int) -> dict[str, float]:
-    """Return the peak bytes that PyTorch's allocator has allocated during a step."""
+    """Return the peak bytes that PyTorch's allocator has allocated during a step, beyond those before the step."""
     from thunder_core.workflow.benchmark.allocations import peak_allocated
 
     step = steps(dtype, layers, [who])[who]
@@ -146,11 +149,12 @@ def measure_in_process(what: str, who: str, dtype: str, layers: int) -> float:
 
 
 def row(what: str, dtype: str, layers: int, figures: dict[str, float]) -> dict[str, Any]:
-    """Print a line of the table, and return it."""
+    """Print a line of the table, with the figure of each contender in the unit of the row; return the line."""
     ratios = {f"thunder / {name}": figures["thunder"] / value for name, value in figures.items() if name != "thunder"}
+    unit = UNITS.get(what, "ms")
     text = "  ".join(f"{name} {value:.4g}" for name, value in (figures | ratios).items())
-    print(f"{what:<19} {layers:>3} layers  {dtype:<9} {text}", flush=True)
-    return {"what": what, "layers": layers, "dtype": dtype, **figures, **ratios}
+    print(f"{what:<19} {layers:>3} layers  {dtype:<9} {unit:<3} {text}", flush=True)
+    return {"what": what, "layers": layers, "dtype": dtype, "unit": unit, **figures, **ratios}
 
 
 def main() -> None:
@@ -162,7 +166,9 @@ def main() -> None:
     parser.add_argument(
         "--cold", type=int, default=32, help="layers of the model that is compiled cold; 0 leaves it out"
     )
-    parser.add_argument("--one", nargs=4, metavar=("WHAT", "WHO", "DTYPE", "LAYERS"))
+    parser.add_argument(
+        "--one", nargs=4, metavar=("WHAT", "WHO", "DTYPE", "LAYERS"), help="run one `memory` or `cold` measurement here"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
     if options.one:
@@ -176,7 +182,7 @@ def main() -> None:
             for name in OPTIMIZERS:
                 figures = measure_whole_step(dtype, options.layers, name, options.rounds)
                 rows.append(row(f"whole step, {name}", dtype, options.layers, figures))
-        figures = {who: measure_in_process("memory", who, dtype, options.layers) / 2**20 for who in COMPILERS}
+        figures = {who: measure_in_process("memory", who, dtype, options.layers) / 2**20 for who in CONTENDERS}
         rows.append(row("memory", dtype, options.layers, figures))
     if options.cold:
         figures = {

@@ -84,7 +84,12 @@ Artifact = Annotated[
 Json = Annotated[bool, typer.Option("--json", metavar=FLAG, help="Print the result as JSON.", rich_help_panel=OUTPUT)]
 Debug = Annotated[
     bool,
-    typer.Option("--debug", metavar=FLAG, help="Show tracebacks and library log messages.", rich_help_panel=OUTPUT),
+    typer.Option(
+        "--debug",
+        metavar=FLAG,
+        help="Show tracebacks, and the warnings and log messages of other libraries.",
+        rich_help_panel=OUTPUT,
+    ),
 ]
 AllowUntestedTorch = Annotated[
     bool,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import shutil
 import time
@@ -12,7 +13,7 @@ from tests.cache.damages import FILES, damages
 from tests.cache.samples import Builder, key_of
 from thunder_core.backend.cache import Store, read
 from thunder_core.backend.cache.manifest import EntryManifest
-from thunder_core.backend.cache.read import require_exactly
+from thunder_core.backend.cache.read import require_exact_files
 
 ALL = list(damages())
 MOST_SECONDS = 0.1
@@ -76,9 +77,9 @@ def test_an_entry_that_is_removed_while_it_is_read_is_no_damage(store, key, buil
 
     def removed(folder: int, manifest: EntryManifest) -> None:
         Store(store.folder).clear()
-        require_exactly(folder, manifest)
+        require_exact_files(folder, manifest)
 
-    monkeypatch.setattr(read, "require_exactly", removed)
+    monkeypatch.setattr(read, "require_exact_files", removed)
     assert store.get(key) is None
     assert (store.counts["dropped"], caplog.text) == (0, "")
 
@@ -87,27 +88,41 @@ def test_a_link_that_takes_a_files_place_while_it_is_read_is_not_followed(store,
     store.get_or_build(key, build)
 
     def linked(folder: int, manifest: EntryManifest) -> None:
-        require_exactly(folder, manifest)
+        require_exact_files(folder, manifest)
         path = store.folder / "entries" / key.digest / "kernel.so"
         path.rename(tmp_path / "outside")
         path.symlink_to(tmp_path / "outside")
 
-    monkeypatch.setattr(read, "require_exactly", linked)
+    monkeypatch.setattr(read, "require_exact_files", linked)
     assert store.get(key) is None
     assert store.counts["dropped"] == 1
 
 
 def test_an_entry_that_is_replaced_while_it_is_read_is_left_alone(store, key, build, monkeypatch):
     store.get_or_build(key, build)
-    undisturbed = read.require_exactly
+    undisturbed = read.require_exact_files
 
     def replaced(folder: int, manifest: EntryManifest) -> None:
-        monkeypatch.setattr(read, "require_exactly", undisturbed)
+        monkeypatch.setattr(read, "require_exact_files", undisturbed)
         Store(store.folder).clear()
         Store(store.folder).get_or_build(key, build)
         undisturbed(folder, manifest)
 
-    monkeypatch.setattr(read, "require_exactly", replaced)
+    monkeypatch.setattr(read, "require_exact_files", replaced)
     assert store.get(key) is None
     assert store.get(key).contents == build.files
     assert build.runs == 2
+
+
+def test_lack_of_descriptors_is_no_damage(store, key, build, monkeypatch):
+    store.get_or_build(key, build)
+
+    def fails(*_arguments):
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(read, "names_in", fails)
+        assert store.get(key) is None
+        assert [record.damage for record in store.verify()] == [""]
+    assert store.get(key) is not None
+    assert store.counts["dropped"] == 0

@@ -15,6 +15,7 @@ from thunder_core.foundation.errors import BadOption, WrongResult
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.pipeline import optimize, plan
+from thunder_core.workflow.pipeline.request.request import INPUTS
 from thunder_core.workflow.pipeline.session.progress import COMPARE
 from thunder_core.workflow.report import render_html, render_markdown
 
@@ -98,9 +99,8 @@ def test_executors_are_compared_at_the_points_of_ranges(out):
 
 
 def test_executors_are_compared_as_they_generate(out):
-    request = quick(
-        out, (Right, "debug"), benchmark=False, validate=False, seq=None, batch=1, prompt_length=4, new_tokens=2
-    )
+    generation = {"seq": None, "inputs": INPUTS, "batch": 1, "prompt_length": 4, "new_tokens": 2}
+    request = quick(out, (Right, "debug"), benchmark=False, validate=False, **generation)
     [row] = optimize(replace(request, model=replace(request.model, task="generate"))).report.comparison.operations
     assert (row.executor, row.claims > 2, row.compared > row.claims) == ("silent", True, True)
 

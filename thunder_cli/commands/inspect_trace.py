@@ -28,8 +28,8 @@ TraceName = Annotated[
         "--trace",
         "-t",
         metavar="NAME",
-        help="Trace to show: prologue, computation, tail, backward or epilogue. The prologue checks and unpacks the "
-        "inputs, and the tail recomputes returned views.",
+        help="Trace to show: prologue, computation, tail, backward or epilogue. The prologue checks and fetches the "
+        "inputs, the tail makes the views that are returned, and the epilogue replays effects and builds the result.",
     ),
 ]
 Stage = Annotated[

@@ -37,16 +37,17 @@ DTYPES = frozenset(
 FP8 = torch.float8_e4m3fn
 FP8_CAPABILITY = 89  # the lowest compute capability of GPUs that convert numbers to E4M3 (Ada)
 CPU = torch.device("cpu")
-# An operation whose metadata function refuses dtypes that its CPU kernel accepts; Inductor calls the metadata function.
+# An operation whose meta kernel refuses dtypes that its CPU kernel accepts. Inductor runs meta kernels, so PyTorch
+# computes the operation on the CPU.
 GROUPED_MM = torch.ops.aten._grouped_mm.default
-# Operations that Inductor computes differently from PyTorch. Its decomposition of `multilabel_margin_loss` also counts
-# labels after the end mark. Inductor measures the offset of `as_strided` from the tensor's first element, not from the
-# start of the storage.
-# `tests/executors/inductor/test_known_faults.py` shows when an operation may be removed from this list.
 AS_STRIDED = tuple(
     getattr(torch.ops.aten, name).default for name in ("as_strided", "as_strided_copy", "as_strided_scatter")
 )
-WRONG = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *AS_STRIDED})
+# Operations that Inductor computes differently from PyTorch. Its decomposition of `multilabel_margin_loss` also counts
+# labels after the first -1, which ends a row. Inductor measures the offset of `as_strided` from the tensor's first
+# element, not from the start of the storage.
+# `tests/executors/inductor/test_known_faults.py` shows when an operation may be removed from this set.
+MISCOMPILED = frozenset({torch.ops.aten.multilabel_margin_loss_forward.default, *AS_STRIDED})
 
 
 @cache
@@ -61,7 +62,7 @@ def rounds_to_fp8(devices: Set[torch.device]) -> bool:
     return on_gpu and int(architecture().removeprefix("sm_") or 0) >= FP8_CAPABILITY and saturates_fp8()
 
 
-def is_conversion_or_product(operation: BoundSymbol) -> bool:
+def is_conversion_or_thunder_operator(operation: BoundSymbol) -> bool:
     """Whether an operation converts dtypes, or is an operator of Thunder, which a region calls as in eager PyTorch."""
     name = operation.symbol.name
     return name.startswith(("torch.ops.thunder.", "torch.ops.aten._to_copy"))
@@ -71,13 +72,13 @@ def is_conversion_or_product(operation: BoundSymbol) -> bool:
 class Inductor(FusionExecutor):
     """Fuses operations on dense tensors of the usual dtypes, on the CPU or on one GPU."""
 
-    symbolic_sizes: ClassVar[bool] = True
+    symbolic_sizes: ClassVar[bool] = True  # regions may have symbolic sizes
     name: str = "inductor"
-    updates: bool = True
+    updates: bool = True  # a region may write a result into an input that nothing reads later
 
     @property
     def claims(self) -> str:
-        """The regions on the CPU and on CUDA that the executor claims."""
+        """A description of the regions that the executor claims."""
         return "regions on the CPU, as C++ kernels, and on CUDA, as Triton kernels; equal regions are compiled once"
 
     def missing(self) -> str | None:
@@ -85,15 +86,15 @@ class Inductor(FusionExecutor):
         return None if torch.cuda.is_available() else self.missing_on(CPU)
 
     def missing_on(self, device: torch.device) -> str | None:
-        """For the CPU, return the reason why no C++ compiler works; None if one works, and for other devices."""
+        """Return the reason why no C++ compiler works if the device is the CPU; None if one works."""
         return CxxCompiler().missing() if device.type == "cpu" else None
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return the reason why Triton, which compiles kernels for a GPU, cannot be used."""
+        """Return the reason why Triton, which compiles kernels for a GPU, cannot be used; None if it can."""
         return None if plugins.is_installed("triton") else 'needs triton: pip install "thunder-optimize[triton]"'
 
     def fuses(self, bsym: BoundSymbol) -> bool:
-        """Whether all tensors of a bound symbol are on the CPU or one GPU, in dtypes that Inductor supports."""
+        """Whether Inductor computes a bound symbol as PyTorch does: device, dtypes, numbers and checks of values."""
         tensors = [
             p
             for operation in bsym.operations
@@ -101,26 +102,28 @@ class Inductor(FusionExecutor):
             if isinstance(p, TensorProxy)
         ]
         devices = {proxy.device for proxy in tensors}
-        numbers = [operation for operation in bsym.operations if takes_numbers(operation)]
-        if numbers and not all(formula_of(operation) is not None and devices == {CPU} for operation in numbers):
+        with_numbers = [operation for operation in bsym.operations if takes_numbers(operation)]
+        if with_numbers and not all(
+            formula_of(operation) is not None and devices == {CPU} for operation in with_numbers
+        ):
             return False
         if len(devices) > 1 or any(proxy.dtype not in (*DTYPES, FP8) for proxy in tensors):
             return False
         if any(proxy.dtype == FP8 for proxy in tensors) and not (
-            rounds_to_fp8(devices) and all(map(is_conversion_or_product, bsym.operations))
+            rounds_to_fp8(devices) and all(map(is_conversion_or_thunder_operator, bsym.operations))
         ):
             return False
         if devices == {CPU} and any(operation.symbol.target is GROUPED_MM for operation in bsym.operations):
             return False
         if not all(map(is_checked, bsym.operations)) or any(
-            operation.symbol.target in WRONG for operation in bsym.operations
+            operation.symbol.target in MISCOMPILED for operation in bsym.operations
         ):
             return False
         kinds = {device.type for device in devices}
         return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.is_installed("triton") and bool(architecture()))
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with regions; if all flex attentions are on the CPU, each becomes a kernel first."""
+        """Return the trace with regions; flex attentions become regions first, if all of them are on the CPU."""
         return super().claim_all(claim_attention(trace, self) if has_only_cpu_attention(trace) else trace)
 
     def kernels_in_regions(self, trace: Trace) -> frozenset[bytes]:
@@ -150,13 +153,16 @@ def has_only_cpu_attention(trace: Trace) -> bool:
     return bool(trace.attentions) and all(attention.query.device == CPU for attention in trace.attentions.values())
 
 
-def compile_for_sizes(regions: Sequence[Region], machine: Mapping[str, str], build: str) -> list[Fused | Refusal]:
-    """Return the kernels of regions; a region whose cached kernels are for other sizes gets kernels for its sizes."""
-    compiled = load_or_build(regions, machine, build)
+def compile_for_sizes(regions: Sequence[Region], machine: Mapping[str, str], builder: str) -> list[Fused | Refusal]:
+    """Return the kernels of regions; a region whose cached kernels are for other sizes gets kernels for its sizes.
+
+    `builder` is the `module:function` that builds kernels.
+    """
+    compiled = load_or_build(regions, machine, builder)
     for index, (region, result) in enumerate(zip(regions, compiled, strict=True)):
         if isinstance(result, Fused) and find_unmet_at_hints(result.conditions, region.symbols):
             sizes = ", ".join(str(hint_of(proxy.value)) for proxy in region.symbols)
-            compiled[index : index + 1] = load_or_build([region], {**machine, "sizes": sizes}, build)
+            compiled[index : index + 1] = load_or_build([region], {**machine, "sizes": sizes}, builder)
     return compiled
 
 

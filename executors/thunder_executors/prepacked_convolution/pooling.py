@@ -34,9 +34,9 @@ def pools_in(trace: Trace) -> Iterator[Pool]:
         pool = pool_at(bsym, index)
         if pool is None:
             continue
-        positions = readers.get(pool.result.name, [])
-        if len(positions) == 1 and positions[0] < len(trace.bound_symbols):
-            pool = with_flattening(trace, pool, positions[0])
+        reader_indices = readers.get(pool.result.name, [])  # `len(trace.bound_symbols)` stands for the outputs
+        if len(reader_indices) == 1 and reader_indices[0] < len(trace.bound_symbols):
+            pool = with_flattening(trace, pool, reader_indices[0])
         yield pool
 
 
@@ -54,12 +54,12 @@ def pool_at(bsym: BoundSymbol, index: int) -> Pool | None:
 
 
 def is_dense(result: TensorProxy) -> bool:
-    """Whether a result [batch, channels, ...] is contiguous in memory as [batch, channels]."""
+    """Whether a result [batch, channels] or [batch, channels, 1, 1] has the strides of a contiguous matrix."""
     return bool(result.stride[1] == 1 and result.stride[0] == result.shape[1])
 
 
 def with_flattening(trace: Trace, pool: Pool, index: int) -> Pool:
-    """Return a pooling with the flattening at an index; the unchanged pooling if no flattening is there."""
+    """Return a pooling with the flattening at an index; the unchanged pooling if no flattening can be included."""
     bsym = trace.bound_symbols[index]
     between = trace.bound_symbols[pool.indices[0] + 1 : index]
     if (

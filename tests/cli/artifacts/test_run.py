@@ -43,8 +43,8 @@ def made(tmp_path_factory):
     words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(512)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
     PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0").save_pretrained(folder / "model")
-    request = {"recipe": Eager, "model": ModelRequest(model=str(folder / "model")), "inputs": 1, "benchmark": False}
-    optimize(Request(out=folder / "artifact", dynamic={"cache": (0, 20), "seq": (1, 4)}, **request))
+    request = {"recipe": Eager, "model": ModelRequest(model=str(folder / "model")), "benchmark": False}
+    optimize(Request(out=folder / "artifact", dynamic={"cache": (0, 20), "seq": (1, 4)}, inputs=1, **request))
     optimize(Request(out=folder / "calls", seq=8, validate=False, **request))
     generating = {**request, "model": ModelRequest(model=str(folder / "model"), task="generate")}
     optimize(Request(out=folder / "generating", prompt_length=6, new_tokens=9, batch=1, validate=False, **generating))
@@ -83,7 +83,7 @@ def test_rate_of_a_large_model_is_compared_with_the_memory_bandwidth(thunder, ma
     run = ("run", made / "generating", "--new-tokens", 9, "--prompt", PROMPT)
     assert thunder(*run, "--json").json["memory"] is None
     assert "memory bandwidth" not in thunder(*run).err
-    monkeypatch.setattr(generation, "LARGE", 0)
+    monkeypatch.setattr(generation, "LARGE_WEIGHT_BYTES", 0)
     found = thunder(*run, "--json").json
     weights = AutoModelForCausalLM.from_pretrained(made / "model")
     held = {id(tensor): tensor.nbytes for tensor in (*weights.parameters(), *weights.buffers())}

@@ -57,7 +57,7 @@ def test_labels_behind_the_end_of_the_list_still_count_for_inductor() -> None:
 @needs_compiler
 def test_places_in_memory_are_still_counted_from_the_first_element(monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails, PyTorch has fixed its lowering, and `as_strided` may join regions again."""
-    monkeypatch.setattr(inductor, "WRONG", frozenset())
+    monkeypatch.setattr(inductor, "MISCOMPILED", frozenset())
     compiled = thunder.jit(BY_PLACES["from the beginning"], executors=("torch",))
     compiled(PLACES[3:])
     trace = next(stage for stage in thunder.last_traces(compiled) if stage.made_by.startswith("drop"))

@@ -33,7 +33,7 @@ def test_slices_are_clamped_to_their_dimension(name: str, monkeypatch: pytest.Mo
 
     original = slices.slice_dimension
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(slices, "CLAMPS_BY_EXPRESSIONS", False)
+    monkeypatch.setattr(slices, "INDUCTOR_CLAMPS", False)
     monkeypatch.setattr(slices, "slice_dimension", slice_dimension)
     compiled = thunder.jit(PROGRAMS[name], cache="symbolic values", executors=("inductor", "torch"))
     for batch, length in ((3, 11), (1, 5), (2, 4), (4, 3), (5, 12)):

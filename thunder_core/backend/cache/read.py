@@ -1,7 +1,12 @@
-"""Reading entries: by descriptors, without following links; sizes are checked before contents, digests before use."""
+"""Reads cache entries.
+
+Folders are opened by descriptor, and links are not followed. Sizes are checked before contents are read, and digests
+before contents are returned.
+"""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -15,38 +20,43 @@ from thunder_core.foundation.storage.ownership import fault_of
 from thunder_core.foundation.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
 MAX_MANIFEST = 4 << 20  # bytes
+TRANSIENT_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})  # they say nothing of the entry
 PLAIN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block
 
 
 def read_entry(entries: int, digest: str) -> Entry:
-    """Return the verified entry with this digest; raise FileNotFoundError if there is none, or `Damage`."""
+    """Return the verified entry with this digest of a key.
+
+    Raises FileNotFoundError if there is none, `Damage` if the entry fails a check or cannot be read, and OSError if
+    this process lacks memory or descriptors.
+    """
     with _opened_entry(entries, digest) as folder, _unreadable_is_damage():
         manifest = _manifest(folder, digest)
-        require_exactly(folder, manifest)
+        require_exact_files(folder, manifest)
         contents = {name: _content(folder, name, facts) for name, facts in manifest.files.items()}
         return Entry(manifest.key, manifest.label, contents)
 
 
 def read_manifest(entries: int, digest: str) -> tuple[EntryManifest, os.stat_result]:
-    """Return the manifest of an entry and its file status; raise FileNotFoundError or `Damage`."""
+    """Return the manifest of an entry and its file status; raise the errors of `read_entry`."""
     with _opened_entry(entries, digest) as folder, _unreadable_is_damage():
         return _manifest(folder, digest), os.stat(MANIFEST, dir_fd=folder, follow_symlinks=False)
 
 
-def require_exactly(folder: int, manifest: EntryManifest) -> None:
+def require_exact_files(folder: int, manifest: EntryManifest) -> None:
     """Raise `Damage` unless a folder holds exactly the manifest and the manifest's files, with the right sizes."""
-    there, named = set(names_in(folder)), {MANIFEST, *manifest.files}
-    if missing := named - there:
+    present, expected = set(names_in(folder)), {MANIFEST, *manifest.files}
+    if missing := expected - present:
         raise Damage(f"{min(missing)!r} is missing")
-    if more := there - named:
-        raise Damage(f"{min(more)!r} does not belong to it")
+    if extra := present - expected:
+        raise Damage(f"{min(extra)!r} does not belong to it")
     for name, facts in manifest.files.items():
         require_plain(name, os.stat(name, dir_fd=folder, follow_symlinks=False), facts.size)
 
 
 def require_plain(name: str, status: os.stat_result, size: int) -> None:
     """Raise `Damage` unless the status is of a regular file of this size without other hard links."""
-    linked = "" if status.st_nlink == 1 else "is linked from elsewhere"
+    linked = "" if status.st_nlink <= 1 else "is linked from elsewhere"  # 0: another process has removed the file
     if fault := fault_of_kind(status) or linked or fault_of_size(status, size):
         raise Damage(f"{name!r} {fault}")
 
@@ -79,13 +89,17 @@ def _read(folder: int, name: str, size: int) -> bytes:
 
 @contextmanager
 def _opened_entry(entries: int, digest: str) -> Iterator[int]:
-    """Yield a descriptor of an entry's folder; raise `Damage` if other users can write to the folder."""
+    """Yield a descriptor of an entry's folder.
+
+    Raises `Damage` if the folder cannot be opened, belongs to another user, or can be written to by other users, and
+    FileNotFoundError if another process removes the entry within the block.
+    """
     with ExitStack() as stack:
         try:
             folder = stack.enter_context(open_folder(digest, inside=entries))
-        except FileNotFoundError:
-            raise
         except OSError as error:
+            if isinstance(error, FileNotFoundError) or error.errno in TRANSIENT_ERRORS:
+                raise
             raise Damage(f"its folder cannot be opened: {error.strerror or error}") from error
         try:
             if fault := fault_of(os.fstat(folder)):
@@ -101,4 +115,6 @@ def _unreadable_is_damage() -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        if error.errno in TRANSIENT_ERRORS:
+            raise
         raise Damage(f"it cannot be read: {error.strerror or error}") from error

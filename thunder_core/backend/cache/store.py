@@ -46,7 +46,7 @@ class Store:
     ...     (folder / "kernel.so").write_bytes(b"machine code")
     >>> store.get_or_build(key, build, label="layer 0").read("kernel.so")
     b'machine code'
-    >>> store.get(key).files["kernel.so"].read_bytes()  # a path for a loader
+    >>> store.get(key).files["kernel.so"].read_bytes()  # a private copy, for a loader that needs a path
     b'machine code'
 
     An entry is verified completely before it is returned; a damaged entry is dropped and built again. `counts` has the
@@ -75,18 +75,22 @@ class Store:
     def get_or_build(self, key: Key, build: Build, label: str = "") -> Entry:
         """Return the entry for a key; if there is none, one of the processes that need the entry builds it.
 
+        A process that has waited for `patience` seconds, or cannot write to the store, builds the code for itself.
+
         `build(folder)` writes regular files into an empty folder. The entry appears as a whole when `build` returns; if
         `build` raises, or the process is killed, no entry appears. `label` describes the kernel for people. Raises
-        `OutOfDisk` if the disk and the disk of temporary files are full, and any exception of `build`.
+        `CacheNotUsable` if other users can write to the store, `OutOfDisk` if neither the disk of the store nor the
+        disk of temporary files has room, and any exception of `build`.
         """
         mark_progress(f"build {label or key.executor}")
-        entry, first = self._find_sound(key)
+        entry, damage = self._find_sound(key)
         if entry is None:
-            with entry_lock(self.folder, key.digest, self.patience) as hindrance:
-                entry, second = self._find_sound(key)  # another process may have built it while we waited
+            # `lock_failure` is empty if this process holds the lock; otherwise it is the reason why not.
+            with entry_lock(self.folder, key.digest, self.patience) as lock_failure:
+                entry, later_damage = self._find_sound(key)  # another process may have built it while we waited
                 if entry is None:
                     self.counts["misses"] += 1
-                    return self._build(key, build, label, first or second, hindrance)
+                    return self._build(key, build, label, damage or later_damage, lock_failure)
         self.counts["hits"] += 1
         return entry
 
@@ -95,28 +99,33 @@ class Store:
         return sorted(read_records(self.folder), key=lambda record: record.used, reverse=True)
 
     def verify(self) -> list[Record]:
-        """Read and verify every file of every entry; entries whose `damage` is not empty have been dropped."""
+        """Read and verify every file of every entry; entries whose `damage` is not empty have been dropped.
+
+        Raises `CacheNotUsable` if a damaged entry cannot be removed.
+        """
         records = [self._verify(record) for record in self.entries()]
-        self._remove([record for record in records if record.damage])
+        damaged = [record for record in records if record.damage]
+        self._remove(damaged)
+        self.counts["dropped"] += len(damaged)
         return records
 
     def prune(self, *, max_bytes: int | None = None, max_age: timedelta | None = None, dry_run: bool = False) -> Freed:
         """Remove entries that were not used for `max_age`, and the least recently used entries beyond `max_bytes`.
 
-        Damaged entries are removed first, and folders left by killed processes are cleaned up. With `dry_run`, nothing
-        is removed.
+        Entries with a damaged manifest are always removed, and so are folders left by killed processes. With `dry_run`,
+        nothing is removed. Raises `CacheNotUsable` if an entry cannot be removed.
         """
         return self._free(choose_removed(self.entries(), max_bytes, max_age), dry_run=dry_run)
 
     def clear(self, *, model: str | None = None, dry_run: bool = False) -> Freed:
         """Remove all entries, or the entries built for a model, and folders left by killed processes.
 
-        With `dry_run` nothing is removed.
+        With `dry_run` nothing is removed. Raises `CacheNotUsable` if an entry cannot be removed.
         """
         records = self.entries()
         removed = tuple(record for record in records if model in (None, record.model))
-        staying = tuple(record for record in records if model not in (None, record.model))
-        return self._free(Freed(removed, staying), dry_run=dry_run)
+        kept = tuple(record for record in records if model not in (None, record.model))
+        return self._free(Freed(removed, kept), dry_run=dry_run)
 
     def why(self, key: Key, label: str = "") -> MissExplanation:
         """Explain why an entry was built: compare its key with the key of the most similar earlier entry."""
@@ -132,21 +141,23 @@ class Store:
         return explain(miss, key.fields, [record for record in records if own is None or record.created < own.created])
 
     def _find_sound(self, key: Key) -> tuple[Entry | None, str]:
-        """Return the verified entry, or None with a description of its damage (empty if there is no entry)."""
+        """Return the verified entry and "", or None and the damage of the entry, which is "" if none can be read."""
         try:
             with open_entries(self.folder) as entries:
                 entry = read_entry(entries, key.digest)
         except OSError:  # an entry that is missing or unreadable is a miss
             return None, ""
         except Damage as damage:
-            self.counts["dropped"] += 1
-            LOGGER.warning("the entry %s is damaged and was removed: %s", key.digest[:12], damage)
-            drop_entry(self.folder, key.digest)
+            is_removed = drop_entry(self.folder, key.digest)
+            self.counts["dropped"] += is_removed
+            outcome = "was removed" if is_removed else "cannot be removed"
+            LOGGER.warning("the entry %s is damaged and %s: %s", key.digest[:12], outcome, damage)
             return None, str(damage)
         mark_used(self.folder / ENTRIES / key.digest)
         return entry, ""
 
-    def _build(self, key: Key, build: Build, label: str, replaced: str, hindrance: str) -> Entry:
+    def _build(self, key: Key, build: Build, label: str, replaced: str, lock_failure: str) -> Entry:
+        hindrance = lock_failure
         if not hindrance:
             try:
                 return build_entry(self.folder, key, build, label, replaced)
@@ -164,36 +175,37 @@ class Store:
         try:
             with open_entries(self.folder) as entries:
                 read_entry(entries, record.digest)
-        except FileNotFoundError:
-            return record  # another process has dropped it
+        except OSError:
+            return record  # another process has dropped it, or this process lacks memory or descriptors
         except Damage as damage:
             return record.model_copy(update={"damage": str(damage)})
         return record
 
     def _free(self, freed: Freed, *, dry_run: bool) -> Freed:
         if not dry_run:
-            self._remove(freed.removed)
             self._clean_up()
+            self._remove(freed.removed)
         return freed
 
     def _remove(self, records: Sequence[Record]) -> None:
         """Remove entries; raise `CacheNotUsable` if an entry cannot be removed."""
-        staying = [record for record in records if not drop_entry(self.folder, record.digest)]
-        if staying:
+        not_removed = [record for record in records if not drop_entry(self.folder, record.digest)]
+        if not_removed:
             raise CacheNotUsable(
-                f"{len(staying)} of {len(records)} entries cannot be removed from the cache folder {self.folder}",
+                f"{len(not_removed)} of {len(records)} entries cannot be removed from the cache folder {self.folder}",
                 fix="check the owner and the permissions of these entries",
             )
 
     def _clean_up(self) -> None:
-        """Remove folders left by killed processes: their locks are free."""
-        for digest in {path.name[:LOCK_DIGITS]: path.name for path in unfinished_folders(self.folder)}.values():
-            with entry_lock(self.folder, digest, 0.0) as hindrance:
-                if not hindrance:
-                    clean_up(self.folder, digest)
+        """Remove unfinished folders whose lock is free: a killed process has left them."""
+        one_name_for_each_lock = {path.name[:LOCK_DIGITS]: path.name for path in unfinished_folders(self.folder)}
+        for name in one_name_for_each_lock.values():
+            with entry_lock(self.folder, name, 0.0) as lock_failure:
+                if not lock_failure:
+                    clean_up(self.folder, name)
 
 
 @cache
 def _warn_once(folder: Path, hindrance: str) -> None:
-    """Report that a store cannot be used; a program has many kernels, but the reason is the same."""
+    """Warn once for each folder and reason, not for each kernel, that compiled code is not cached."""
     LOGGER.warning("compiled code is not cached in %s: %s", folder, hindrance)

@@ -187,7 +187,7 @@ class Scheduling:
             index, averages = self._wait_for(buckets, number), self._averages_of(bucket)
             self.reductions[index] += reduced.results
             end = self._index_of_wait(self._results_of(bucket), None)
-            self._insert(reduced.copied, index, end)
+            self._insert(reduced.copy_waits, index, end)
             if averages:
                 self._average_shards(index, averages, end)
 
@@ -210,7 +210,7 @@ class Scheduling:
         """Start the average of reduced shards over replicas at an index, and wait for it late."""
         reduced = average(self.delivery, averages)
         self.reductions[index] += reduced.start
-        self._insert([*reduced.results, *reduced.copied], index, end)
+        self._insert([*reduced.results, *reduced.copy_waits], index, end)
 
     def _insert(self, bsyms: Sequence[BoundSymbol], index: int, end: int) -> None:
         """Insert bound symbols at an index `end`, but not before `index`; or behind all reductions at the end."""
@@ -338,7 +338,7 @@ def average(delivery: Delivery, bsyms: Sequence[BoundSymbol]) -> Reduced:
     Gradients among the `wide` shards of the delivery are summed in their dtype and on their device.
     """
     emitter, group_name = delivery.emitter, bsyms[0].args[2]
-    gradients = [delivery.wide.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
+    gradients = [delivery.unconverted.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
     parameters, factor = [bsym.args[1] for bsym in bsyms], 1 / group_of(group_name).size()
     is_coalesced = coalesces(group_name, gradients[0].device)
     take = OPERATORS.take_gradients.default if is_coalesced else OPERATORS.take_into_flat.default

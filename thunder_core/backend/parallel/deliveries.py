@@ -1,4 +1,4 @@
-"""Make the results of reductions from reduced tensors: cast them, and copy offloaded gradients to the CPU."""
+"""After a collective has reduced gradients: give each tensor the name, dtype and device that the trace reads."""
 
 from __future__ import annotations
 
@@ -17,29 +17,32 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(frozen=True)
 class Reduced:
-    """The bound symbols of a reduction: the start, the wait that computes the results, and the wait for their copies.
+    """The bound symbols of a reduction of gradients.
 
-    `copied` is empty unless results are copied to the memory of the CPU.
+    `start` starts the collective. `results` are the wait for the collective, and casts and copies of the reduced
+    tensors. `copy_waits` wait for copies to the memory of the CPU; empty unless these copies are asynchronous
+    (`pin_memory`).
     """
 
     start: list[BoundSymbol]
     results: list[BoundSymbol]
-    copied: list[BoundSymbol]
+    copy_waits: list[BoundSymbol]
 
 
 @dataclass(frozen=True)
 class Delivery:
-    """The creation of the results of reductions.
+    """Makes the results of reductions: renames, casts or copies the reduced tensors.
 
     Results among `offloaded` are copied to the memory of the CPU. With `pin_memory`, the program waits for these copies
-    later. Results among `averaged` are reduced again, so they stay in their dtype and on their device, in `wide`.
+    later. Results among `averaged` are reduced again by another collective. If such a result has another dtype or
+    device than the reduced tensor, `unconverted` maps its name to the reduced tensor, which is not converted yet.
     """
 
     emitter: Emitter
     offloaded: frozenset[str]
     averaged: frozenset[str]
     pin_memory: bool
-    wide: dict[str, TensorProxy] = field(default_factory=dict)
+    unconverted: dict[str, TensorProxy] = field(default_factory=dict)
 
     def deliver(
         self,
@@ -48,23 +51,26 @@ class Delivery:
         ends: Sequence[BoundSymbol],
         tensors: Sequence[TensorProxy],
     ) -> Reduced:
-        """Return a reduction whose tensors become the results of other bound symbols."""
-        names: dict[str, TensorProxy] = {}
+        """Return a reduction whose `tensors`, which `ends` compute, become the results of the bound symbols `bsyms`.
+
+        Adds the tensors that are reduced again to `unconverted`.
+        """
+        renamed: dict[str, TensorProxy] = {}
         casts: list[BoundSymbol] = []
-        copied: list[tuple[BoundSymbol, TensorProxy]] = []
+        to_copy: list[tuple[BoundSymbol, TensorProxy]] = []
         for bsym, tensor in zip(bsyms, tensors, strict=True):
             result, is_cast = result_of(bsym), differs(result_of(bsym), tensor.dtype)
             if result.name in self.averaged and (is_cast or result.name in self.offloaded):
-                self.wide[result.name] = tensor
+                self.unconverted[result.name] = tensor
             elif result.name in self.offloaded:
                 casts += [self._cast(tensor, bsym, None)] if is_cast else []
-                copied.append((bsym, casts[-1].output if is_cast else tensor))
+                to_copy.append((bsym, casts[-1].output if is_cast else tensor))
             elif is_cast:
                 casts.append(self._cast(tensor, bsym, bsym.output))
             else:
-                names[tensor.name] = result
-        copies, finishing = self._copies(copied)
-        return Reduced(start, [*(end.rename(names) for end in ends), *casts, *copies], finishing)
+                renamed[tensor.name] = result
+        copies, copy_waits = self._copies(to_copy)
+        return Reduced(start, [*(end.rename(renamed) for end in ends), *casts, *copies], copy_waits)
 
     def _cast(self, tensor: TensorProxy, bsym: BoundSymbol, output: object) -> BoundSymbol:
         """Return the bound symbol that casts a tensor to the dtype of the result of another bound symbol."""
@@ -79,8 +85,9 @@ class Delivery:
                 for bsym, tensor in pairs
             ], []
         copies = [copy_to(self.emitter, tensor, CPU, non_blocking=True, at=bsym) for bsym, tensor in pairs]
-        results, (at, first) = [result_of(bsym) for bsym, _ in pairs], pairs[0]
-        args = [copy.output for copy in copies], first.device
+        results = [result_of(bsym) for bsym, _ in pairs]
+        at, first_tensor = pairs[0]
+        args = [copy.output for copy in copies], first_tensor.device
         finish = OPERATORS.finish_copies.default
         return copies, [self.emitter.call(finish, *args, at=at, output=results, ordered=True)]
 

@@ -16,20 +16,22 @@ from thunder_core.frontend.interpreter.reach import REFERENTS
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.stored_attributes import attributes_of
 
-# Classes whose contents `REFERENTS` returns, also for derived classes.
+# `contents_of` reads instances of these classes and of their subclasses by the entries of `REFERENTS`.
 CONTAINER_CLASSES = (types.MethodType, functools.partial, list, tuple, set, frozenset, dict, deque)
+# Instances of these classes are not examined further: they hold no objects of the program, or only immutable ones.
 LEAF_CLASSES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor, SymbolicNumber)
 
 
 class HeldObjects:
-    """The program's objects that a function refers to, directly or indirectly, by closure, defaults or arguments.
+    """The program's objects that an object refers to, directly or indirectly.
 
-    Outside objects, for which `is_outside` is true, are left out: the effect log has their changes.
+    Functions refer to objects by closures and defaults, partials by arguments, and other objects by items and
+    attributes. Outside objects, for which `is_outside` is true, are left out: the effect log has their changes.
     """
 
-    def __init__(self, function: object, is_outside: Callable[[Any], bool]) -> None:
+    def __init__(self, root: object, is_outside: Callable[[Any], bool]) -> None:
         self._contents: list[tuple[Any, tuple[Any, ...]]] = []
-        waiting, seen = [function], set[int]()
+        waiting, seen = [root], set[int]()
         while waiting:
             value = waiting.pop()
             if id(value) in seen or isinstance(value, LEAF_CLASSES) or is_outside(value):
@@ -41,11 +43,11 @@ class HeldObjects:
 
     @property
     def objects(self) -> list[Any]:
-        """The objects, the function first."""
+        """The objects, the root first."""
         return [value for value, _ in self._contents]
 
     def have_changed(self) -> bool:
-        """Whether the contents of one of the objects have changed since the function was examined."""
+        """Whether the contents of one of the objects have changed since the root was examined."""
         return any(list(map(id, contents_of(value))) != list(map(id, contents)) for value, contents in self._contents)
 
 
@@ -81,7 +83,7 @@ def refers_to_tensors(value: object) -> bool:
 def is_held(frame: Frame | None, value: object) -> bool:
     """Whether a frame or one of its callers has a value in a variable, also within a container or an object.
 
-    Other values may live only because tracing holds them.
+    If the answer is False, the value may be alive only because tracing holds it.
     """
     variables: list[Any] = []
     while frame is not None:

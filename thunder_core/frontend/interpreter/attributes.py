@@ -1,6 +1,7 @@
-"""Attribute access: native, except that Python getters, setters and `__getattr__` are interpreted."""
+"""Attribute access. Python functions that it calls (descriptors, `__getattribute__`, `__getattr__`) are interpreted."""
 
 import sys
+from collections.abc import Callable
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -19,6 +20,8 @@ _HOOK_TYPES = frozenset({_SLOT_WRAPPER, FunctionType})
 def load(machine: Machine, owner: object, name: str) -> Any:
     """Return `owner.name`; raise the errors that CPython raises."""
     kind = type(owner)
+    # `getattr` if only C code reads the attribute, or `_MODULE_GETATTRIBUTE` for a module; otherwise the `__getattr__`
+    # that runs if C code finds no attribute.
     shortcut_value = shortcut(kind, name)
     if shortcut_value is getattr:
         return getattr(owner, name)
@@ -43,7 +46,7 @@ def _ask_fallback(machine: Machine, fallback: FunctionType, owner: object, name:
 
 
 def _remember_shortcut(kind: type, hook: object, fallback: object, name: str) -> None:
-    """Remember that only C code reads this attribute of a type's instances, except perhaps a final `__getattr__`."""
+    """Store a shortcut for `load`, if reading this attribute runs no Python code but possibly `__getattr__`."""
     if (
         hook is not _OBJECT_GETATTRIBUTE and hook is not _MODULE_GETATTRIBUTE
     ) or kind in introspection.ATTRIBUTE_READERS:
@@ -95,9 +98,9 @@ def _add_details(error: AttributeError, owner: object, name: str) -> None:
 def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
     """Return the result of `hook`, the type's `__getattribute__` in C; getters that it would call are interpreted."""
     kind = type(owner)
-    special = introspection.ATTRIBUTE_READERS.get(kind)
-    if special is not None:
-        return special(machine, owner, name)
+    reader = introspection.ATTRIBUTE_READERS.get(kind)
+    if reader is not None:
+        return reader(machine, owner, name)
     getter = _class_getter(kind, owner, name) if issubclass(kind, type) else _getter(kind, owner, name)
     if getter is None and hook is _MODULE_GETATTRIBUTE and machine.observer is not None:
         module_hook = _module_hook(owner, name)
@@ -112,8 +115,8 @@ def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
 def _may_call_python(kind: type, owner: Any, name: str) -> bool:
     """Whether C code that reads the attribute may call a Python function that `_getter` cannot determine.
 
-    This is so for a C `__get__` that a class inherits, for a class method around an object other than a function, and
-    for C types that delegate attribute access, such as weak proxies.
+    This is so for a descriptor whose class is a heap type with a `__get__` in C, for a class method around an object
+    other than a function, and for C types that delegate attribute access, such as weak proxies.
     """
     unbound = type_lookup(kind, name)
     if unbound is ABSENT and issubclass(kind, type):
@@ -129,11 +132,11 @@ def _may_call_python(kind: type, owner: Any, name: str) -> bool:
     return bool(type(unbound).__flags__ & HEAP_TYPE) and type_lookup(type(unbound), "__get__") is not ABSENT
 
 
-Getter = tuple[Any, tuple[Any, ...]]
+PythonCall = tuple[Any, tuple[Any, ...]]  # a Python function and its first arguments
 
 
-def _getter(kind: type, owner: object, name: str) -> Getter | None:
-    """Return the Python function that reading an instance's attribute would call, with its arguments."""
+def _getter(kind: type, owner: object, name: str) -> PythonCall | None:
+    """Return the Python function that reading an instance's attribute calls, with its arguments; None if none."""
     unbound = type_lookup(kind, name)
     if unbound is ABSENT or type(unbound) is FunctionType:
         return None
@@ -141,7 +144,7 @@ def _getter(kind: type, owner: object, name: str) -> Getter | None:
 
 
 def _module_hook(module: object, name: str) -> FunctionType | None:
-    """Return the module's own `__getattr__`, for a name that the module lacks."""
+    """Return the module's own `__getattr__`, if the module lacks the name; otherwise None."""
     fallback = module.__dict__.get("__getattr__")
     if type(fallback) is not FunctionType:
         return None
@@ -152,8 +155,8 @@ def _module_hook(module: object, name: str) -> FunctionType | None:
     return None
 
 
-def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
-    """Return the Python function that reading a class's attribute would call, with its arguments."""
+def _class_getter(kind: type, owner: type, name: str) -> PythonCall | None:
+    """Return the Python function that reading a class's attribute calls, with its arguments; None if none."""
     of_metaclass = type_lookup(kind, name)
     own = type_lookup(owner, name)
     if of_metaclass is not ABSENT:
@@ -163,7 +166,7 @@ def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
         if own is ABSENT or _is_data_descriptor(type(of_metaclass)):
             return None
     if own is ABSENT or type(own) in _TYPES_WITHOUT_PYTHON_GET:
-        return _class_property_getter(own, owner)
+        return _getter_of_class_method(own, owner)
     method = python_method(type(own), "__get__")
     return None if method is None else (method, (own, None, owner))
 
@@ -171,15 +174,16 @@ def _class_getter(kind: type, owner: type, name: str) -> Getter | None:
 _TYPES_WITHOUT_PYTHON_GET = frozenset({FunctionType, staticmethod, classmethod, property, int, str, float, bool, tuple})
 
 
-def _descriptor_getter(unbound: Any, owner: Any, kind: type, is_hidden: Any) -> Getter | None:
-    """Return the Python getter of a descriptor, with its arguments.
+def _descriptor_getter(unbound: Any, owner: Any, kind: type, is_hidden: Callable[[], bool]) -> PythonCall | None:
+    """Return the getter of a descriptor, with its arguments.
 
-    Return None if an entry of the instance's dictionary hides the descriptor, or if the getter is in C.
+    Return None if the owner's own entry takes precedence (`is_hidden()`), or if the descriptor's `__get__` is in C and
+    calls no getter.
     """
     if type(unbound) is property:
         return None if unbound.fget is None else (unbound.fget, (owner,))
     if type(unbound) is classmethod:
-        getter = _class_property_getter(unbound, kind)
+        getter = _getter_of_class_method(unbound, kind)
         return None if getter is None or is_hidden() else getter
     method = python_method(type(unbound), "__get__")
     if method is None:
@@ -189,7 +193,7 @@ def _descriptor_getter(unbound: Any, owner: Any, kind: type, is_hidden: Any) -> 
     return method, (unbound, owner, kind)
 
 
-def property_getter(unbound: object, owner: object) -> Getter | None:
+def property_getter(unbound: object, owner: object) -> PythonCall | None:
     """Return the getter of a property, or of an instance of a subclass that inherits `property.__get__`."""
     if isinstance(unbound, property) and type_lookup(type(unbound), "__get__") is property.__dict__["__get__"]:
         function = property.__dict__["fget"].__get__(unbound)
@@ -197,8 +201,8 @@ def property_getter(unbound: object, owner: object) -> Getter | None:
     return None
 
 
-def _class_property_getter(unbound: object, owner: type) -> Getter | None:
-    """Return the getter of a property under `classmethod`, which Python 3.11 and 3.12 call for a class's attribute."""
+def _getter_of_class_method(unbound: object, owner: type) -> PythonCall | None:
+    """Return the getter of `classmethod(property(...))`, which attribute access calls before Python 3.13; else None."""
     if type(unbound) is not classmethod or sys.version_info >= (3, 13):
         return None
     return property_getter(unbound.__func__, owner)
@@ -227,11 +231,11 @@ def store(machine: Machine, owner: object, name: str, value: object) -> None:
         store_generic(machine, setattr, owner, name, value)
 
 
-def store_generic(machine: Machine, hook: object, owner: object, name: str, value: object) -> None:
-    """Write an attribute as the C function `hook` does. A Python setter that it would call is interpreted."""
+def store_generic(machine: Machine, write: object, owner: object, name: str, value: object) -> None:
+    """Write an attribute as the C function `write` does. A Python setter that it would call is interpreted."""
     setter = _accessor(owner, name, "fset", "__set__")
     if setter is None:
-        machine.set_attr_natively(hook, owner, name, value)
+        machine.set_attr_natively(write, owner, name, value)
     else:
         machine.invoke(setter[0], (*setter[1], value), {})
 
@@ -245,22 +249,22 @@ def delete(machine: Machine, owner: object, name: str) -> None:
         delete_generic(machine, delattr, owner, name)
 
 
-def delete_generic(machine: Machine, hook: object, owner: object, name: str) -> None:
-    """Delete an attribute as the C function `hook` does. A Python deleter that it would call is interpreted."""
+def delete_generic(machine: Machine, remove: object, owner: object, name: str) -> None:
+    """Delete an attribute as the C function `remove` does. A Python deleter that it would call is interpreted."""
     deleter = _accessor(owner, name, "fdel", "__delete__")
     if deleter is None:
-        machine.delete_attr_natively(hook, owner, name)
+        machine.delete_attr_natively(remove, owner, name)
     else:
         machine.invoke(deleter[0], deleter[1], {})
 
 
-def _accessor(owner: object, name: str, of_property: str, special: str) -> Getter | None:
-    """Return the Python function that writing or deleting an attribute would call, with its first arguments."""
+def _accessor(owner: object, name: str, property_field: str, method_name: str) -> PythonCall | None:
+    """Return the Python function that writing or deleting an attribute calls, with its first arguments."""
     unbound = type_lookup(type(owner), name)
     if unbound is ABSENT:
         return None
-    if isinstance(unbound, property) and type_lookup(type(unbound), special) is property.__dict__[special]:
-        function = property.__dict__[of_property].__get__(unbound)
+    if isinstance(unbound, property) and type_lookup(type(unbound), method_name) is property.__dict__[method_name]:
+        function = property.__dict__[property_field].__get__(unbound)
         return None if function is None else (function, (owner,))
-    method = python_method(type(unbound), special)
+    method = python_method(type(unbound), method_name)
     return None if method is None else (method, (unbound, owner))

@@ -272,9 +272,9 @@ class Reach:
         if kind.__flags__ & IMMUTABLE_TYPE:
             for part in gc.get_referents(owner):
                 if not type(part).__flags__ & IMMUTABLE_TYPE:
-                    self._add_redirectable(_functions(type(part), "methods", lambda _: True), reached)
+                    self._add_redirectable(_functions(type(part), "all functions", lambda _: True), reached)
         else:
-            self._add_redirectable(_functions(kind, "methods", lambda _: True), reached)
+            self._add_redirectable(_functions(kind, "all functions", lambda _: True), reached)
 
 
 def special_functions(kind: type) -> tuple[FunctionType, ...]:
@@ -286,7 +286,7 @@ def special_functions(kind: type) -> tuple[FunctionType, ...]:
 
 def _constructors(kind: type) -> tuple[FunctionType, ...]:
     """Return the Python functions that C code calls to instantiate or subclass a class."""
-    return _functions(kind, "constructors", _CONSTRUCTOR_METHODS.__contains__)
+    return _functions(kind, "functions of construction", _CONSTRUCTOR_METHODS.__contains__)
 
 
 def _is_special(name: str) -> bool:
@@ -298,7 +298,7 @@ def _is_special(name: str) -> bool:
 def _functions(kind: type, label: str, chosen: Callable[[str], bool]) -> tuple[FunctionType, ...]:
     """Return the Python functions that a type and its bases define under the chosen names.
 
-    The result is cached under `label` until the type changes.
+    The result is cached under `label` until the type changes. A label has a space: `shortcut` also has attributes.
     """
     cached: tuple[FunctionType, ...] | None = shortcut(kind, label)
     if cached is not None:

@@ -1,4 +1,4 @@
-"""The time limit of a check, which evaluations test line by line."""
+"""The time limit of an examination. Code that evaluates a trace tests the limit before each line."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ OUT_OF_TIME = "the time limit was reached"
 
 
 class OutOfTime(Exception):
-    """Raised if the time limit of a check is reached; the parts that were not compared are noted."""
+    """Raised if the time limit is reached. The examination records which parts were not compared."""
 
 
 @dataclass
 class Deadline:
-    """The time after which no more lines are compared; 0 `seconds` is no limit."""
+    """A time limit: `seconds` after `start`. If `seconds` is 0, there is no limit."""
 
     seconds: float = 0.0
     start: float = field(default_factory=time.perf_counter)
@@ -29,7 +29,7 @@ class Deadline:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time limit has been reached."""
+        """Whether the time limit has passed."""
         return bool(self.seconds) and self.seconds_passed > self.seconds
 
     def part(self, share: float) -> Deadline:
@@ -39,24 +39,24 @@ class Deadline:
         return Deadline(self.seconds_passed + share * max(0.0, self.seconds - self.seconds_passed), self.start)
 
 
-_limits: ContextVar[Deadline | None] = ContextVar("time limit of an examination", default=None)
+_current_deadline: ContextVar[Deadline | None] = ContextVar("time limit of an examination", default=None)
 
 
 @contextmanager
 def limit_time(deadline: Deadline | None) -> Iterator[None]:
-    """While the block runs, let `require_time` raise `OutOfTime` after a deadline; None sets no limit.
+    """Within the block, `require_time` raises `OutOfTime` after the deadline.
 
-    The search for the line of a known fault is not limited.
+    None lifts the limit of an enclosing block. Searches for the line of a known fault do so.
     """
-    token = _limits.set(deadline)
+    token = _current_deadline.set(deadline)
     try:
         yield
     finally:
-        _limits.reset(token)
+        _current_deadline.reset(token)
 
 
 def require_time() -> None:
-    """Raise `OutOfTime` if the time limit has been reached."""
-    deadline = _limits.get()
+    """Raise `OutOfTime` if the time limit of the examination has passed."""
+    deadline = _current_deadline.get()
     if deadline is not None and deadline.is_over:
         raise OutOfTime(OUT_OF_TIME)

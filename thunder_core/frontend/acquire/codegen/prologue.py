@@ -44,10 +44,10 @@ BEGIN_DRAWS = LibraryFunction(f"{LIBRARY}.draws", "begin_draws")
 NO_TRACER = StatedGuard("tracers and transforms of PyTorch", "none was active")
 NAME = "prologue"
 DRAWS = "draws"
-OWN_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no other variable may have
-MODULES_OF_QUERIES = ("logging", "gc", "sys", "abc")  # modules whose functions queries about the process call
+RESERVED_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no other variable may have
+MODULES_OF_QUERIES = ("logging", "gc", "sys", "abc")  # modules whose functions the expressions of `state` may call
 FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, LOGS_TO_OWN_CODE, DECIMALS, GROUP_FACTS)
-# The imports that a query about the process needs, by the query's prefix.
+# The import that an expression of `state` needs, by the beginning of the expression.
 IMPORTS_OF_QUERIES = {
     **{f"{module}.": module for module in MODULES_OF_QUERIES},
     **{f"{function.name}(": str(function) for function in FUNCTIONS_OF_QUERIES},
@@ -55,16 +55,18 @@ IMPORTS_OF_QUERIES = {
 
 
 MIN_SKIPPED_STATEMENTS = 200  # to skip fewer statements takes as long as to run them
-STEPS_FROM_TENSORS = ("count", "expression", "size")  # steps to numbers that are computed from tensors
+STEPS_FROM_TENSORS = ("count", "expression", "size", "stride")  # steps of paths to numbers that tensors determine
 NO_SYMBOLS: Mapping[str, Path] = {}
 
 
 class Prologue:
     """Builds the prologue, which reads the value at each path once, owners before their members, and checks the guards.
 
-    `state` maps queries about the process to answers. If `writes` is set, the program writes to its inputs, so their
-    overlaps in memory are guarded. `symbols` maps the names of symbols to paths, and `draws` are the paths of the
-    prologue's draws.
+    `roots` are the paths to the callable and its arguments, and `names` are given names of variables. `state` maps
+    Python expressions about the process, such as `gc.isenabled()`, to their values while tracing. If `writes` is set,
+    the program writes to its inputs, so their overlaps in memory are guarded. `symbols` maps the names of symbols to
+    paths, and `draws` are the paths to the results of the prologue's calls: random draws, queries and computations.
+    `replaced_entries` are the attributes of `torch.Tensor` that were replaced while tracing.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Prologue:
         self._writes = writes
         self._replaced_entries = replaced_entries
         self._counts = [path for path in symbols.values() if path.step == "count"]
-        self._symbols = [path for path in symbols.values() if path.step != "count"]
+        self._sizes_and_numbers = [path for path in symbols.values() if path.step != "count"]
         self._tensor_sources_of_draws = [
             source for path in draws for source in path.key.sources if source.step in STEPS_FROM_TENSORS
         ]
@@ -92,28 +94,30 @@ class Prologue:
             if path.step == "count"
             for name in path.key.names
         }
-        own_names = {**names, **{path: name for name, path in symbols.items()}}
-        self._variables = Variables(roots, own_names, OWN_NAMES | of_counts)
+        given_names = {**names, **{path: name for name, path in symbols.items()}}
+        self._variables = Variables(roots, given_names, RESERVED_NAMES | of_counts)
         self._scope, self._statements = self._variables.scope, self._variables.statements
         self._number_of_checks = 0
         self._module_paths = ModulePaths(roots[0])
         self._guarded: dict[BoundSymbol, Guard] = {}  # the guards that statements check
         self._tensor_checks = TensorChecks()
-        self.num_count_statements = 0  # the number of statements at the end that compute counts
-        for query, value in state.items():
-            self._scope.imports |= {module for prefix, module in IMPORTS_OF_QUERIES.items() if query.startswith(prefix)}
+        # The number of statements at the end that compute counts (integers in the data of tensors) or fetch outputs.
+        self.num_count_statements = 0
+        for expression, value in state.items():
+            imports = {module for prefix, module in IMPORTS_OF_QUERIES.items() if expression.startswith(prefix)}
+            self._scope.imports |= imports
             comparison = "is" if isinstance(value, bool | torch.dtype) else "=="
-            condition = f"{query} {comparison} {literal(value, self._scope)}"
-            self._check(condition, StatedGuard(query, f"was {value}"), query)
+            condition = f"{expression} {comparison} {literal(value, self._scope)}"
+            self._check(condition, StatedGuard(expression, f"was {value}"), expression)
 
     def trace(self, guards: Sequence[Guard], output_groups: tuple[Sequence[Path], ...]) -> Trace:
         """Return the prologue's trace, whose outputs are a tuple of values for each group of `output_groups`."""
         namespaces = [guard.subject for guard in guards if isinstance(guard, OfNamespace)]
         used = [*(guard.path for guard in guards), *namespaces, *itertools.chain(*output_groups)]
-        for path in (*used, *self._symbols, *self._counts, *self._draws):
+        for path in (*used, *self._sizes_and_numbers, *self._counts, *self._draws):
             self._variables.count_use(path)
         tensors, tensor_paths = self._check_guards(guards)
-        checked = len(self._statements)
+        num_checks = len(self._statements)
         for path in self._counts:
             self._variables.variable(path)
         outputs = [
@@ -122,7 +126,7 @@ class Prologue:
             else tuple(Code(self._variables.variable(path)) for path in group)
             for group in output_groups
         ]
-        self.num_count_statements = len(self._statements) - checked if self._counts else 0
+        self.num_count_statements = len(self._statements) - num_checks if self._counts else 0
         return Trace(
             name=NAME,
             inputs=tuple(Proxy(str(root.key)) for root in self._roots),
@@ -144,14 +148,16 @@ class Prologue:
         for guard in guards:
             if not guards_plain_tensor(guard) and guard not in drawn:
                 self._check_guard(guard)
-        checked = self._check_tensors(plain_guards) if self._tensor_sources_of_draws else None
+        tensors = self._check_tensors(plain_guards) if self._tensor_sources_of_draws else None
         self._draw()
         for guard in drawn_guards:
-            for path in self._symbols:
+            for path in self._sizes_and_numbers:
                 if path.parent is guard.path:
                     self._variables.variable(path)
             self._check_guard(guard)
-        return checked or self._check_tensors(plain_guards), [guard.path for guard in plain_guards]
+        if tensors is None:
+            tensors = self._check_tensors(plain_guards)
+        return tensors, [guard.path for guard in plain_guards]
 
     def _draw(self) -> None:
         """Append the prologue's calls, in the program's order: draws, queries and computations."""
@@ -169,7 +175,7 @@ class Prologue:
         return f"{DRAWS}.{call.runtime_method}({', '.join([*first, *called, *arguments])})"
 
     def _owner_of_draw(self, owner: Path | str) -> str:
-        """Return the expression of a generator: a variable, or a dotted name such as `random._inst`."""
+        """Return the expression of the generator or array whose method is called: a variable or a dotted name."""
         if isinstance(owner, Path):
             return self._variables.variable(owner)
         return self._scope.importing(owner, owner.rpartition(".")[0])
@@ -196,9 +202,9 @@ class Prologue:
     def _check_tensors(self, guards: Sequence[TensorMetadata]) -> str:
         """Append the checks of plain tensors; return the name of the tuple of these tensors.
 
-        One C++ call compares the tensors with tensors that have passed before. If they are equal, the other checks are
-        skipped. Tensors are never remembered under a tracer or transform of PyTorch, so the check that no tracer is
-        active is skipped, too.
+        One C++ call compares the metadata of the tensors, and PyTorch's dispatch state, with those of an earlier call
+        that passed the checks. If they match, the checks of tensors, of tracers and of `torch.Tensor` are skipped.
+        Calls under a tracer or transform of PyTorch are never remembered.
         """
         tracer = f"{self._scope.function(TRACER)}()"
         if not guards:
@@ -207,9 +213,10 @@ class Prologue:
             return ""
         match, remember = map(self._scope.function, (TENSORS_MATCH, REMEMBER))
         members = tuple(Code(self._variables.variable(guard.path)) for guard in guards)
-        for path in self._symbols:
+        for path in self._sizes_and_numbers:
             if not self._tensor_sources_of_draws or not leads_from_draw(path):
                 self._variables.variable(path)
+        # The names of the variables `tensors` and `passed` in the text of the prologue.
         tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope))
         passed = self._variables.assign(self._variables.new_name("passed"), f"{match}({NAME}, {tensors})")
         first_check = len(self._statements)
@@ -235,7 +242,7 @@ class Prologue:
         entries = self._replaced_entries
         expected_entries = self._scope.constant(entries, "replaced_entries") if entries else "()"
         names = ", ".join(f"{kind}.{name}" for kind, name, _ in entries)
-        guard = StatedGuard("replaced attributes of torch.Tensor", f"was {names}" if names else "there were none")
+        guard = StatedGuard("replaced attributes of torch.Tensor", f"were {names}" if names else "there were none")
         self._check(f"{unless}{replaced} == {expected_entries}", guard, replaced)
 
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
@@ -269,7 +276,10 @@ class Prologue:
             self._check(f"{self._scope.function(OVERLAP)}({', '.join(arguments)})", stated_guard, tensors)
 
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
-        """Append the check of a guard. `unless` is empty, or a condition and `or`, if the check is skipped under it."""
+        """Append the check of a guard.
+
+        `unless` is empty, or begins the condition: with `passed or `, the check is skipped if `passed` is true.
+        """
         subject = self._variables.operand(guard.path)
         for path in guard.other_paths:
             self._variables.variable(path)
@@ -283,17 +293,17 @@ class Prologue:
         )
         self._guarded[self._statements[-1]] = guard
 
-    def _check(self, condition: str, guard: StatedGuard, subject: str) -> None:
+    def _check(self, condition: str, stated_guard: StatedGuard, subject: str) -> None:
         """Append a statement that refuses the call if the condition is false, with the value of `subject`."""
         self._scope.function(REFUSE)
-        self._statements.append(check_statement(GuardCheck(self._number_of_checks, guard, condition, subject)))
+        self._statements.append(check_statement(GuardCheck(self._number_of_checks, stated_guard, condition, subject)))
         self._number_of_checks += 1
 
     def module_reads(self) -> ModuleReads | None:
-        """Return the statements that only read the module and libraries, or None if no statement is skipped.
+        """Return the reads and checks that later calls skip while the module is unchanged.
 
-        Returns None if the traced callable is no module, if there are only few such statements, or if the prologue
-        draws random numbers.
+        Returns None if later calls skip nothing: the traced callable is no module, the prologue makes calls, or fewer
+        than `MIN_SKIPPED_STATEMENTS` statements can be skipped.
         """
         if self._draws or not isinstance(self._roots[0].value, torch.nn.Module):
             return None
@@ -356,12 +366,14 @@ def plain_path(path: Path) -> PlainPath | None:
 
     Returns None for other paths.
     """
-    steps, root = list[Step](), path
-    while root.parent is not None:
-        if root.step not in PLAIN_STEPS:
+    steps, current = list[Step](), path
+    while current.parent is not None:
+        if current.step not in PLAIN_STEPS:
             return None
-        steps.append((root.step, root.key))
-        root = root.parent
-    if root.step not in PLAIN_ROOTS or (root.step == "globals" and (root.key == "?" or type(root.value) is not dict)):
+        steps.append((current.step, current.key))
+        current = current.parent
+    if current.step not in PLAIN_ROOTS:
         return None
-    return ((root.step, str(root.key)), *reversed(steps))
+    if current.step == "globals" and (current.key == "?" or type(current.value) is not dict):
+        return None
+    return ((current.step, str(current.key)), *reversed(steps))

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.codegen.prologue import OWN_NAMES
+from thunder_core.frontend.acquire.codegen.prologue import RESERVED_NAMES
 from thunder_core.frontend.acquire.codegen.variables import path_name
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.guards.containers import Length
@@ -49,7 +49,7 @@ class RunInputs:
             outside.root("root", "args", args),
             outside.root("root", "kwargs", kwargs),
         ]
-        self._used_names = {*OWN_NAMES, *(str(root.key) for root in self.roots)}
+        self._used_names = {*RESERVED_NAMES, *(str(root.key) for root in self.roots)}
         for index, alias in enumerate(positional_names(subject)[: len(args)]):
             self.roots[1].item(index, args[index]).alias = alias
         self._symbolic_arguments: dict[Path, dict[Any, Path]] = {

@@ -1,4 +1,7 @@
-"""Building tuples, lists, sets, dictionaries, slices and strings."""
+"""Building tuples, lists, sets, dictionaries, slices and strings.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,4 +1,7 @@
-"""Calls, and the creation of functions and classes."""
+"""Calls, and the creation of functions and classes.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 import sys
 from collections.abc import Sequence

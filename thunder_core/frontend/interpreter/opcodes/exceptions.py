@@ -1,4 +1,7 @@
-"""Raising, catching and handling exceptions, with CPython's own exception state of the thread."""
+"""Raising, catching and handling exceptions, with CPython's own exception state of the thread.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 import sys
 

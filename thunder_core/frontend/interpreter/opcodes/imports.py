@@ -1,4 +1,7 @@
-"""Imports."""
+"""Imports.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from thunder_core.frontend.interpreter import imports
 from thunder_core.frontend.interpreter.frame import Frame

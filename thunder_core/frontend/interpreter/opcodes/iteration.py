@@ -1,4 +1,7 @@
-"""Iteration and unpacking."""
+"""Iteration and unpacking.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from typing import Any
 

@@ -1,4 +1,7 @@
-"""Jumps."""
+"""Jumps.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Frame

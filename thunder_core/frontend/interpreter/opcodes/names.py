@@ -1,4 +1,7 @@
-"""Variables: local, global, named in a namespace, and in cells."""
+"""Variables: local, global, named in a namespace, and in cells.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from types import CellType
 from typing import Any

@@ -1,4 +1,7 @@
-"""Handlers for observed runs. They replace handlers that do not report to the machine."""
+"""Handlers for observed runs. They replace handlers that do not report to the machine.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -1,4 +1,7 @@
-"""Operators: binary, unary, comparisons, membership, identity, subscripts."""
+"""Operators: binary, unary, comparisons, membership, identity, subscripts.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 import operator
 from collections.abc import Callable
@@ -10,17 +13,18 @@ from thunder_core.frontend.interpreter.operators import BINARY, COMPARISONS, PRI
 from thunder_core.frontend.interpreter.program import DecodingContext
 from thunder_core.frontend.interpreter.table import opcode
 
-_BUILTIN_CONTAINERS = frozenset({list, tuple, dict, str, bytes})
+# Classes whose items C code reads, so that no `__getitem__` in Python has to be looked up.
+_SUBSCRIPTED_IN_C = frozenset({list, tuple, dict, str, bytes})
 
 
 def _binary(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
-    """Return the operator."""
+    """Return the Python function for the argument of BINARY_OP."""
     return BINARY[argument]
 
 
 @opcode("BINARY_OP", prepare=_binary)
 def binary_op(frame: Frame, function: Callable[[Any, Any], Any]) -> None:
-    """[left, right] -> [left ? right]."""
+    """[left, right] -> [function(left, right)]."""
     stack = frame.stack
     right = stack.pop()
     left = stack[-1]
@@ -31,13 +35,13 @@ def binary_op(frame: Frame, function: Callable[[Any, Any], Any]) -> None:
 
 
 def _comparison(_context: DecodingContext, argument: int) -> Callable[[Any, Any], Any]:
-    """Return the comparison."""
+    """Return the Python function for the argument of COMPARE_OP."""
     return COMPARISONS[argument]
 
 
 @opcode("COMPARE_OP", prepare=_comparison)
 def compare_op(frame: Frame, function: Callable[[Any, Any], Any]) -> None:
-    """[left, right] -> [left ? right]."""
+    """[left, right] -> [function(left, right)]."""
     stack = frame.stack
     right = stack.pop()
     left = stack[-1]
@@ -77,7 +81,7 @@ def is_op(frame: Frame, inverted: int) -> None:
     right = frame.stack.pop()
     left = frame.stack[-1]
     if type(left) not in operators.PRIMITIVE_TYPES and type(right) not in operators.PRIMITIVE_TYPES:
-        frame.machine.announce_identity(left, right)
+        frame.machine.announce_identity(left, right)  # an observer may guard the identity
     frame.stack[-1] = (left is right) != inverted
 
 
@@ -94,7 +98,7 @@ def binary_subscr(frame: Frame, _argument: object) -> None:
     stack = frame.stack
     key = stack.pop()
     container = stack[-1]
-    if type(container) in _BUILTIN_CONTAINERS:
+    if type(container) in _SUBSCRIPTED_IN_C:
         stack[-1] = frame.machine.load_item(container, key)
     else:
         stack[-1] = operators.get_item(frame.machine, container, key)

@@ -1,4 +1,7 @@
-"""Opcodes of Python 3.12: new opcodes, and opcodes whose stack effect or argument it changed."""
+"""Opcodes of Python 3.12: new opcodes, and opcodes whose stack effect or argument it changed.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from collections.abc import Callable
 from typing import Any

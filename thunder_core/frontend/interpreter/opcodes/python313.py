@@ -1,4 +1,7 @@
-"""The opcodes that Python 3.13 changed: the operand order of calls, fused opcodes, functions created in two steps."""
+"""The opcodes that Python 3.13 changed: the operand order of calls, fused opcodes, functions created in two steps.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from collections.abc import Callable
 from types import FunctionType

@@ -1,4 +1,7 @@
-"""The opcodes that Python 3.14 changed: borrowed locals, small and common constants, `with`, subscripts, templates."""
+"""The opcodes that Python 3.14 changed: borrowed locals, small and common constants, `with`, subscripts, templates.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 from collections.abc import Callable
 from contextlib import suppress

@@ -1,4 +1,7 @@
-"""Constants, and opcodes that rearrange the stack."""
+"""Constants, and opcodes that rearrange the stack.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 import sys
 

@@ -1,4 +1,7 @@
-"""Suspension: yield, yield from, await, and the asynchronous protocols."""
+"""Suspension: yield, yield from, await, and the asynchronous protocols.
+
+Docstrings show the top of the stack before and after an instruction; the last entry is the top.
+"""
 
 import inspect
 from types import AsyncGeneratorType, CoroutineType, GeneratorType

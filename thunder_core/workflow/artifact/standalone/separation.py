@@ -1,9 +1,9 @@
 """Splits a stored prologue into guards on the call and guards on the model.
 
-A model that an artifact rebuilds from its class and config does not exist before it is built. Until its library is
-imported, nobody can have changed the model or the library. Guards on both are therefore checked once, in a new process,
-when the artifact is written (`standalone_check.py`). All other guards are checked at every call, which reads the
-model's tensors from a dictionary by name.
+An artifact can run before it builds its model from class and config, and before it imports the model's library. Until
+then, nobody can have changed the model or the library. Guards on both are therefore checked once, in a new process,
+when the artifact is written (`standalone_check.py`). All other guards are checked at every call; there, `weights[name]`
+replaces the model's tensors.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ import torch
 from thunder_core.workflow.artifact.format.manifest import ConstantFacts
 from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, imports_of, package_of
 
-TENSORS = ("_parameters", "_buffers")
+PARAMETERS, BUFFERS = "_parameters", "_buffers"
 WEIGHTS = "weights"  # the parameter that replaces the model in the part that is checked at each call
-MODEL, STATE = "module", "__dict__"
+MODEL, INSTANCE_DICT = "module", "__dict__"
 ARGUMENTS = ("args", "kwargs")
-REFUSE = "refuse"
+REFUSE = "refuse"  # the function that a prologue calls if a guard fails
 INDENT = "    "
 IMMUTABLE_TYPES = (torch.dtype, torch.layout, torch.memory_format)
 # Classes written in C: their attributes cannot be changed, so reading an attribute does not depend on the call.
 NATIVE_CLASSES = frozenset({"collections:OrderedDict"})
 # Attributes of torch that are assumed never to be replaced: reading one does not depend on the call.
-METADATA = frozenset(
+CONSTANT_TORCH_NAMES = frozenset(
     {"device", "Size"} | {name for name, value in vars(torch).items() if isinstance(value, IMMUTABLE_TYPES)}
 )
 
@@ -44,11 +44,12 @@ class SeparatedPrologue:
     """The two parts of a prologue.
 
     `checked` is the text of a function `prologue(weights, args, kwargs)` that runs at each call. `invariants` are the
-    statements about `module` that the new process runs. Both refer to constants by name. `weights` maps the name of
-    each of the model's tensors that `checked` reads to whether the tensor is a parameter. `packages` are the packages
-    that must not be imported yet. `absent` are the variables that hold the model, a part of it, or objects of the
-    packages. `epilogue` is the text that replaces the stored epilogue, and `outputs` are the paths of the library
-    classes that it replaces; both are empty if the outputs need no library.
+    statements about `module` that the new process runs. Both refer to constants by name. `weights` has the names of the
+    model's tensors that `checked` reads; the value is True for a parameter. `packages` are the packages that must not
+    be imported when the program runs without the model. `absent` are the variables that do not exist then: they hold
+    the model, a part of it, or objects of the packages. `epilogue` is the text that replaces the stored epilogue, and
+    `outputs` are the `module:name` of the output classes in whose place it returns Thunder's `ModelOutput`; both are
+    empty if the outputs need no library.
     """
 
     checked: str
@@ -61,7 +62,7 @@ class SeparatedPrologue:
 
 
 def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: Collection[str]) -> SeparatedPrologue:
-    """Separate the prologue of a model whose tensors have these names; raise `NotSeparable`."""
+    """Separate the prologue of a model whose tensors have these names, or raise `NotSeparable`."""
     return Separation(text, constants, names).result()
 
 
@@ -69,9 +70,11 @@ def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: 
 class Separation:
     """The state while one prologue is split.
 
-    `live` are the names whose values depend on the call or may change between calls. `fixed` are the names of
-    constants; `native` are the constants that are immutable classes. `absent` are the names that depend on the model or
-    its library, with the keys that lead to their values from the model, if known.
+    `live` are the names whose values depend on the call or may change between calls, also that of the prologue, which
+    remembers tensors. `fixed` are the names whose values never change: builtins, constants that need no library,
+    imports from Thunder, and names that a guard has compared with such a constant by `is`. `native` are the constants
+    that are immutable classes. `absent` are the names that depend on the model or its library, with the keys that lead
+    to their values from the model, if known.
     """
 
     text: str
@@ -87,7 +90,7 @@ class Separation:
     invariants: list[ast.stmt] = field(default_factory=list)
 
     def result(self) -> SeparatedPrologue:
-        """Split the prologue; raise `NotSeparable`."""
+        """Return the parts of the prologue, or raise `NotSeparable`."""
         *head, function = ast.parse(self.text).body
         if not isinstance(function, ast.FunctionDef):
             raise NotSeparable("it defines no function")
@@ -99,7 +102,7 @@ class Separation:
             self.note_import(node)
         self.checked.append(f"def prologue({WEIGHTS}, {', '.join(ARGUMENTS)}):")
         for node in function.body:
-            self.sort_statement(WeightNames(self).visit(node))
+            self.classify_statement(WeightNames(self).visit(node))
         return SeparatedPrologue(
             checked="\n".join(self.checked) + "\n",
             invariants=tuple(self.invariants),
@@ -109,7 +112,7 @@ class Separation:
         )
 
     def note_constant(self, name: str, facts: ConstantFacts) -> None:
-        """Sort a constant by its origin."""
+        """Classify a constant by its origin: fixed, or absent without the model's library."""
         package = package_of(facts.text) if facts.kind == "import" else ""
         if facts.kind == "literal" or (facts.kind == "import" and package in PRESENT_PACKAGES):
             self.fixed.add(name)
@@ -121,7 +124,7 @@ class Separation:
             raise NotSeparable(f"it has a constant of kind {facts.kind}, {name}")
 
     def note_import(self, node: ast.stmt) -> None:
-        """Sort the name that an import binds; a module belongs to the call, because its attributes may change."""
+        """Classify the names that an import binds: Thunder's are fixed; other modules are live, as they may change."""
         for module, name in imports_of(node):
             if package_of(module) in PRESENT_PACKAGES:
                 is_own_module = module.startswith("thunder_core.")
@@ -132,20 +135,20 @@ class Separation:
                 self.packages.add(package_of(module))
             self.invariants.append(node)
 
-    def sort_statement(self, node: ast.stmt) -> None:
+    def classify_statement(self, node: ast.stmt) -> None:
         """Add a statement to the checks of each call or to the invariants, depending on the names that it uses."""
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                self.sort_assignment(node, name, value)
+                self.classify_assignment(node, name, value)
             case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=condition), body=[ast.Expr(value=effect)], orelse=[]):
-                self.sort_guard(node, condition, effect)
+                self.classify_guard(node, condition, effect)
             case ast.Return():
                 self.run_at_each_call(node)
             case _:
-                raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
+                raise NotSeparable(f"this statement is no assignment, guard or return: {ast.unparse(node)}")
 
-    def sort_assignment(self, node: ast.stmt, name: str, value: ast.expr) -> None:
-        """Add an assignment to the checks of each call or to the invariants, and sort the name that it binds."""
+    def classify_assignment(self, node: ast.stmt, name: str, value: ast.expr) -> None:
+        """Add an assignment to the checks of each call or to the invariants, and classify its name."""
         if self.is_absent(node, value):
             self.invariants.append(node)
             self.absent[name] = self.keys_of(value)
@@ -153,10 +156,13 @@ class Separation:
             self.checked.append(indent(node))
             self.live.add(name)
 
-    def sort_guard(self, node: ast.stmt, condition: ast.expr, effect: ast.expr) -> None:
-        """Add a guard to the checks of each call or to the invariants; a name that equals a constant becomes fixed."""
+    def classify_guard(self, node: ast.stmt, condition: ast.expr, effect: ast.expr) -> None:
+        """Add a guard to the checks of each call or to the invariants.
+
+        After a guard `name is constant`, the name is fixed, and both parts define it.
+        """
         if not (isinstance(effect, ast.Call) and isinstance(effect.func, ast.Name)):
-            raise NotSeparable(f"it has a statement of another kind: {ast.unparse(node)}")
+            raise NotSeparable(f"this statement is no guard: {ast.unparse(node)}")
         aliases = self.constant_alias(condition)
         if effect.func.id != REFUSE or not self.is_absent(node, condition):
             self.run_at_each_call(node)
@@ -170,7 +176,7 @@ class Separation:
             self.fixed.add(name)
 
     def constant_alias(self, condition: ast.expr) -> dict[str, str]:
-        """Return the name that a guard compares with a constant by `is`, with the constant's name; empty for others."""
+        """Return `{name: constant}` for a guard `name is constant` with a fixed constant; empty for other guards."""
         match condition:
             case ast.Compare(left=ast.Name(id=name), ops=[ast.Is()], comparators=[ast.Name(id=constant)]):
                 return {name: constant} if constant in self.fixed and name not in self.fixed else {}
@@ -186,7 +192,7 @@ class Separation:
         """Whether a part of a statement uses an absent name; raise `NotSeparable` if it also depends on the call."""
         names = {expression.id for expression in ast.walk(part) if isinstance(expression, ast.Name)}
         if unknown := names - self.live - self.fixed - self.absent.keys():
-            raise NotSeparable(f"it uses the name {min(unknown)}")
+            raise NotSeparable(f"it uses the unknown name {min(unknown)}")
         absent = not names.isdisjoint(self.absent)
         if absent and any(map(self.is_live, ast.walk(part))):
             raise NotSeparable(f"it is about the model and the call at once: {ast.unparse(node)}")
@@ -196,7 +202,8 @@ class Separation:
         """Whether an expression reads a value that may differ between calls."""
         match node:
             case ast.Attribute(value=ast.Name(id="torch"), attr=name):
-                return name not in METADATA
+                return name not in CONSTANT_TORCH_NAMES
+            # An attribute of a constant may change between calls, unless the constant is a native class.
             case ast.Attribute(value=ast.Name(id=name)) | ast.Subscript(value=ast.Name(id=name)):
                 return name in self.fixed - self.native
             case ast.Name(id=name):
@@ -209,7 +216,7 @@ class Separation:
             case ast.Name(id=name):
                 return self.absent.get(name)
             case ast.Attribute(value=owner, attr="__dict__"):
-                key = STATE
+                key = INSTANCE_DICT
             case ast.Subscript(value=owner, slice=ast.Constant(value=str(key))):
                 pass
             case _:
@@ -219,7 +226,7 @@ class Separation:
 
 
 class WeightNames(ast.NodeTransformer):
-    """Replaces paths to the model's tensors by lookups of the tensors' names."""
+    """Replaces expressions that read a tensor of the model by `weights[name]`."""
 
     def __init__(self, separation: Separation) -> None:
         self.separation = separation
@@ -231,7 +238,7 @@ class WeightNames(ast.NodeTransformer):
         if keys is None or name is None or name not in self.separation.names:
             self.generic_visit(node)
             return node
-        self.separation.weights[name] = keys[-2] == TENSORS[0]
+        self.separation.weights[name] = keys[-2] == PARAMETERS
         new = ast.Subscript(ast.Name(WEIGHTS, ast.Load()), ast.Constant(name), ast.Load())
         return ast.copy_location(ast.fix_missing_locations(new), node)
 
@@ -243,10 +250,10 @@ def indent(node: ast.stmt) -> str:
 
 def weight_at(keys: Keys) -> str | None:
     """Return the name of the parameter or buffer that keys lead to from the model; None for other keys."""
-    if len(keys) < 3 or keys[-3] != STATE or keys[-2] not in TENSORS:
+    if len(keys) < 3 or keys[-3] != INSTANCE_DICT or keys[-2] not in (PARAMETERS, BUFFERS):
         return None
     path = keys[:-3]
     steps = [path[index : index + 3] for index in range(0, len(path), 3)]
-    if any(len(step) != 3 or step[:2] != (STATE, "_modules") for step in steps):
+    if any(len(step) != 3 or step[:2] != (INSTANCE_DICT, "_modules") for step in steps):
         return None
     return ".".join([*(step[2] for step in steps), keys[-1]])

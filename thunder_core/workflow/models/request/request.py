@@ -59,8 +59,8 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="Task of the model, if its config does not say: causal-lm, for example, or the Hub's name, text-"
-        "generation. `generate` optimizes the model's `generate()` method.",
+        help="Task of the model, such as causal-lm, or text-generation as on the Hub, if the config does not state it. "
+        "`generate` is the model's `generate()` method.",
         completion="tasks",
         check=lambda _, name: spelled_task(name),
     )
@@ -88,7 +88,7 @@ class ModelRequest:
         metavar="PATTERN",
         panel=MODEL,
         repeats=True,
-        help="Missing weights of the checkpoint that may be set at random, by name or module (`classifier`). * is a "
+        help="Weights that may be random if the checkpoint lacks them, by name or module (`classifier`). * is a "
         "wildcard. May be repeated.",
     )
     allow_unused_weights: tuple[str, ...] = option(
@@ -104,7 +104,7 @@ class ModelRequest:
         metavar="NAME",
         panel=MODEL,
         help="Outputs of a call: `dict` for named tensors, `tuple`, or `model` for the output class of transformers. "
-        "`dict` and `tuple` leave out the KV cache. An artifact with such outputs runs without transformers.",
+        "`dict` and `tuple` have no KV cache, and their artifacts run without transformers.",
         default_text="the config's own",
         check=require_outputs,
     )
@@ -121,6 +121,9 @@ class ModelRequest:
         0, int, metavar="N", panel=MODEL, help="Seed for random weights and random inputs", least=0, most=LARGEST_SEED
     )
     trust_remote_code: bool = option(
-        False, bool, panel=MODEL, help="Run the Python code in the model's folder. Read that code first."
+        False,
+        bool,
+        panel=MODEL,
+        help="Run the Python code in the model's folder. Before you set this option, read the code.",
     )
     revision: str | None = option(None, metavar="REV", panel=MODEL, help="Branch, tag or commit of a Hub model.")

@@ -18,7 +18,7 @@ from thunder_core.workflow.models.loading.read_weights import read_weights_of
 from thunder_core.workflow.models.request.names import BASE_TASK, SENTENCE_TASK, is_sentence_task
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.sentences.folder import has_stages
-from thunder_core.workflow.models.sentences.loading import describe_stages, with_stages
+from thunder_core.workflow.models.sentences.loading import with_stages, write_stages
 from thunder_core.workflow.models.sentences.transformer import (
     is_sentence_config,
     random_model,
@@ -40,7 +40,7 @@ def is_sentence_folder(folder: ModelFolder) -> bool:
 def read_sentence_config(folder: ModelFolder) -> PretrainedConfig:
     """Return the config of the transformer in a folder, with the stages in it."""
     config = read_transformers_config(dataclasses.replace(folder, task=BASE_TASK))
-    describe_stages(config, folder.root)
+    write_stages(config, folder.root)
     return config
 
 

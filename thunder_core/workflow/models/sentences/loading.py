@@ -1,4 +1,4 @@
-"""Load the stages of a folder of sentence-transformers into a model."""
+"""Load the stages of a folder of sentence-transformers: the modules that follow the transformer, such as pooling."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from thunder_core.workflow.models.sentences.folder import stages_of
 from thunder_core.workflow.models.sentences.transformer import transformer_class
 
 
-def describe_stages(config: PretrainedConfig, root: Path) -> None:
+def write_stages(config: PretrainedConfig, root: Path) -> None:
     """Write the stages of a folder into the config of its transformer; raise `BadModelFolder` for unknown stages."""
     stages = [stage.as_data() for stage in stages_of(root)]
     for stage in stages:
         with loading_errors(root / stage["folder"], "has settings that are not valid"), torch.device("meta"):
             build_stage(stage)
-    with loading_errors(root, "has a transformer without token embeddings"):
+    with loading_errors(root, "has a transformer for which transformers has no base model"):
         transformer_class(config)
     setattr(config, KEY, stages)
     leave_out_cache(config)
@@ -33,7 +33,7 @@ def describe_stages(config: PretrainedConfig, root: Path) -> None:
 
 
 def stage_file(folder: Path, stage: dict[str, object]) -> Path | None:
-    """Return the checked weight file of a stage, or None for a stage without weights."""
+    """Return the weight file of a stage after a check of the names in it, or None for a stage without weights."""
     with torch.device("meta"):
         needed = set(build_stage(stage).state_dict())
     if not needed:
@@ -43,7 +43,7 @@ def stage_file(folder: Path, stage: dict[str, object]) -> Path | None:
         pickled = next((name for name in PICKLED if (folder / name).is_file()), None)
         raise BadModelFolder(
             f"{folder} has {f'its weights as a Python pickle ({pickled})' if pickled else f'no {SINGLE}'}",
-            fix='if you trust the model, `SentenceTransformer(FOLDER).save_pretrained("NEW_FOLDER")` writes safetensors'
+            fix='if you trust the model, convert it: `SentenceTransformer("MODEL").save_pretrained("NEW_MODEL")`'
             if pickled
             else "add the weights, or use --random-weights to build the model from its configs alone",
         )
@@ -53,10 +53,11 @@ def stage_file(folder: Path, stage: dict[str, object]) -> Path | None:
 
 def require_same_names(folder: Path, needed: set[str], stored: set[str]) -> None:
     """Raise `BadModelFolder` if a file lacks a weight of a stage, or has others."""
-    for verdict, names in (("lacks", needed - stored), ("has, unlike its config,", stored - needed)):
+    for fault, names in (("lacks the weights", needed - stored), ("has unknown weights:", stored - needed)):
         if names:
+            more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise BadModelFolder(
-                f"{folder / SINGLE} {verdict} the weights {', '.join(sorted(names)[:3])}",
+                f"{folder / SINGLE} {fault} {', '.join(sorted(names)[:3])}{more}",
                 fix="use the config.json that was saved with these weights",
             )
 

@@ -24,8 +24,8 @@ def generation_report(
         session.model,
         prompts,
         lengths.new_tokens,
-        session.tolerance(session.rounded_to),
-        dtype=session.rounded_to,
+        session.tolerance(session.rounding_dtype),
+        dtype=session.rounding_dtype,
         allow_non_finite=allow_non_finite,
         progress=advance,
     )

@@ -42,10 +42,10 @@ class RanksSession(Session):
         return partial(call_of_ranks, self.rank, self.model)
 
     @property
-    def rounded_to(self) -> torch.dtype:
+    def rounding_dtype(self) -> torch.dtype:
         """The dtype of the model, or of the products of quantized layers, which ranks round before a sum."""
         layers = (layer for layer in self.model.modules() if isinstance(layer, QuantizedLinear))
-        return super().rounded_to if all(layer.sums_exactly for layer in layers) else torch.bfloat16
+        return super().rounding_dtype if all(layer.sums_exactly for layer in layers) else torch.bfloat16
 
     @property
     def generator(self) -> Any:

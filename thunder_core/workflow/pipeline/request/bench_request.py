@@ -72,7 +72,7 @@ class BenchRequest:
         starts=(None,),
         metavar="N,...",
         parse=numbers_in,
-        default_text="the artifact's size, or sizes in its range; 1 for a model",
+        default_text="the batch size of the artifact, or several within its range; 1 for a model",
     )
     seqs: tuple[int | None, ...] = same_option(
         Request,
@@ -80,7 +80,7 @@ class BenchRequest:
         starts=(None,),
         metavar="N,...",
         parse=numbers_in,
-        default_text="the artifact's size, or sizes in its range; 128 for a model",
+        default_text="the length of the artifact, or several within its range; 128 for a model",
     )
     prompt_length: int | None = same_option(Request, "prompt_length", default_text=USUAL_TOKENS)
     new_tokens: int | None = same_option(Request, "new_tokens", default_text=USUAL_TOKENS)

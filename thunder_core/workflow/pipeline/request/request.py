@@ -128,7 +128,7 @@ class Request:
         metavar="NAME",
         repeats=True,
         help="Executor to add to the recipe, by name or by file: `executor.py` or `executor.py:NAME`. The executor "
-        "declares which executors have a higher or a lower priority. May be repeated.",
+        "declares which other executors come before and after it. May be repeated.",
         completion="executors",
         check=lambda _, name: require_executor_name(name),
     )
@@ -165,7 +165,9 @@ class Request:
         default_text="./MODEL-RECIPE.thunder",
     )
     force: bool = option(False, bool, help="Replace an existing artifact at --out.")
-    force_slow: bool = option(False, bool, help="Accept a recipe that is slower than eager PyTorch on this processor.")
+    force_slow: bool = option(
+        False, bool, help="Accept a sum of recipes that is known to be slower than eager PyTorch on this processor."
+    )
     strict: bool = option(False, bool, help="Fail if this machine cannot run a part of the recipe.")
     batch: int | None = option(
         None,
@@ -328,8 +330,8 @@ class Request:
     skip_layers: str = option(
         "",
         metavar="auto",
-        help="Keep the layers with the largest quantization error in full precision, until the error is within"
-        " the recipe's bound.",
+        help="Leave the layers with the largest quantization errors in full precision, as few as bring the error of the"
+        " model within the recipe's bound.",
         check=lambda option, value: require_one_of(option, value, ("", "auto")),
     )
 

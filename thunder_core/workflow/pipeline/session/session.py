@@ -1,4 +1,4 @@
-"""A session: a model that is loaded, compiled and called, for optimize, bench, validate and inspect."""
+"""A session: a model that is loaded, compiled and called, for optimize, bench, validate, debug and inspect-trace."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from thunder_core.workflow.validation.report import Evaluation
 
 ONLY_TRACED = "the file of inputs has {}, which {} also traced: there were no other inputs to validate on"
 
-Advance = Callable[[int, int], None]
+Advance = Callable[[int, int], None]  # called with the numbers of done and of all parts
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,8 +58,8 @@ class Session:
     `names` are the names of the model and of the recipe, which distinguish measurements. `seed` is the default seed of
     random inputs. `tolerance` returns the tolerance for outputs of a dtype. `ranges` are the ranges of sizes that the
     programs of an artifact support, by the names of dimensions, and `traced_size` is the size that its programs were
-    traced with, if the artifact records it. `load_original` loads the original model of an artifact whose recipe's
-    transforms prepared it.
+    traced with, if the artifact records it. For an artifact of a prepared model, `load_original` loads the model as
+    it was before the recipe's transforms prepared it.
     """
 
     loaded: LoadedModel
@@ -97,7 +97,7 @@ class Session:
         return self.loaded.model.device
 
     @property
-    def rounded_to(self) -> torch.dtype:
+    def rounding_dtype(self) -> torch.dtype:
         """The dtype to which the optimized model may round intermediate values: the dtype of the model."""
         return self.loaded.model.dtype
 
@@ -108,12 +108,12 @@ class Session:
 
     @property
     def optimized(self) -> Callable[..., Any]:
-        """The function that is called, validated and measured: the compiled model."""
+        """The function that is called, validated and measured: the compiled model; sessions of ranks override it."""
         return self.compiled
 
     @property
     def generator(self) -> torch.nn.Module:
-        """The object whose `generate` is called, validated and measured: the compiled model."""
+        """The object whose `generate` is called, validated and measured; sessions of ranks override it."""
         return self.compiled
 
     def ready(self) -> AbstractContextManager[None]:
@@ -121,17 +121,18 @@ class Session:
         return self.purpose.ready(self.model)
 
     def call_of(self, function: Callable[..., Any]) -> Callable[..., object]:
-        """Return the call of a function that computes the same as the model: the forward, or a training step."""
+        """Return the measured call of a function equivalent to the model: its forward, or a training step."""
         return self.purpose.call(function, self.model)
 
     def release(self) -> None:
-        """Drop the gradients of a training step, as the next step does first."""
+        """Set the gradients to None; the next training step would do so anyway."""
         self.model.zero_grad(set_to_none=True)
 
     def call(self, inputs: Inputs) -> object:
-        """Call the compiled model once, and return the output; inputs that no program accepts are traced.
+        """Call the compiled model once, and return the output.
 
-        Raises `ModelRaises` if the call raises the same error in eager PyTorch.
+        If no program accepts the inputs, the call is traced; a strict artifact raises `WrongInputs`. Raises
+        `ModelRaises` if the call raises the same error in eager PyTorch.
         """
         try:
             return self.call_of(self.optimized)(**inputs)
@@ -145,9 +146,9 @@ class Session:
         return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
 
     def variants(self, inputs: Inputs) -> Sequence[Inputs]:
-        """Return the inputs with more or fewer names, as callers may pass them; the model has defaults for the others.
+        """Return the inputs with optional results of the model's tokenizer added, or left out of real inputs.
 
-        Random inputs get additional results of the model's tokenizer; real inputs lose some.
+        The model has defaults for these results.
         """
         if self.purpose.data is not None:
             return tuple(self.purpose.variants(inputs))
@@ -176,7 +177,10 @@ class Session:
         return size_in_words(self.configuration(size))
 
     def require_memory_for(self, size: InputSize, *, runs: bool = True, validate: bool = False) -> None:
-        """Raise `OutOfMemory` for inputs of a size that do not fit into this machine's memory."""
+        """Raise `OutOfMemory` for inputs of a size that do not fit into this machine's memory.
+
+        `runs` is False if the compiled model is not called, and `validate` is True if it is also compared with eager.
+        """
         require_memory(self.loaded, self.purpose, **size.stated, seed=self.seed, runs=runs, validate=validate)
 
     def require_judgeable_samples(self, samples: Dataset, size: InputSize, metric: str | None) -> None:
@@ -195,16 +199,17 @@ class Session:
         advance: Advance,
         seconds: float | None = None,
     ) -> ValidationReport:
-        """Compare with eager PyTorch on `count` inputs, without the first `traced` batches of a file.
+        """Compare with eager PyTorch on `count` inputs, and on one more of each size in `further_sizes`.
 
-        An additional input of each size in `further_sizes` follows the first input. `seconds` limits the time as in
-        `validate`.
+        If the inputs are real, the first `traced` batches were traced; they are left out if there are others.
+        `advance` reports the progress, and `seconds` limits the time as in `validate`. With `allow_non_finite`,
+        outputs may be NaN or infinite where eager's are.
         """
-        numbers, only_traced = self.purpose.numbers_to_validate_on(
+        numbers, traced_count = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, requested=count, traced=traced
         )
         first, *rest = ((size, number) for number in numbers)
-        numbered = [first, *((number, count + 1) for number in further_sizes), *rest]
+        numbered = [first, *((further_size, count + 1) for further_size in further_sizes), *rest]
         labelled = self._labelled_inputs(numbered, seed, with_variants=self.purpose.data is None or not further_sizes)
         report = validate(
             self.optimized,
@@ -219,9 +224,9 @@ class Session:
             sizes=[label for _, label in labelled] if further_sizes else (),
             seconds=seconds,
         )
-        if not only_traced:
+        if not traced_count:
             return report.model_copy(update={"untraced": self.purpose.data is None or traced > 0})
-        counted = ("one batch", "was") if only_traced == 1 else (f"{only_traced} batches", "were")
+        counted = ("one batch", "was") if traced_count == 1 else (f"{traced_count} batches", "were")
         return report.model_copy(update={"notes": (ONLY_TRACED.format(*counted), *report.notes)})
 
     def _labelled_inputs(
@@ -230,6 +235,8 @@ class Session:
         """Return the inputs of these sizes and numbers, then the variants of the first, each with its size in words."""
         labelled = [(self.inputs(size, number, seed), self.size_in_words(size)) for size, number in numbered]
         first, label = labelled[0]
+        # Variants of real inputs were in the file, so a program must accept them. Nobody has passed those of random
+        # inputs yet: they are compared if a program accepts them.
         is_real = self.purpose.data is not None
         variants = (
             [variant for variant in self.variants(first) if is_real or self.serves(variant)] if with_variants else []
@@ -259,18 +266,18 @@ def open_model(
     *,
     loads_weights: bool = True,
 ) -> Session:
-    """Open a session of a model that a recipe compiles; `begin` is called when the recipe begins to check the model.
+    """Open a session of a model that a recipe compiles; `begin` is called with the name of a stage that begins.
 
-    If nothing runs, the model needs no weights: if `loads_weights` is False, its tensors have no data. The model is
-    prepared by the recipe's transforms, or by `prepare`. Raises the errors of `load_model`, `RecipeMismatch`, the
-    errors of transforms that cannot prepare the model, and `UnknownName` for an executor that is left out of modules
-    that do not exist.
+    With `loads_weights=False`, for requests that run nothing, the model's tensors are on the meta device. The recipe's
+    transforms, or `prepare`, prepare the model. Raises the errors of `load_model`, `RecipeMismatch`, the errors of
+    transforms that cannot prepare the model, and `UnknownName` if `without` names a module that the model does not
+    have.
     """
     loaded = load_model(prepared.model) if loads_weights else describe_model(prepared.loading, prepared.model)
     begin(CHECK_RECIPE)
     prepared.recipe.validate_all(loaded.model)
     require_modules(prepared.recipe.composition.without, loaded.model)
-    put_into_mode(loaded.model, train=purpose.train)  # a transform may prepare other layers for training
+    put_into_mode(loaded.model, train=purpose.train)  # a transform may choose its layers by the mode
     model = prepare(loaded) if prepare else prepare_model(loaded.model, prepared.in_order)
     for each_model in (loaded.model, model):
         put_into_mode(each_model, train=False)
@@ -293,7 +300,7 @@ def open_saved(
     strict: bool = False,
     tolerance: tuple[str, ...] = (),
 ) -> Session:
-    """Open a session of an artifact: of its model and of its programs, which no compiler changes.
+    """Open a session of an artifact: of its model, and of its stored programs, without compiling again.
 
     Raises the errors of `load`. If `strict` is set, calls that no program accepts raise `WrongInputs`. The bounds in
     `tolerance` replace the artifact's own.
@@ -326,12 +333,16 @@ def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.M
 
 
 def traced_size(artifact: Artifact) -> InputSize | None:
-    """Return the size of the random or example inputs that an artifact's programs were traced with; None if unknown."""
+    """Return the size of the random or example inputs that an artifact's programs were traced with; None if unknown.
+
+    The sequence length of examples without token ids is `USUAL_SEQUENCE`, which has no effect on their model.
+    """
     random_inputs = artifact.manifest.random_inputs
     if random_inputs:
         return InputSize(**{name: size for name, size in random_inputs.items() if name in InputSize._fields})
     if not artifact.manifest.example:
         return None
     example = read_tensors(artifact, EXAMPLE)
-    batch = max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1)
-    return InputSize(batch, example[IDS].shape[-1] if IDS in example else USUAL_SEQUENCE)
+    if IDS in example:
+        return InputSize(example[IDS].shape[0], example[IDS].shape[-1])
+    return InputSize(max((tensor.shape[0] for tensor in example.values() if tensor.ndim), default=1), USUAL_SEQUENCE)
