@@ -137,7 +137,7 @@ def clean_up(root: Path, digest: str) -> None:
 
 
 def unfinished_folders(root: Path) -> Iterator[Path]:
-    """Yield the folders of entries that are being built or removed, also those that killed processes have left.
+    """Yield the folders of entries that are being built or removed, also folders that killed processes have left.
 
     Other files in the same folder are ignored.
     """

@@ -1,4 +1,4 @@
-"""A static check that calling a function of the program once more changes no object outside of the call.
+"""A static check whether a function of the program may have effects, so that it must not be called a second time.
 
 The check reads the bytecode of the function and of the Python functions that it refers to by global names. In doubt, it
 reports an effect: a function that writes to a local array passes, and a function that refers to a global list does not.
