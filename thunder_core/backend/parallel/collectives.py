@@ -269,7 +269,7 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol], *, pin_memory: bool) -> StartAndWait:
-    """Return the bound symbols that start the gather of shards, and those that wait for it and drop padding rows.
+    """Return the bound symbols that start the gather of shards, and those for the wait, which drop padding rows.
 
     Before the gather, offloaded shards are copied to the device of their parameters, and shards are cast to the dtypes
     of their parameters.

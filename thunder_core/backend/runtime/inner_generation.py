@@ -91,7 +91,7 @@ def with_inner(specializations: Specializations) -> list[Specializations]:
 
 
 def inner_models(module: Any) -> Iterator[Any]:
-    """Yield the outermost submodules whose class has a `generate`, except those that the user has compiled."""
+    """Yield the outermost submodules whose class has a `generate`, except for compiled submodules."""
     for child in module.children():
         if not callable(getattr(type(child), GENERATE, None)):
             yield from inner_models(child)
