@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from thunder_core.workflow.pipeline import compile
     from thunder_core.workflow.recipe_search import search
 
+# The public names by the module that defines them.
 NAMES_OF_MODULE = {
     "thunder_core.compilation.compiler": (
         "cache_hits",
@@ -95,7 +96,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _import_module_of(name: str) -> ModuleType:
-    """Import the module of a name; raises `TorchNotTested` if that fails on an untested PyTorch."""
+    """Import the module of a public name; raise `TorchNotTested` if that fails on an untested PyTorch."""
     try:
         return importlib.import_module(_MODULE_OF_NAME[name])
     except Exception:

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from thunder_core.tracing.extension.requirement import Cuda, CxxCompiler, Package, Processor, problem_of_cxx
+from thunder_core.tracing.extension.requirement import (
+    Cuda,
+    CxxCompiler,
+    Package,
+    Processor,
+    compiler_version,
+    problem_of_cxx,
+)
 
 
 def test_an_installed_package_is_not_missing() -> None:
@@ -90,3 +97,11 @@ def test_a_single_instruction_set_of_several_is_enough(
     assert need.missing_on(torch.device("cuda")) is None
     assert need.missing_for("sm_90") is None
     assert need.fix == "run on a processor with avx512_vnni or amx_int8"
+
+
+def test_compiler_that_cannot_be_started_has_no_version(tmp_path):
+    compiler = tmp_path / "compiler"
+    compiler.write_text("echo hello")  # no interpreter line
+    compiler.chmod(0o755)
+    assert compiler_version(str(compiler)) == ""
+    assert "does not run" in problem_of_cxx(str(compiler))

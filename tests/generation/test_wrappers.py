@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import thunder_core as thunder
+from thunder_core.backend.runtime.inner_generation import InnerGeneration
 from thunder_core.foundation.errors import EagerMethodWarning
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest
@@ -101,6 +102,21 @@ def test_generate_of_a_wrapper_runs_programs_of_the_inner_model(wrap: Any, llama
     assert torch.equal(compiled.generate(PROMPT, **OPTIONS), expected)
     assert thunder.cache_hits(compiled) >= OPTIONS["max_new_tokens"]
     assert "generate" not in llama.__dict__
+
+
+def test_error_in_compiling_an_inner_model_leaves_the_other_inner_models_unchanged() -> None:
+    models = [Looping(nn.Linear(2, 2)), Looping(nn.Linear(2, 2))]
+    wrapper = nn.Sequential(*models)
+
+    def compile_inner(model: nn.Module) -> nn.Module:
+        if model is models[1]:
+            raise ValueError("this model cannot be compiled")
+        return thunder.jit(model)
+
+    generation = InnerGeneration(thunder.jit(wrapper)._thunder, compile_inner)
+    with pytest.raises(ValueError, match="cannot be compiled"):
+        generation.run(lambda: None, (), {})
+    assert all("generate" not in model.__dict__ for model in models)
 
 
 def test_programs_of_the_wrapper_itself_stay_when_it_generates(llama: Any) -> None:

@@ -2,11 +2,13 @@
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from types import FunctionType
 
 import pytest
 
 from tests.interpreter.callbacks import CALLBACKS, PROBE
 from thunder_core.frontend.interpreter import Observer, interpret
+from thunder_core.frontend.interpreter.redirection import Redirection
 
 
 class Probes(Observer):
@@ -88,3 +90,19 @@ def test_native_code_is_reported_to_an_observer_that_watches():
     interpret(CALLBACKS["list.index"], watching)()
     assert "Value.__eq__" in watching.names
     assert sys.getprofile() is None
+
+
+def test_replacement_code_that_another_thread_has_entered_runs_after_the_redirection():
+    """A thread may enter the replacement code of a function just before the main thread restores the function."""
+
+    class Machine:
+        redirection = None
+
+    def function(x, *, y=2):
+        return x + y
+
+    redirection = Redirection(Machine())
+    redirection.add([function])
+    entered = FunctionType(function.__code__, function.__globals__)
+    redirection.end()
+    assert entered(1, y=5) == 6

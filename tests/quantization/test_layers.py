@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers.pytorch_utils import Conv1D
 
 import thunder_core as thunder
 from thunder_core.backend.quantization.calibration import importances_of
@@ -166,6 +167,26 @@ def test_frozen_layers_alone_are_quantized_for_training() -> None:
     assert quantized[2].weight.requires_grad
     every = quantized_model(model.eval(), QuantizationSettings("int8-weight-only"))
     assert not any(parameter.requires_grad for parameter in every.parameters())
+
+
+def test_parameters_beside_a_frozen_conv1d_stay_trainable() -> None:
+    model = torch.nn.Sequential(Conv1D(64, 64), torch.nn.LayerNorm(64)).train()
+    model[0].requires_grad_(False)
+    quantized = quantized_model(model, QuantizationSettings("int8-weight-only"))
+    assert [type(layer).__name__ for layer in quantized] == ["Int8WeightOnlyLinear", "LayerNorm"]
+    assert quantized[1].weight is model[1].weight
+    assert quantized[1].weight.requires_grad
+
+
+def test_backward_hooks_of_a_replaced_layer_are_called() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64)).train()
+    model[0].requires_grad_(False)
+    calls: list[str] = []
+    model[0].register_full_backward_pre_hook(lambda *_: calls.append("before"))
+    model[0].register_full_backward_hook(lambda *_: calls.append("after"))
+    quantized = quantized_model(model, QuantizationSettings("int8-weight-only"))
+    quantized(torch.randn(2, 64, requires_grad=True)).sum().backward()
+    assert calls == ["before", "after"]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

@@ -29,7 +29,7 @@ TraceName = Annotated[
         "-t",
         metavar="NAME",
         help="Trace to show: prologue, computation, tail, backward or epilogue. The prologue checks and fetches the "
-        "inputs, the tail makes the views that are returned, and the epilogue replays effects and builds the result.",
+        "inputs. The tail makes the views that are returned. The epilogue replays effects and builds the result.",
     ),
 ]
 Stage = Annotated[

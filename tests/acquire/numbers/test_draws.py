@@ -10,7 +10,7 @@ import secrets
 import uuid
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -349,6 +349,137 @@ def test_function_that_writes_to_a_tensor_is_not_called_by_the_prologue() -> Non
             found = compiled(torch.ones(4))
             seed_all()
             assert_same(found, program(torch.ones(4)))
+
+
+def items_of(array: Any) -> list[float]:
+    """Return the items of a random array, so that a trace would be valid only for them."""
+    return [float(item) for item in array]
+
+
+ROWS: list[int] = []
+COUNTS = {"calls": 0}
+GENERATOR = np.random.default_rng(3)
+random_from_generator = GENERATOR.random
+
+
+class Counter:
+    calls: ClassVar = {"calls": 0}
+
+
+def writes_to_its_list(size: int, items: list[float]) -> list[float]:
+    drawn = items_of(np.random.rand(size))
+    items[0] = 7.0
+    return drawn
+
+
+def writes_to_a_list_of_its_tuple(size: int, items: tuple[list[float]]) -> list[float]:
+    drawn = items_of(np.random.rand(size))
+    items[0].append(7.0)
+    return drawn
+
+
+def shuffles_its_list(size: int, *, items: list[float]) -> list[float]:
+    np.random.shuffle(items)
+    drawn = items_of(np.random.rand(size))
+    items = ()  # type: ignore[assignment]
+    return drawn
+
+
+def appends_to_a_global(size: int) -> list[float]:
+    ROWS.append(size)
+    return items_of(np.random.rand(size))
+
+
+def counts_in_a_global(size: int) -> list[float]:
+    COUNTS["calls"] += 1
+    return items_of(np.random.rand(size))
+
+
+def counts_by_a_function(size: int) -> list[float]:
+    drawn = items_of(np.random.rand(size))
+    count_call()
+    return drawn
+
+
+def count_call() -> None:
+    COUNTS["calls"] += 1
+
+
+def counts_in_a_class(size: int) -> list[float]:
+    Counter.calls["calls"] += 1
+    return items_of(np.random.rand(size))
+
+
+def sets_an_attribute(size: int) -> list[float]:
+    setattr(Counter, "last", random.random())  # noqa: B010 - a write that has no opcode
+    return items_of(np.random.rand(size))
+
+
+def draws_from_a_global_generator(size: int) -> list[float]:
+    return items_of(GENERATOR.random(size))
+
+
+def draws_by_a_method_of_a_generator(size: int) -> list[float]:
+    return items_of(random_from_generator(size))
+
+
+def draws_by_pytorch(size: int) -> list[float]:
+    return [*items_of(np.random.rand(size)), number_of_pytorch()]
+
+
+def number_of_pytorch() -> float:
+    return float(torch.rand(()))
+
+
+@pytest.mark.parametrize("draw", [writes_to_its_list, shuffles_its_list])
+def test_list_that_a_drawing_function_writes_to_matches_eager(draw: Callable[..., Any]) -> None:
+    def program(_: Any, x: Tensor) -> Any:
+        items = [1.0, 2.0, 3.0]
+        return x * draw(3, items=items)[0], items
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)
+        assert_drawn_as_in_eager(program)
+
+
+def test_list_in_a_tuple_that_a_drawing_function_writes_to_matches_eager() -> None:
+    def program(_: Any, x: Tensor) -> Any:
+        items = [1.0, 2.0, 3.0]
+        return x * writes_to_a_list_of_its_tuple(3, (items,))[0], items
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)
+        assert_drawn_as_in_eager(program)
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        appends_to_a_global,
+        counts_in_a_global,
+        counts_by_a_function,
+        counts_in_a_class,
+        sets_an_attribute,
+        draws_from_a_global_generator,
+        draws_by_a_method_of_a_generator,
+        draws_by_pytorch,
+    ],
+)
+def test_effects_of_a_drawing_function_happen_once_in_each_call(draw: Callable[[int], list[float]]) -> None:
+    def program(x: Tensor) -> Tensor:
+        return x * draw(3)[-1]
+
+    def outcomes(function: Callable[[Tensor], Tensor]) -> list[Any]:
+        seed_all()
+        ROWS.clear()
+        COUNTS["calls"], Counter.calls["calls"] = 0, 0
+        GENERATOR.bit_generator.state = np.random.default_rng(3).bit_generator.state
+        results = [function(X).tolist() for _ in range(3)]
+        return [*results, len(ROWS), COUNTS["calls"], Counter.calls["calls"], np.random.rand(), GENERATOR.random()]
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RecompileWarning)
+        assert outcomes(thunder.jit(program, executors=["torch"])) == outcomes(program)
 
 
 def test_array_that_the_program_shuffles_matches_eager() -> None:

@@ -1,4 +1,4 @@
-"""Building an entry: in a temporary folder, which becomes the entry by one rename or is discarded."""
+"""Build an entry of the cache of compiled code in a temporary folder, which becomes the entry by one rename."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ from thunder_core.foundation.storage.folder import fresh_folder, remove
 from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_content
 
 LOGGER = logging.getLogger("thunder_core.cache")
-Build = Callable[[Path], None]
+Build = Callable[[Path], None]  # writes the files of an entry into a folder
 UNFINISHED_NAME = re.compile(r"[0-9a-f]{64}-[0-9a-f]{8}")
 LOCK_DIGITS = 3  # digits of the digest that name a lock, which gives at most 4,096 lock files
 
 
 @contextmanager
 def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
-    """Hold the lock of the entries with the same leading digits within the block; yield the reason if that fails,
-    otherwise "".
+    """Hold the lock of an entry within the block. Yield an empty string, or the reason why the lock cannot be held.
 
-    Only the process that holds the lock builds and cleans up these entries. The lock's file is never removed: otherwise
-    processes that wait for the file and later processes would lock different files.
+    Entries whose digests begin with the same digits share a lock. Only the process that holds the lock builds and
+    cleans up these entries. The lock's file is never removed: otherwise processes that wait for the file and later
+    processes would lock different files.
     """
     try:
         make_folders(root)
@@ -55,7 +55,10 @@ def entry_lock(root: Path, digest: str, patience: float) -> Iterator[str]:
 
 
 def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -> Entry:
-    """Build an entry and put it into the store, whose lock is held; exceptions of `build` propagate."""
+    """Build an entry and put it into the store. The caller holds the entry's lock; exceptions of `build` propagate.
+
+    `replaced` describes the damage of an earlier entry with this key, which was removed; empty if there was none.
+    """
     clean_up(root, key.digest)
     with fresh_folder(root / BUILDING / _unfinished_name(key.digest), mode=0o700) as folder:
         build(folder)
@@ -77,13 +80,16 @@ def build_alone(key: Key, build: Build, label: str) -> Entry:
 def read_built_files(folder: Path) -> dict[str, bytes]:
     """Return the files that a build wrote into a folder, and make them private to the user, without hard links.
 
-    Raises ValueError for a build that wrote no file, or anything but regular files in the folder.
+    Raises ValueError for a build that wrote no file, anything but regular files, or a file with the manifest's name.
     """
     contents = {}
     for path in sorted(folder.iterdir()):
         status = path.lstat()
         if not stat.S_ISREG(status.st_mode) or path.name == MANIFEST:
-            raise ValueError(f"a build may write only plain files into one folder, but it wrote {path.name!r}")
+            raise ValueError(
+                f"a build may write only plain files into one folder, and none named {MANIFEST}, but it wrote "
+                f"{path.name!r}"
+            )
         contents[path.name] = content = path.read_bytes()
         if status.st_nlink > 1:
             path.unlink()
@@ -110,30 +116,30 @@ def manifest_for(key: Key, label: str, replaced: str, contents: dict[str, bytes]
 
 def drop_entry(root: Path, digest: str) -> bool:
     """Remove an entry, first from the store and then from the disk; return whether it is gone."""
-    gone = root / BUILDING / _unfinished_name(digest)
+    removed_path = root / BUILDING / _unfinished_name(digest)
     try:
         make_folders(root)
-        (root / ENTRIES / digest).rename(gone)
+        (root / ENTRIES / digest).rename(removed_path)
     except FileNotFoundError:
         return True
     except OSError as error:
         LOGGER.warning("%s cannot be removed from %s: %s", digest[:12], root, error)
         return False
-    remove(gone)
+    remove(removed_path)
     return True
 
 
 def clean_up(root: Path, digest: str) -> None:
-    """Remove the files of killed processes under this digest's lock, which the caller holds."""
+    """Remove what killed processes have left of entries with this digest's lock, which the caller holds."""
     for path in unfinished_folders(root):
         if path.name.startswith(digest[:LOCK_DIGITS]):
             remove(path)
 
 
 def unfinished_folders(root: Path) -> Iterator[Path]:
-    """Yield folders that are being built or removed, or were left by killed processes.
+    """Yield the folders of entries that are being built or removed, also folders that killed processes have left.
 
-    Other files there are ignored.
+    Other files in the same folder are ignored.
     """
     yield from (path for path in (root / BUILDING).glob("*") if UNFINISHED_NAME.fullmatch(path.name))
 
@@ -150,4 +156,5 @@ def _publish(folder: Path, path: Path) -> None:
 
 
 def _unfinished_name(digest: str) -> str:
+    """Return a new name for the folder of an entry that is being built or removed."""
     return f"{digest}-{secrets.token_hex(4)}"

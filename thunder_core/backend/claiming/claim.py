@@ -58,20 +58,21 @@ def wrap_claimed(trace: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace with sub-traces that are claimed like it, including regions.
+    """Return the trace with the bound symbols of its sub-traces claimed by the same executors.
 
-    If autograd records a call, no regions are fused in the call's functions. Autograd may record each of their
-    operations, even if in the first iteration of a loop the operation depends on no tensor that requires a gradient.
+    If autograd records a call of a higher-order operator, no regions are fused in the sub-traces of the call. Autograd
+    may record each of their operations, even if in the first iteration of a loop the operation depends on no tensor
+    that requires a gradient.
     """
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
-    single = [executor for executor in executors if not executor.fuses_regions]
+    without_fusion = [executor for executor in executors if not executor.fuses_regions]
 
     recorded = may_be_recorded(trace, tracked_by_autograd(trace))
 
     def with_claimed_functions(bsym: BoundSymbol, is_recorded: bool) -> BoundSymbol:
-        taking = single if is_recorded else executors
-        return with_subtraces(bsym, lambda body: claim_body(body, taking))
+        body_executors = without_fusion if is_recorded else executors
+        return with_subtraces(bsym, lambda body: claim_body(body, body_executors))
 
     claimed = [with_claimed_functions(*pair) for pair in zip(trace.bound_symbols, recorded, strict=True)]
     refused = [item for bsym in claimed for body in bsym.functions for item in body.refused]
@@ -79,9 +80,9 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
 
 
 def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:
-    """Return a bound symbol whose operands include all symbolic numbers that its functions read, as for a region.
+    """Return a call of a higher-order operator that passes its functions all symbolic numbers that they read.
 
-    The operands are its last argument, and the last inputs of each of its functions.
+    The operands of such a call are its last argument, and become the last inputs of each of its functions.
     """
     numbers = numbers_of(*bsym.functions)
     if not numbers:
@@ -98,7 +99,7 @@ def claim_body(body: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def with_eager_tail(trace: Trace) -> Trace:
-    """Return the trace with eager PyTorch from the first change of a setting that results depend on."""
+    """Claim all bound symbols from the first change of a setting that affects results for eager PyTorch."""
     start = next((index for index, bsym in enumerate(trace.bound_symbols) if is_decisive(bsym)), None)
     if start is None:
         return trace
@@ -124,23 +125,23 @@ def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def for_symbolic_sizes(trace: Trace, executors: Sequence[Executor]) -> tuple[Trace, Sequence[Executor]]:
-    """Return the trace and the executors that can run it.
+    """Return the trace, and the executors that can run it.
 
-    If the trace has symbolic sizes, these are the executors that support them; the trace's `refused` lists the other
-    executors.
+    If the trace has symbolic sizes, only the executors that support them are returned, and the `refused` field of the
+    returned trace lists the others.
     """
     if environment_of(proxy for bsym in trace.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs)) is None:
         return trace, executors
     static_only = [executor for executor in executors if not executor.symbolic_sizes]
-    refusing = {refusal.executor for refusal in trace.refused}
+    already_listed = {refusal.executor for refusal in trace.refused}
     count = len(trace.bound_symbols)
     refused = [
         RefusedOperations(executor.name, NEEDS_CONSTANT_SIZES, count, by_sizes=True)
         for executor in static_only
-        if executor.name not in refusing
+        if executor.name not in already_listed
     ]
-    taking = [executor for executor in executors if executor.symbolic_sizes]
-    return trace.having(trace.bound_symbols, made_by=trace.made_by, refused=(*trace.refused, *refused)), taking
+    supporting = [executor for executor in executors if executor.symbolic_sizes]
+    return trace.having(trace.bound_symbols, made_by=trace.made_by, refused=(*trace.refused, *refused)), supporting
 
 
 def joined_names(executors: Sequence[Executor]) -> str:
@@ -149,7 +150,7 @@ def joined_names(executors: Sequence[Executor]) -> str:
 
 
 def claims_by_executor(trace: Trace) -> dict[str, int]:
-    """Return the number of bound symbols of the user's program for each executor, largest first.
+    """Return how many bound symbols of the user's program each executor runs, the largest number first.
 
     Bound symbols in functions of higher-order operators count once each.
     """
@@ -163,4 +164,5 @@ def claims_by_executor(trace: Trace) -> dict[str, int]:
 def program_bsyms(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
     """Return the bound symbols of the user's program in a region, match or wrapper; else the bound symbol itself."""
     members = [inner for inner in bsym.subsymbols if inner.source is not None]  # aten operations have no source
-    return tuple(bsym for member in members for bsym in program_bsyms(member)) or (bsym,)
+    nested = tuple(inner for member in members for inner in program_bsyms(member))
+    return nested or (bsym,)

@@ -1,4 +1,7 @@
-"""Executors, which run bound symbols. An executor is a file in `thunder_executors` that defines `EXECUTOR`."""
+"""Executors, the backends that run the bound symbols of traces. Users and plug-ins define executors of their own.
+
+A file in `thunder_executors` that defines `EXECUTOR` adds an executor to Thunder.
+"""
 
 from __future__ import annotations
 
@@ -110,9 +113,9 @@ class Executor(Traits, ABC):
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
     def _claim(self, bsym: BoundSymbol) -> BoundSymbol:
-        """Return a bound symbol in the executor's form, or unchanged.
+        """Return the bound symbol that `claim` returns, or the unchanged bound symbol if `claim` returns None.
 
-        Raise `BadRecipe` for other results of `claim`.
+        Raise `BadRecipe` if `claim` returns anything else.
         """
         claimed = self.claim(bsym)
         if claimed is None or type(claimed) is BoundSymbol:
@@ -131,9 +134,9 @@ class Executor(Traits, ABC):
 
 @dataclass(frozen=True)
 class Implementation:
-    """The implementation of a symbol by an executor: the function to call instead, and the supported bound symbols.
+    """The implementation of an operation by an executor: the function to call instead, and the supported calls.
 
-    Bound symbols that write are only for implementations that set `writes`.
+    An implementation without `writes` does not support bound symbols that write to their arguments.
     """
 
     symbol: Symbol
@@ -214,10 +217,10 @@ class OperatorExecutor(Executor):
         tensors with the metadata of its results. Raises `BadPattern` for a function that cannot be a pattern or its
         replacement.
         """
-        pattern_of = pattern(computation)
+        replaced_pattern = pattern(computation)
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.registered.append(replacement(pattern_of, function, supports=supports, meta=meta))
+            self.registered.append(replacement(replaced_pattern, function, supports=supports, meta=meta))
             return function
 
         return register
@@ -269,13 +272,17 @@ def find_executor(name: str | Executor) -> Executor:
 
 
 def executor_in(module: ModuleType, what: str, name: str = "") -> Executor:
-    """Return the executor of a module, by default its `EXECUTOR`; raise `BadRecipe` if there is none."""
+    """Return the executor of a module with this name, by default `EXECUTOR`; raise `BadRecipe` if there is none.
+
+    `what` names the module in the error: the path of a file, or `the executor NAME` for a plug-in.
+    """
     executor = vars(module).get(name or EXECUTOR)
     if isinstance(executor, Executor):
         return executor
     own = [attribute for attribute, value in vars(module).items() if isinstance(value, Executor)]
     names = f"; it has {', '.join(own)}" if own else ""
+    is_file = what.endswith(".py")  # only executors in files can be named after a colon
     raise BadRecipe(
         f"{what} defines no {name or EXECUTOR} that is an instance of Executor{names}",
-        fix=f"call the executor {EXECUTOR}" + (f", or name one: {what}:{own[0]}" if own else ""),
+        fix=f"assign the executor to the name {EXECUTOR}" + (f", or write {what}:{own[0]}" if own and is_file else ""),
     )

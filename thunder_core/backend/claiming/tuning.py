@@ -1,6 +1,7 @@
-"""Tuning: the time in which executors measure candidates for a program, to run the fastest.
+"""Tuning: executors measure several kernels for an operation while they compile, and choose the fastest.
 
-`THUNDER_TUNE` sets the time for a process, and `--tune` for one optimization.
+The environment variable `THUNDER_TUNE` limits the time of the measurements for each program, and `--tune` limits it for
+one run of `thunder optimize`.
 """
 
 from __future__ import annotations
@@ -18,16 +19,16 @@ from thunder_core.foundation.options.duration import parse_duration
 from thunder_core.foundation.progress_marks import mark_progress
 
 DEFAULT_SECONDS = 1.0
-VARIABLE = "THUNDER_TUNE"
+VARIABLE = "THUNDER_TUNE"  # the environment variable
 
 _seconds: ContextVar[float | None] = ContextVar("tuning seconds", default=None)
 
 
 @contextmanager
 def tuning(seconds: float | None) -> Iterator[None]:
-    """Let executors measure candidates for these seconds in each program within the block; zero disables measurements.
+    """Limit the measurements for each program that is compiled within the block; zero seconds disable measurements.
 
-    With None, the variable `THUNDER_TUNE` sets the time; its default is one second.
+    With None, the environment variable `THUNDER_TUNE` sets the limit; its default is one second.
     """
     token = _seconds.set(seconds)
     try:
@@ -37,37 +38,37 @@ def tuning(seconds: float | None) -> Iterator[None]:
 
 
 def tuning_seconds() -> float:
-    """Return the seconds for measuring candidates of a program; raise `BadOption` for an invalid variable."""
+    """Return the seconds for the measurements of one program; raise `BadOption` for an invalid `THUNDER_TUNE`."""
     seconds = _seconds.get()
     return parse_duration(VARIABLE, os.environ.get(VARIABLE, DEFAULT_SECONDS)) if seconds is None else seconds
 
 
 def clock() -> Callable[[], float]:
-    """Return the clock for measurements.
+    """Return the clock for measurements, a function that returns seconds.
 
-    It is this thread's CPU time if the thread computes alone, because other load then matters less.
+    With a single thread, the clock is the CPU time of this thread, which does not count the time of other processes.
     """
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
 @dataclass
 class TuningBudget:
-    """The seconds that are left for measuring candidates of a program."""
+    """The seconds that are left for the measurements of one program; below zero if they took longer."""
 
     seconds_left: float = field(default_factory=tuning_seconds)
 
     @property
     def is_off(self) -> bool:
-        """Whether nothing may be measured."""
+        """Whether measurements are disabled."""
         return self.seconds_left == 0
 
     @contextmanager
     def spending(self) -> Iterator[None]:
         """Subtract the time of the block from the seconds left."""
         mark_progress("measure kernels")
-        read = clock()
-        start = read()
+        now = clock()
+        start = now()
         try:
             yield
         finally:
-            self.seconds_left -= read() - start
+            self.seconds_left -= now() - start

@@ -1,4 +1,4 @@
-"""Compiled regions in storable form: Python that calls kernels, and a shared object that holds the kernels."""
+"""Compiled regions in the form that caches and artifacts store: Python code, and a library of the kernels it calls."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ import torch  # noqa: F401 (the kernels use PyTorch's own library, which has to 
 from thunder_core.tracing.ir.source_lines import execute_source
 from thunder_core.tracing.library.deferred import deferred_function
 
-ENTRY = "region"  # the function that the text defines
-SHARED_OBJECT = b"\x7fELF"
+ENTRY = "region"  # the name of the function that the text defines
+SHARED_OBJECT = b"\x7fELF"  # the first bytes of a shared object
 MODULE = "thunder_kernels"  # the module name of the shared objects
 
 
 @dataclass(frozen=True)
 class MachineCode:
-    """A compiled region: `text` defines `region(...)`, which calls functions of the extension module `library`.
+    """A compiled region: the Python code `text` defines `region(...)`, which calls functions of `library`.
 
-    A library that is not a shared object (kernels for a GPU) is available to the text as the bytes `LIBRARY`. `needs`
-    are the instruction sets that the library uses, by their names in the operating system. Nothing is executed before
-    `function` is called, so machine code from a file can be verified first.
+    `library` has the bytes of an extension module. Bytes that are no shared object (kernels for a GPU) are available to
+    the text as `LIBRARY`. `needs` are the instruction sets that the library uses, by their names in the operating
+    system. Nothing is executed before `function` is called, so machine code from a file can be verified first.
     """
 
     text: str
     library: bytes
     needs: tuple[str, ...]
-    conditions: tuple[str, ...] = ()  # on the region's symbols, `s0`, `s1`, ..., as Python
+    conditions: tuple[str, ...] = ()  # Python expressions in the region's symbols `s0`, `s1`, ... that must hold
     choice: str = ""  # a description of the measurement that chose this code
 
     def function(self, name: str) -> Callable[..., Any]:
@@ -57,6 +57,7 @@ class MachineCode:
         return function
 
     def _name_function(self, name: str, function: Any) -> Callable[..., Any]:
+        """Give the region's function its name, and this machine code as an attribute (see `machine_code_of`)."""
         function.__name__ = function.__qualname__ = name
         function.machine_code = self
         run: Callable[..., Any] = function
@@ -69,7 +70,7 @@ def machine_code_of(function: object) -> MachineCode | None:
     return machine_code if isinstance(machine_code, MachineCode) else None
 
 
-_loaded: dict[str, ModuleType] = {}
+_loaded: dict[str, ModuleType] = {}  # the extension modules by the digests of their bytes
 
 
 def extension(library: bytes) -> ModuleType:
@@ -81,6 +82,7 @@ def extension(library: bytes) -> ModuleType:
 
 
 def _import_module(path: str) -> ModuleType:
+    """Import the extension module in a file, without an entry in `sys.modules`."""
     loader = importlib.machinery.ExtensionFileLoader(MODULE, path)
     spec = importlib.machinery.ModuleSpec(MODULE, loader, origin=path)
     module = importlib.util.module_from_spec(spec)
@@ -89,7 +91,7 @@ def _import_module(path: str) -> ModuleType:
 
 
 def _path_of(content: bytes) -> str:
-    """Return the path of a new file with these bytes, in memory if the system has such files.
+    """Return the path of a new file with these bytes; the file is in memory if the system supports this.
 
     The file stays open for the lifetime of the process. Otherwise, another file could get the same path, and the loader
     would return the library that it has already loaded from this path.

@@ -1,7 +1,8 @@
-"""Replace operators of `thunder_parallel` in a trace by functional collectives, in buckets.
+"""Replace the operators of `thunder_parallel` in a trace by PyTorch's functional collectives, in buckets.
 
-The reduction of a bucket of gradients starts as soon as all its gradients are computed; the wait comes late. A bucket
-of parameters is gathered while the previous bucket is in use.
+A bucket is a list of tensors that one collective communicates. The reduction of a bucket of gradients starts as soon
+as all its gradients are computed, and the trace waits for the results as late as possible. A bucket of parameters is
+gathered while the previous bucket is in use.
 """
 
 from __future__ import annotations
@@ -44,8 +45,8 @@ class Schedule:
     `sizes` are the sizes of buckets. `most_reductions` is the number of buckets of gradients that are reduced at the
     same time, or None for no limit. `reduce_dtype` is the dtype of the reduce-scatter of gradients, or None for the
     dtype of the gradients. `max_in_flight` is the number of bytes of gathered parameters and full gradients that may be
-    alive at the same time, or None to gather one bucket ahead. With `pin_memory`, shards that are
-    offloaded to the CPU are in pinned memory.
+    alive at the same time, or None to gather one bucket ahead. With `pin_memory`, shards that are offloaded to the CPU
+    are in pinned memory.
     """
 
     sizes: BucketSizes
@@ -78,7 +79,7 @@ def without_replicas(trace: Trace) -> Trace:
 
 
 def with_all_reduces(trace: Trace) -> Trace:
-    """Return the trace with functional collectives instead of `reduce_from_group`."""
+    """Return the trace with all-reduces instead of `reduce_from_group`, the sum of tensor parallelism."""
     if not any(is_call(bsym, "reduce_from_group") for bsym in trace.bound_symbols):
         return trace
     emitter, bsyms = Emitter(trace), []
@@ -88,9 +89,9 @@ def with_all_reduces(trace: Trace) -> Trace:
 
 
 def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
-    """Return the bound symbols that sum the tensors of all ranks."""
+    """Return the bound symbols that compute a call of `reduce_from_group`: the sum of the tensors of all ranks."""
     tensor, copies = tensor_of(bsym), []
-    if is_strided(tensor):
+    if is_not_contiguous(tensor):
         copies = [contiguous_copy(emitter, tensor, at=bsym)]
         tensor = copies[0].output
     begin = emitter.call(FUNCTIONAL.all_reduce.default, tensor, "sum", bsym.args[1], at=bsym)
@@ -102,11 +103,11 @@ def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
 class Scheduling:
     """The insertion of collectives into one trace.
 
-    `before` and `reductions` map indices in the trace to the bound symbols that are inserted before them: first the
-    gathers, then the starts of reductions and the waits for them. The wait for a bucket comes before the start of the
-    next bucket at the same index, so that the memory of the first is free. `ends` are inserted at the end of the trace.
-    `makers` maps names to the indices where they are defined. `over_replicas` maps the names of gradient shards to
-    their averages over replicas. `delivery` makes the results of reductions.
+    `before` and `reductions` map an index in the trace to the bound symbols that are inserted before this index: first
+    the gathers (`before`), then the starts of reductions and the waits for them. The wait for a bucket comes before the
+    start of the next bucket at the same index, so that the memory of the first is free. `ends` are inserted at the end
+    of the trace. `makers` maps names to the indices of the bound symbols that define them. `over_replicas` maps the
+    names of gradient shards to their averages over replicas. `delivery` makes the results of reductions.
     """
 
     trace: Trace
@@ -146,7 +147,11 @@ class Scheduling:
         return self.trace.having(bsyms, made_by="schedule collectives")
 
     def _buckets(self, kind: str, *, by_layer: bool) -> list[Bucket]:
-        """Return the buckets of a kind: gradients in the order of their definitions, parameters in order of reads."""
+        """Return the buckets of calls of one operator.
+
+        Buckets of gradients are in the order in which gradients are computed, and buckets of parameters in the order in
+        which parameters are first read.
+        """
         members = [
             (index, bsym)
             for index, bsym in enumerate(self.trace.bound_symbols)
@@ -166,7 +171,8 @@ class Scheduling:
 
     def _starts(self, gathers: Sequence[Bucket], scatters: Sequence[Bucket]) -> list[int]:
         """Return the index at which the gather of each bucket starts: not before the shards exist."""
-        earliest, limit = [self._index_after(bucket.bsyms) for bucket in gathers], self.schedule.max_in_flight
+        earliest = [self._index_after(bucket.bsyms) for bucket in gathers]
+        limit = self.schedule.max_in_flight
         if limit is None:
             return starts_one_ahead(gathers, earliest)
         waits = [self._wait_for(scatters, number) for number in range(len(scatters))]
@@ -194,8 +200,9 @@ class Scheduling:
     def _wait_for(self, buckets: Sequence[Bucket], number: int) -> int:
         """Return the index at which the trace waits for the reduction of a bucket."""
         most, bucket = self.schedule.most_reductions, buckets[number]
-        later = buckets[number + most].last if most and number + most < len(buckets) else None
-        return max(bucket.last, self._index_of_wait(self._results_of(bucket), later))
+        # With a limit of `most` reductions, the one that is `most` buckets later starts only after this wait.
+        latest = buckets[number + most].last if most and number + most < len(buckets) else None
+        return max(bucket.last, self._index_of_wait(self._results_of(bucket), latest))
 
     def _averages_of(self, bucket: Bucket) -> list[BoundSymbol]:
         """Return the averages over replicas of the gradient shards of a bucket."""
@@ -213,17 +220,17 @@ class Scheduling:
         self._insert([*reduced.results, *reduced.copy_waits], index, end)
 
     def _insert(self, bsyms: Sequence[BoundSymbol], index: int, end: int) -> None:
-        """Insert bound symbols at an index `end`, but not before `index`; or behind all reductions at the end."""
+        """Insert bound symbols at `end`, but not before `index`; at the trace's end, they come after all others."""
         if end < len(self.trace.bound_symbols):
             self.reductions[max(index, end)] += bsyms
         else:
             self.ends += bsyms
 
-    def _index_of_wait(self, names: set[str], later: int | None) -> int:
-        """Return the earliest of these indices: the first reader of the results, `later`, and the end of the trace."""
+    def _index_of_wait(self, names: set[str], latest: int | None) -> int:
+        """Return the index of the first reader of the results, or of the end of the trace; at most `latest`."""
         readers = (index for index, bsym in enumerate(self.trace.bound_symbols) if self._reads(bsym, names))
-        index: int = min((*readers, len(self.trace.bound_symbols), *(() if later is None else (later,))))
-        return index
+        first_reader: int = next(readers, len(self.trace.bound_symbols))
+        return first_reader if latest is None else min(first_reader, latest)
 
     def _reads(self, bsym: BoundSymbol, names: set[str]) -> bool:
         """Whether a bound symbol that remains in the trace reads one of these names."""
@@ -252,8 +259,8 @@ def offloaded_results(trace: Trace, over_replicas: Mapping[str, BoundSymbol]) ->
                 yield result_of(over_replicas[name]).name
 
 
-Collective = tuple[list[BoundSymbol], list[BoundSymbol]]  # the start, and the wait that makes the results
-Reduce = Callable[[Delivery, Sequence[BoundSymbol]], Reduced]
+StartAndWait = tuple[list[BoundSymbol], list[BoundSymbol]]  # those that start a collective, and those that wait for it
+Reduce = Callable[[Delivery, Sequence[BoundSymbol]], Reduced]  # makes the reduction of a bucket
 
 
 def reads(bsym: BoundSymbol, names: set[str]) -> bool:
@@ -261,8 +268,8 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
     return any(proxy.name in names for proxy in bsym.inputs)
 
 
-def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol], *, pin_memory: bool) -> Collective:
-    """Return the bound symbols that gather shards and drop padding.
+def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol], *, pin_memory: bool) -> StartAndWait:
+    """Return the bound symbols that start the gather of shards, and those for the wait, which drop padding rows.
 
     Before the gather, offloaded shards are copied to the device of their parameters, and shards are cast to the dtypes
     of their parameters.
@@ -289,7 +296,7 @@ def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol], *, pin_memory: bool) 
 
 def device_of(bsym: BoundSymbol, kind: str) -> torch.device | None:
     """Return the device to which a call of an operator copies its offloaded shard; None if nothing is copied."""
-    position = POSITIONS[kind]
+    position = DEVICE_POSITIONS[kind]
     return bsym.args[position] if len(bsym.args) > position else None
 
 
@@ -314,8 +321,7 @@ def scatter_each(
     size = group_of(group_name).size()
     rows = [shard_rows(gradient.shape[0], size) * size for gradient in gradients]
     pads, tensors = pad_tensors(emitter, bsyms, gradients, rows)
-    strided = [tensor for tensor in tensors if is_strided(tensor)]
-    copies = [contiguous_copy(emitter, tensor, at=bsyms[0]) for tensor in strided]
+    copies = [contiguous_copy(emitter, tensor, at=bsyms[0]) for tensor in tensors if is_not_contiguous(tensor)]
     contiguous = {copy.args[0].name: copy.output for copy in copies}
     operator = FUNCTIONAL.reduce_scatter_tensor_coalesced.default
     tensors = [contiguous.get(tensor.name, tensor) for tensor in tensors]
@@ -335,7 +341,7 @@ def contiguous_copy(emitter: Emitter, tensor: TensorProxy, at: BoundSymbol) -> B
 def average(delivery: Delivery, bsyms: Sequence[BoundSymbol]) -> Reduced:
     """Return the bound symbols that divide gradients by the number of ranks, and sum them over the ranks.
 
-    Gradients among the `wide` shards of the delivery are summed in their dtype and on their device.
+    If a gradient is a reduced shard that the delivery also has before its cast or copy (`wide`), that shard is summed.
     """
     emitter, group_name = delivery.emitter, bsyms[0].args[2]
     gradients = [delivery.unconverted.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
@@ -360,16 +366,16 @@ def sum_each(
 
 
 REDUCTIONS = ("average_gradient", "scatter_gradient")
-POSITIONS = {"gather_parameter": 6, "scatter_gradient": 3}  # of the argument `device`
+DEVICE_POSITIONS = {"gather_parameter": 6, "scatter_gradient": 3}  # of the argument `device` of the operators
 SCHEDULED_OPERATORS = ("gather_parameter", *REDUCTIONS)
 
 
 def pad_tensors(
     emitter: Emitter, bsyms: Sequence[BoundSymbol], unfilled: Sequence[TensorProxy], rows: Sequence[int]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
-    """Pad tensors, each for a bound symbol, with zeros to numbers of rows.
+    """Pad tensors with rows of zeros, each tensor to its number in `rows`, on behalf of its bound symbol.
 
-    Return the bound symbols that pad, and the padded tensors.
+    Returns the bound symbols that pad, and the padded tensors.
     """
     pads: list[BoundSymbol] = []
     tensors: list[TensorProxy] = []
@@ -380,7 +386,7 @@ def pad_tensors(
     return pads, tensors
 
 
-def is_strided(tensor: TensorProxy) -> bool:
+def is_not_contiguous(tensor: TensorProxy) -> bool:
     """Whether a tensor is not contiguous."""
     return not torch.empty_strided(tensor.shape, tensor.stride, device="meta").is_contiguous()
 

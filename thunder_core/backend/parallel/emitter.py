@@ -1,4 +1,4 @@
-"""Create bound symbols of PyTorch's operators; the operators compute the metadata of the results."""
+"""Create bound symbols for calls of PyTorch's operators, which run on meta tensors to get the results' metadata."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 @dataclass
 class Emitter:
-    """A factory of bound symbols for a trace. New results get names that the trace does not use (`used_names`)."""
+    """A factory of bound symbols for a trace. New results get names that are not among the trace's `used_names`."""
 
     trace: Trace
     used_names: set[str] = field(init=False)
@@ -38,9 +38,11 @@ class Emitter:
         ordered: bool = False,
         **kwargs: Any,
     ) -> BoundSymbol:
-        """Return a call of an operator for the bound symbol `at`; `output` is its result, or None for a new proxy.
+        """Return a bound symbol that calls an operator; `output` is its result, or None for new proxies.
 
-        A call that changes state besides its results is `ordered`, so that no region and no CUDA graph contains it.
+        The call belongs to the bound symbol `at`: it gets the source line and the module of `at`, and new results get
+        names that begin with the name of its first result. A call that changes state besides its results is `ordered`,
+        so that no region and no CUDA graph contains it.
         """
         device = next(leaf.device for leaf in leaves(args) if isinstance(leaf, TensorProxy))
         result = output

@@ -1,7 +1,8 @@
-"""Gradients that are accumulated without communication, as `set_requires_gradient_sync` of `fully_shard` does.
+"""Held gradients: full gradients that each rank accumulates without communication before they are reduced.
 
-A program that does not reduce the gradient of a parameter differentiates with respect to an unsharded leaf, which has
-the full shape and no memory. The leaf's gradient is held until a backward reduces it.
+They implement `set_requires_gradient_sync` of PyTorch's `fully_shard`. A program that does not reduce the gradient of a
+sharded parameter differentiates with respect to an unsharded leaf, a tensor with the parameter's full shape and no
+memory of that size. The gradient of the leaf is held until a backward reduces it over the ranks.
 """
 
 from __future__ import annotations
@@ -16,21 +17,24 @@ import torch
 
 from thunder_core.backend.parallel.buckets import layer_of_path
 
-UNSHARDED = "_unsharded_leaves"  # the attribute that maps names of parameters to their unsharded leaves
-UNSYNCHRONIZED = "_unsynchronized"  # the attribute with the names of parameters whose gradients are held
-OWNER = "_thunder_owner"  # an attribute of a leaf: a weak reference to the DTensor parameter that gets its gradients
-HELD = "_held_gradient"  # the attribute of the tensor that programs read
-SYNCHRONIZATION = "_gradient_synchronization"  # the attribute of a unit: the synchronization and the unit's path
+# Attributes of modules.
+UNSHARDED = "_unsharded_leaves"  # maps names of the module's parameters to their unsharded leaves
+UNSYNCHRONIZED = "_unsynchronized"  # the names of the module's parameters whose gradients are held
+SYNCHRONIZATION = "_gradient_synchronization"  # of a unit of `fully_shard`: its `Synchronization`, and the unit's path
+# Attributes of the tensors that programs read in place of a parameter.
+OWNER = "_thunder_owner"  # a weak reference to the DTensor parameter that gets the gradients of the tensor
+HELD = "_held_gradient"  # the `HeldGradient` of the shard
 
 Reduce = Callable[[torch.Tensor], None]
 
 
 @dataclass(eq=False)
 class HeldGradient:
-    """The gradient of one parameter that backwards have accumulated without communication, or None.
+    """The gradient that backwards have accumulated for one parameter without communication.
 
-    `reduce` reduces a gradient over the ranks and adds the result to the parameter's `.grad`. The gradient is held in
-    `reduce_dtype`, or in its own dtype if this is None.
+    `gradient` is None if nothing is held. `reduce` reduces a gradient over the ranks and adds the result to the
+    parameter's `.grad`. The gradient is held in `reduce_dtype`, or in its own dtype if `reduce_dtype` is None. If
+    `is_synchronized` is set, backwards reduce the gradients of the parameter.
     """
 
     unsharded: torch.Tensor
@@ -49,7 +53,7 @@ class HeldGradient:
             self.gradient += gradient
 
     def take(self) -> torch.Tensor | None:
-        """Return the held gradient, or None, and hold no gradient from then on."""
+        """Return the held gradient, or None if nothing is held, and forget the held gradient."""
         self.synchronization.pending.discard(self)
         gradient, self.gradient = self.gradient, None
         return gradient
@@ -57,26 +61,26 @@ class HeldGradient:
 
 @dataclass(eq=False)
 class Synchronization:
-    """The held gradients of a sharded model, by the path of the parameter.
+    """The held gradients of a sharded model, by the paths of the parameters.
 
-    `holders` are the modules with parameters, each with the paths of its parameters by name. `pending` are the held
-    gradients that are not None.
+    `holders` are the modules with parameters, each with the paths of its parameters by name. `pending` are the entries
+    of `held_gradients` that hold a gradient now.
     """
 
     held_gradients: dict[str, HeldGradient] = field(default_factory=dict)
     holders: list[tuple[torch.nn.Module, Mapping[str, str]]] = field(default_factory=list)
     pending: set[HeldGradient] = field(default_factory=set)
-    queued_pass: int = -1  # the backward pass at whose end held gradients are reduced; it may have failed since
+    queued_pass: int = -1  # the backward pass for whose end `queue` has last requested the reduction
 
     def require(self, unit: str, required: bool, *, recurse: bool) -> None:
-        """Set whether backwards reduce the gradients of a unit, and with `recurse` of the units inside."""
+        """Set whether backwards reduce the gradients of a unit, and with `recurse` also of the units inside it."""
         for path, held_gradient in self.held_gradients.items():
             if is_below(path, unit) if recurse else layer_of_path(path) == unit:
                 held_gradient.is_synchronized = required
         self.update()
 
     def update(self) -> None:
-        """Store in each module the names of its parameters whose gradients are held, which programs read."""
+        """Store in each module the names of its parameters whose gradients are held; programs read these names."""
         for module, paths in self.holders:
             names = (name for name, path in paths.items() if path in self.held_gradients)
             module.__dict__[UNSYNCHRONIZED] = tuple(
@@ -84,7 +88,7 @@ class Synchronization:
             )
 
     def queue(self) -> None:
-        """Reduce held gradients of synchronized parameters at the end of the current backward."""
+        """Let autograd reduce the held gradients of synchronized parameters at the end of the current backward pass."""
         current_pass = torch._C._current_graph_task_id()
         if self.pending and self.queued_pass != current_pass:
             self.queued_pass = current_pass
@@ -92,7 +96,7 @@ class Synchronization:
 
     @torch.no_grad()
     def _reduce(self) -> None:
-        """Reduce the gradients that the backward has not reduced, in the order of the parameters."""
+        """Reduce the held gradients of synchronized parameters, in the order of the parameters on all ranks."""
         for held_gradient in self.held_gradients.values():
             if held_gradient.is_synchronized and held_gradient.gradient is not None:
                 held_gradient.reduce(held_gradient.gradient)
@@ -114,7 +118,7 @@ def hold_gradient_of(held_gradient: HeldGradient) -> None:
         if held_gradient is None or gradient is None:
             return
         held_gradient.add(gradient)
-        if held_gradient.is_synchronized:  # since the forward, `set_requires_gradient_sync` was called
+        if held_gradient.is_synchronized:  # `set_requires_gradient_sync(True)` was called after the forward
             held_gradient.synchronization.queue()
 
     requires_grad = held_gradient.unsharded.requires_grad
@@ -123,15 +127,15 @@ def hold_gradient_of(held_gradient: HeldGradient) -> None:
 
 
 def unsharded_leaf(shard: torch.Tensor, rows: int, requires_grad: bool) -> torch.Tensor:
-    """Return a tensor with the shape of a full parameter, all of whose elements share the memory of one element."""
+    """Return an unsharded leaf with the given number of rows: all its elements share the memory of one element."""
     return shard.new_zeros(()).expand(rows, *shard.shape[1:]).requires_grad_(requires_grad)
 
 
 def set_requires_gradient_sync(self: object, requires_gradient_sync: bool, *, recurse: bool = True) -> None:
     """Set whether backwards reduce gradients; without reduction, the gradients are accumulated on each rank.
 
-    A later backward that reduces gradients reduces the accumulated gradients, too. With `recurse`, this applies to all
-    parameters in this module, and otherwise only to the parameters outside of its layers.
+    A later backward that reduces gradients reduces the accumulated gradients, too. With `recurse`, the setting applies
+    to all parameters in this module, and otherwise only to the parameters that belong to none of its inner units.
     """
     synchronization, path = self.__dict__[SYNCHRONIZATION]
     synchronization.require(path, requires_gradient_sync, recurse=recurse)
@@ -141,7 +145,7 @@ def set_requires_gradient_sync(self: object, requires_gradient_sync: bool, *, re
 def no_sync(self: object) -> Iterator[None]:
     """Accumulate the gradients of the backward passes inside the block without communication.
 
-    At the end of the block, the settings of before the block are restored.
+    After the block, parameters are synchronized again if they were before the block.
     """
     synchronization, path = self.__dict__[SYNCHRONIZATION]
     before = {held_gradient: held_gradient.is_synchronized for held_gradient in synchronization.held_gradients.values()}
@@ -154,4 +158,5 @@ def no_sync(self: object) -> Iterator[None]:
         synchronization.update()
 
 
+# The methods that a sharded module gets.
 METHODS: Mapping[str, Any] = {"set_requires_gradient_sync": set_requires_gradient_sync, "no_sync": no_sync}

@@ -1,7 +1,7 @@
-"""Offload of shards to the memory of the CPU, as `CPUOffloadPolicy` of `fully_shard` does.
+"""Offload of the shards of parameters to the memory of the CPU, as with `CPUOffloadPolicy` of PyTorch's `fully_shard`.
 
-A program copies a shard to the device that computes before it gathers the parameter, and copies the shard of a reduced
-gradient back to the CPU.
+A program copies a shard to the GPU before it gathers the parameter, and copies the shard of a reduced gradient back to
+the CPU.
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 CPU = torch.device("cpu")
 DEVICES = "_compute_devices"  # the attribute that maps names of offloaded parameters to the devices that compute
+# An offload policy as users write it; the group is the value of `pin_memory`.
 POLICY = re.compile(r"CPUOffloadPolicy(?:\(\s*\)|\(\s*(?:pin_memory\s*=\s*)?(True|False)\s*\))?")
 
 
 @dataclass(frozen=True)
 class Offload:
-    """The offload of shards to the CPU; with `pin_memory`, in pinned memory, so that the host waits for no copy."""
+    """The offload of shards to the CPU. Copies from and to pinned memory (`pin_memory`) do not block the host."""
 
     pin_memory: bool = True
 
@@ -51,13 +52,13 @@ def parse_offload_policy(text: str) -> Offload | None:
 
 
 def is_offloaded(device: torch.device) -> bool:
-    """Whether shards of a model on a device are copied: shards of a model on the CPU are already there."""
+    """Whether shards of a model on this device are copied to the CPU; those of a model on the CPU are already there."""
     return device.type != "cpu"
 
 
 @operator("(Tensor(a)[] copies, Device device) -> Tensor(a)[]")
 def finish_copies(copies: list[Tensor], device: torch.device) -> list[Tensor]:
-    """Wait until the copies from a device are in the memory of the CPU."""
+    """Wait until the copies from a device have arrived in the memory of the CPU, and return them."""
     if device.type not in ("cpu", "meta") and not copies[0].is_meta:
         torch.accelerator.current_stream(device).synchronize()
     return copies
@@ -72,7 +73,10 @@ def copy_to(
     at: BoundSymbol,
     output: object = None,
 ) -> BoundSymbol:
-    """Return the bound symbol that copies a tensor to a device; no region takes it."""
+    """Return a bound symbol that copies a tensor to a device, and that is `ordered`, so that no region contains it.
+
+    `output` is the result of the copy, or None for a new proxy. For `at`, see `Emitter.call`.
+    """
     result = output or replace(tensor, name=emitter.next_name(at), device=device, requires_grad=False)
     options = {"device": device, "non_blocking": non_blocking}
     return emitter.call(torch.ops.aten._to_copy.default, tensor, at=at, output=result, ordered=True, **options)

@@ -1,7 +1,8 @@
-"""Operators that represent the communication of parallel training in a trace, before it is put into buckets.
+"""The operators of `thunder_parallel`, which represent the communication of parallel training in a trace.
 
-Each operator has an implementation and a derivative, so a trace and eager PyTorch compute the same results. The module
-`collectives` replaces the operators by PyTorch's functional collectives. Groups are passed by name.
+Modules of parallel models call these operators. Each operator has an implementation and, if gradients pass through
+it, a derivative, so that it also runs in eager PyTorch. The module `collectives` later replaces the operators in a
+trace by PyTorch's functional collectives on buckets of tensors. Process groups are passed by name.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ FUNCTIONAL: Any = torch.ops._c10d_functional
 def operator(signature: str, derivative: type[torch.autograd.Function] | None = None) -> Callable[..., Any]:
     """Define an operator with the decorated function as its implementation.
 
-    `derivative` is the autograd function, which calls the operator below autograd; None for no derivative.
+    `signature` is the schema without the name. `derivative` is the autograd function, which calls the operator below
+    autograd; None for an operator without a derivative.
     """
 
     def define(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,13 +46,13 @@ def shard_rows(rows: int, size: int) -> int:
 
 def rows_of_rank(rows: int, rank: int, size: int) -> tuple[int, int]:
     """Return the first row of a rank's shard, and the number of its rows."""
-    most = shard_rows(rows, size)
-    start = min(rank * most, rows)
-    return start, min(most, rows - start)
+    full_shard = shard_rows(rows, size)
+    start = min(rank * full_shard, rows)
+    return start, min(full_shard, rows - start)
 
 
 def row_padding(dimensions: int, missing: int) -> list[int]:
-    """Return the padding for `torch.nn.functional.pad` that appends rows to a tensor; empty for no rows."""
+    """Return the argument `pad` of `torch.nn.functional.pad` that appends missing rows; empty if no row is missing."""
     return [0, 0] * (dimensions - 1) + [0, missing] if missing else []
 
 
@@ -78,9 +80,10 @@ class Replicate(torch.autograd.Function):
 
 
 class GatherParameter(torch.autograd.Function):
-    """The derivative of `gather_parameter`: each rank gets its rows of the average of the gradients.
+    """The derivative of `gather_parameter`: the shard of each rank gets its rows of the average of all gradients.
 
-    With an unsharded leaf, the leaf gets the full gradient of this rank instead. Gradients have the shard's dtype.
+    If an unsharded leaf is passed, this leaf gets the full gradient of its rank instead, without communication. The
+    gradients have the dtype of the shard.
     """
 
     @staticmethod
@@ -103,7 +106,7 @@ class GatherParameter(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        """Reduce the gradients and scatter the average, or return the gradient of the unsharded leaf."""
+        """Return the shard of the averaged gradient, or the full gradient for the unsharded leaf."""
         gradient = gradient.to(ctx.dtype)
         if ctx.to_unsharded:
             return None, None, None, None, gradient.view_as(gradient), None, None
@@ -128,7 +131,7 @@ class CopyToGroup(torch.autograd.Function):
 
 
 class ReduceFromGroup(torch.autograd.Function):
-    """The derivative of `reduce_from_group`: each rank gets the gradient, which is the same on all ranks."""
+    """The derivative of `reduce_from_group`: the gradient of the sum, the same on all ranks, passes unchanged."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, group_name: str) -> Any:
@@ -139,13 +142,13 @@ class ReduceFromGroup(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> Any:
-        """Return the gradient, which is the same on all ranks."""
+        """Return the gradient unchanged."""
         return OPERATORS.copy_to_group(gradient, ctx.group_name), None
 
 
 @operator("(str group_name, Device? device=None) -> Tensor")
 def synchronize(group_name: str, device: torch.device | None = None) -> torch.Tensor:
-    """Mark a call of a module whose gradients are averaged; the operator computes nothing."""
+    """Mark in a trace the call of a module whose gradients are averaged; the operator computes nothing."""
     return torch.empty(0, device=device)
 
 
@@ -157,7 +160,7 @@ def replicate(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
 
 @operator("(Tensor[] gradients, Tensor[] parameters, float factor) -> Tensor[]")
 def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor], factor: float) -> list[torch.Tensor]:
-    """Add each parameter's `.grad` to its gradient, multiply by a factor, and set `.grad` to None.
+    """Return the sums of gradients and of their parameters' `.grad`, times a factor, and set each `.grad` to None.
 
     Gradients that were accumulated without synchronization are averaged with the gradient of the synchronized call, as
     in `DistributedDataParallel`. A backward that does not accumulate, such as `torch.autograd.grad`, does not change
@@ -169,7 +172,10 @@ def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]
 
 
 def sums_with_own_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the sums of gradients and the `.grad` of their parameters, which becomes None."""
+    """Return the sums of gradients and of their parameters' `.grad`, and set each `.grad` to None.
+
+    `.grad` does not change for a parameter into which the current backward does not accumulate.
+    """
     sums = [gradient.contiguous() for gradient in gradients]
     for index, parameter in enumerate(parameters):
         owner = owner_of(parameter)
@@ -180,9 +186,10 @@ def sums_with_own_gradients(gradients: list[torch.Tensor], parameters: list[torc
 
 
 def owner_of(leaf: torch.Tensor) -> torch.Tensor:
-    """Return the parameter that gets the gradients of a leaf: the DTensor parameter of tensor parallelism, or the leaf.
+    """Return the parameter whose `.grad` gets the gradients of a leaf.
 
-    The shards of the recipe fsdp have held gradients, and are left out.
+    This is the DTensor parameter to which tensor parallelism connects the leaf, or the leaf itself. For a shard of the
+    recipe fsdp, which has a held gradient, it is the leaf.
     """
     reference = None if hasattr(leaf, HELD) else getattr(leaf, OWNER, None)
     owner: torch.Tensor | None = None if reference is None else reference()
@@ -190,7 +197,7 @@ def owner_of(leaf: torch.Tensor) -> torch.Tensor:
 
 
 def is_accumulated(parameter: torch.Tensor) -> bool:
-    """Whether the current backward accumulates into `.grad` of a parameter."""
+    """Whether the backward that runs now accumulates a gradient into the `.grad` of a parameter."""
     try:
         node = torch.autograd.graph.get_gradient_edge(parameter).node
         return bool(torch._C._will_engine_execute_node(node))
@@ -214,13 +221,13 @@ def average_over(tensor: torch.Tensor, group_name: str) -> torch.Tensor:
     return result
 
 
-GATHER = (
+GATHER_SIGNATURE = (
     "(Tensor shard, int rows, str group_name, bool reshard_after_forward, Tensor? unsharded=None, "
     "ScalarType? dtype=None, Device? device=None) -> Tensor"
 )
 
 
-@operator(GATHER, GatherParameter)
+@operator(GATHER_SIGNATURE, GatherParameter)
 def gather_parameter(
     shard: torch.Tensor,
     rows: int,
@@ -250,7 +257,7 @@ def gather_parameter(
 def take_held_gradients(
     gradients: list[torch.Tensor], shards: list[torch.Tensor], dtype: torch.dtype | None
 ) -> list[torch.Tensor]:
-    """Add each parameter's held gradient to its gradient, in a dtype, and hold no gradient any more.
+    """Return the sums of gradients and of their parameters' held gradients, in a dtype; the sums are no longer held.
 
     If `dtype` is None, gradients keep their own dtype. A backward that does not accumulate, such as
     `torch.autograd.grad`, does not change held gradients.
@@ -270,7 +277,7 @@ def scatter_gradient(
 ) -> torch.Tensor:
     """Add the held gradient, average the gradients of all ranks, and return the shard of this rank.
 
-    If `device` is given, the result is copied to this device, on which the shard is.
+    If the shard is offloaded, `device` is the device of the shard, and the result is copied to it.
     """
     size = group_of(group_name).size()
     own = shard_rows(gradient.shape[0], size)

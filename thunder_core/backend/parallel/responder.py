@@ -1,7 +1,7 @@
 """A thread that answers the questions of other ranks about the programs that this rank runs.
 
-The main thread cannot answer while it waits in a collective for the rank that asks. The thread ends by a finalizer of
-`multiprocessing`, because the processes of this module end without the functions of `atexit`.
+The main thread cannot answer while it waits in a collective for the rank that asks. A finalizer of `multiprocessing`
+ends the thread, because processes that `multiprocessing` has started do not call the functions of `atexit`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from contextlib import suppress
 from multiprocessing.util import Finalize
 from threading import Event, Thread
 
-PAUSE = 0.25  # seconds between two queries of the store
-PATIENCE = 2.0  # seconds that the end of the process waits for a query
+PAUSE = 0.25  # seconds between two calls of the function
+PATIENCE = 2.0  # seconds that the process waits for the thread when it ends
 
 
 class Responder:
-    """A daemon thread that calls a function again and again, until the process ends."""
+    """A daemon thread that calls a function every quarter of a second, until the process ends."""
 
     def __init__(self, answer: Callable[[], None], at_end: Callable[[], None]) -> None:
         """Call `answer` in the thread, and `at_end` once when the process ends."""
@@ -27,7 +27,7 @@ class Responder:
         self.thread: Thread | None = None
 
     def start(self) -> None:
-        """Start the thread, unless the thread runs in this process (a forked child has no threads)."""
+        """Start the thread unless it runs already. A forked child starts its own, because threads are not copied."""
         if self.thread is None or not self.thread.is_alive():
             show_fatal_signals()
             self.ended = Event()
@@ -49,7 +49,10 @@ class Responder:
 
 
 def show_fatal_signals() -> None:
-    """Let this process print its stack if a fatal signal ends the process, as when gloo receives too many bytes."""
+    """Let this process print its stack if a fatal signal ends the process.
+
+    Gloo ends a process by such a signal if it receives more bytes than expected.
+    """
     if not faulthandler.is_enabled() and sys.__stderr__ is not None:
         with suppress(OSError, ValueError):  # a stream without a file descriptor
             faulthandler.enable(sys.__stderr__)

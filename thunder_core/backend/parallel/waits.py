@@ -1,4 +1,8 @@
-"""The collectives in which the threads of this process wait: in programs, and in functions of `torch.distributed`."""
+"""Find the collectives in which the threads of this process wait now, from the frames of the threads.
+
+Threads wait in programs of Thunder, in functions of `torch.distributed`, or in the method `wait` of a `Work`. The waits
+of all ranks are compared to find deadlocks.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +25,10 @@ from thunder_core.tracing.analysis.collectives import Collective
 
 C10D = dist.distributed_c10d.__file__ if dist.is_available() else ""
 TORCH = str(Path(torch.__file__).parent)
-GENERATED_PREFIX = "<thunder "
-WAIT_TEXTS = ("wait_tensor(", "wait_tensor.default(", "thunder_c10d.")  # in a line of a printed program
-EAGER, PROGRAM, WORK = "eager", "program", "work"
+GENERATED_PREFIX = "<thunder "  # the beginning of the file names of printed programs
+# A line of a printed program that contains one of these strings waits for a collective.
+WAIT_TEXTS = ("wait_tensor(", "wait_tensor.default(", "thunder_c10d.")
+EAGER, PROGRAM, WORK = "eager", "program", "work"  # the values of `Wait.caller`
 WAIT_CALL = re.compile(r"(\w+)\.wait\(")
 # The collectives by their numbers in the C++ enumeration `OpType`, which `Work._get_op_type` returns.
 OPERATIONS = {
@@ -53,11 +58,12 @@ COLLECTIVE_KINDS = {
     "all_to_all",
     "barrier",
 }
+# The suffixes of a collective's name that only tell the form of its tensors.
 FORM_SUFFIXES = re.compile("(_coalesced|_into_tensor|_tensor|_single|_list)+$")
 
 
 class Running(NamedTuple):
-    """A program that runs now, and the program's collectives in one of its groups."""
+    """A program that runs now, with one of its process groups and the program's collectives in this group."""
 
     group: Any
     ledger: Ledger
@@ -72,12 +78,12 @@ class Running(NamedTuple):
 
 
 class Wait(NamedTuple):
-    """A collective in which a thread waits: its group, the position of the group, its name (`kind`) and its line.
+    """A collective in which a thread waits: its name (`kind`), its process group and its line of code.
 
-    `caller` is the code that waits: an `EAGER` function, a `PROGRAM`, or the method `wait` of a `WORK`. In the last
-    case, the thread may have started further collectives, so `position` may be later than the position of the
-    collective. `in_main` is True if the main thread waits. Other threads wait in parallel to the training, for example
-    to write checkpoints.
+    `position` is the number of collectives that this rank has called in the group. `caller` is the code that waits: an
+    `EAGER` function, a `PROGRAM`, or the method `wait` of a `WORK`. A thread that waits for a `WORK` may have started
+    further collectives, so `position` may be larger than at the start of the collective. `in_main` is True if the main
+    thread waits. Other threads wait in parallel to the training, for example to write checkpoints.
     """
 
     group: str
@@ -99,10 +105,10 @@ def text_of_group(group: Any) -> str:
 
 
 def frames_outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and the frames that called it.
+    """Yield a frame and the frames of its callers, from the inside to the outside.
 
-    If the thread of the frame continues to run in the meantime, CPython 3.11 may return another object as the caller of
-    a frame. The frames end there, because such a thread does not wait.
+    If the thread of the frame continues to run in the meantime, `f_back` in CPython 3.11 may be an object that is no
+    frame. The iteration ends there, because such a thread does not wait.
     """
     while isinstance(frame, FrameType):
         yield frame
@@ -111,15 +117,17 @@ def frames_outwards(frame: FrameType | None) -> Iterator[FrameType]:
 
 def waits(running: Sequence[Running]) -> list[Wait]:
     """Return the collectives in which the threads of this process wait now."""
-    waits: list[Wait] = []
+    current_waits: list[Wait] = []
     main = threading.main_thread().ident
     for thread, innermost in list(sys._current_frames().items()):
         if waits_in_program(innermost):
-            waiting = [wait for program in running for wait in program_wait(program)]
+            waits_of_thread = [wait for program in running for wait in program_wait(program)]
+        elif innermost.f_code.co_filename == C10D:
+            waits_of_thread = eager_wait(innermost)
         else:
-            waiting = eager_wait(innermost) if innermost.f_code.co_filename == C10D else work_wait(innermost)
-        waits += [wait._replace(in_main=thread == main) for wait in waiting]
-    return waits
+            waits_of_thread = work_wait(innermost)
+        current_waits += [wait._replace(in_main=thread == main) for wait in waits_of_thread]
+    return current_waits
 
 
 def waits_in_program(innermost: FrameType) -> bool:
@@ -132,7 +140,7 @@ def waits_in_program(innermost: FrameType) -> bool:
 
 
 def eager_wait(innermost: FrameType) -> list[Wait]:
-    """Return the collective of a function of `torch.distributed` in which a thread waits; empty for other functions."""
+    """Return the collective that a thread in a function of `torch.distributed` waits for; empty for other functions."""
     if "group" not in innermost.f_locals:
         return []
     group = innermost.f_locals["group"] or dist.group.WORLD
@@ -164,7 +172,7 @@ def work_wait(innermost: FrameType) -> list[Wait]:
 
 
 def waited_object(frame: FrameType) -> Any:
-    """Return the object whose method `wait` a frame calls now; None if the frame does not call it by a variable."""
+    """Return the object whose method `wait` a frame calls now; None for a call other than `variable.wait(...)`."""
     line, end_line, start, end = next(islice(frame.f_code.co_positions(), frame.f_lasti // 2, None))
     if line is None or line != end_line:
         return None
@@ -174,7 +182,7 @@ def waited_object(frame: FrameType) -> Any:
 
 
 def program_wait(program: Running) -> list[Wait]:
-    """Return the last collective that a program has started in a group; empty before the first."""
+    """Return the last collective that a program has started in its group; empty before the first collective."""
     if program.last_started is None:
         return []
     collective = program.collectives[program.last_started]

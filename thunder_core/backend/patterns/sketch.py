@@ -1,8 +1,8 @@
-"""Sketches: the calls of a pattern, from runs of its function on placeholders.
+"""Sketches: the calls that the function of a pattern makes, recorded by running the function on placeholders.
 
-If the function branches on an unknown fact, there is a sketch for each outcome. A sketch is used only for the search:
-a candidate is proved by tracing the function on the metadata of the candidate (see
-`thunder_core.backend.patterns.pattern`).
+If the function branches on a fact that placeholders do not have, such as a shape, there is a sketch for each outcome. A
+sketch is used only to search candidates for a match. A candidate is then proved by tracing the function on the metadata
+of the candidate (see `thunder_core.backend.patterns.pattern`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from thunder_core.backend.patterns.placeholder import (
 from thunder_core.foundation.errors import BadPattern, SourceLine
 from thunder_core.tracing.ir.tree import leaves
 
-MAX_PATHS = 16
+MAX_PATHS = 16  # the number of combinations of branch outcomes that are run
 PLACEHOLDER_FIX = (
     "call methods of tensors (`x.narrow(0, 0, n)`, `x.new_zeros(n)`) if an argument depends on shapes, "
     "dtypes or devices, and annotate parameters that are numbers (`dim: int`)"
@@ -43,7 +43,10 @@ ALLOWED_FIX = (
 
 @dataclass(frozen=True)
 class Sketch:
-    """The results of a function on placeholders, in the order of its return value."""
+    """The results of one run of a pattern's function on placeholders; the calls are reached from the results.
+
+    `outputs` has the results in the order of the function's return value.
+    """
 
     outputs: tuple[Any, ...]
 
@@ -54,7 +57,7 @@ class Sketch:
 
 
 def nodes_behind(*outputs: Any) -> set[Node]:
-    """Return all nodes that the outputs depend on."""
+    """Return all placeholders' nodes (parameters and calls) that the outputs depend on."""
     reached: set[Node] = set()
     nodes = [node_of(output) for output in outputs if is_placeholder(output)]
     while nodes:
@@ -77,7 +80,7 @@ class _Sketching(TorchFunctionMode):
 
 
 def sketches(function: Callable[..., Any], parameters: tuple[Parameter, ...], where: SourceLine | None) -> list[Sketch]:
-    """Return the sketch of each combination of branch outcomes; raise `BadPattern` if all of them fail."""
+    """Return the sketch of each combination of branch outcomes; raise `BadPattern` if all combinations fail."""
     result: list[Sketch] = []
     failures: list[BadPattern] = []
     branch_outcomes: Decisions | None = Decisions()
@@ -98,6 +101,7 @@ def _sketch(
     branch_outcomes: Decisions,
     where: SourceLine | None,
 ) -> Sketch:
+    """Run the function on placeholders with the given outcomes of its branches; raise `BadPattern` if it fails."""
     decisions.append(branch_outcomes)
     try:
         # `__torch_function__` may be disabled: a program may import its executor while it runs.

@@ -15,6 +15,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
+# The functions that set the autocast state, each with the function that returns the state.
 AUTOCAST_STATE_QUERIES: dict[str, Callable[..., object]] = {
     "torch.set_autocast_enabled": torch.is_autocast_enabled,
     "torch.set_autocast_dtype": torch.get_autocast_dtype,
@@ -22,9 +23,13 @@ AUTOCAST_STATE_QUERIES: dict[str, Callable[..., object]] = {
 
 
 class TraceIndex:
-    """The bound symbols of a trace by position: the producer and the readers of each name, and the grad modes.
+    """The bound symbols of a trace by position (`at`), and the tables that the search for matches reads.
 
-    After a replacement, the positions of the replaced bound symbols are empty, except for the replacement's position.
+    `producer` and `readers` have the positions of the bound symbols that define and read a name. `by_family` has the
+    positions of unclaimed bound symbols by their family: the operation, however it is spelled. `effects` are the
+    positions of bound symbols with effects. `needs_grad` has the names of tensors that autograd will track, and `grad`
+    the grad mode at each position. After a replacement, the positions of the replaced bound symbols are empty, except
+    for the position of the replacement.
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -35,19 +40,19 @@ class TraceIndex:
         self.by_family: dict[str, list[int]] = {}
         self.families = [family(bsym.symbol.name) for bsym in trace.bound_symbols]
         self._arguments: dict[int, dict[str, Any]] = {}
-        # True for bound symbols that may become part of a match: unclaimed, without effect or lazy conjugation, and
-        # under the autocast state of this thread.
+        # Whether the bound symbol at each position may become part of a match: it is unclaimed, has no effect and no
+        # lazy conjugation, and runs under the autocast state that this thread has now.
         self.free: list[bool] = []
         self.effects: list[int] = []
         self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
-        modes: dict[tuple[Any, ...], Any] = {}
+        autocast_states: dict[tuple[Any, ...], Any] = {}  # that the trace has set before the position
         self.grad = list(grad_modes(trace.bound_symbols))
         for position, (bsym, grad) in enumerate(zip(trace.bound_symbols, self.grad, strict=True)):
             self._enter(position, bsym)
             if bsym.ordered and bsym.symbol.name in AUTOCAST_STATE_QUERIES:
-                modes[(bsym.symbol.name, *bsym.args[:-1])] = bsym.args[-1]
+                autocast_states[(bsym.symbol.name, *bsym.args[:-1])] = bsym.args[-1]
             differs_from_now = any(
-                AUTOCAST_STATE_QUERIES[name](*args) != value for (name, *args), value in modes.items()
+                AUTOCAST_STATE_QUERIES[name](*args) != value for (name, *args), value in autocast_states.items()
             )
             self.free.append(bsym.is_resolved and not (bsym.executor or bsym.has_effect or differs_from_now))
             if bsym.has_effect:
@@ -56,6 +61,7 @@ class TraceIndex:
                 self.needs_grad.update(proxy.name for proxy in bsym.defines)
 
     def _enter(self, position: int, bsym: BoundSymbol) -> None:
+        """Put a bound symbol at a position, and enter its names into the tables."""
         self.at[position] = bsym
         for proxy in bsym.defines:
             self.producer[proxy.name] = position
@@ -80,7 +86,7 @@ class TraceIndex:
         self._enter(replacement_position, bsym)
 
     def effect_between(self, first: int, last: int) -> int | None:
-        """Return the position of a bound symbol with an effect between two positions; None if there is none."""
+        """Return the first position from `first` to before `last` with an effect; None if there is none."""
         index = bisect_left(self.effects, first)
         return self.effects[index] if index < len(self.effects) and self.effects[index] < last else None
 
@@ -91,7 +97,7 @@ class TraceIndex:
         return bsym
 
     def arguments(self, position: int) -> dict[str, Any]:
-        """Return the arguments of a bound symbol by name."""
+        """Return the arguments of the bound symbol at a position by name."""
         named = self._arguments.get(position)
         if named is None:
             bsym = self.bsym_at(position)

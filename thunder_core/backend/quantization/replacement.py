@@ -20,20 +20,25 @@ from thunder_core.foundation.errors import BadQuantization
 
 CONV1D = "transformers.pytorch_utils.Conv1D"  # GPT-2's linear layer, whose weight is (columns, rows)
 TRAINED_SCHEME = "bf16"  # the scheme that trains the weights of a model in training mode
+# The dicts of a module's hooks.
 HOOK_ATTRIBUTES = (
     "_forward_hooks",
-    "_forward_pre_hooks",
+    "_forward_hooks_always_called",
     "_forward_hooks_with_kwargs",
+    "_forward_pre_hooks",
     "_forward_pre_hooks_with_kwargs",
+    "_backward_hooks",
+    "_backward_pre_hooks",
 )
-MAX_SHOWN_NAMES = 3
+KIND_OF_BACKWARD_HOOKS = "_is_full_backward_hook"  # the attribute that says which function registered `_backward_hooks`
+MAX_SHOWN_NAMES = 3  # the number of layer names in an error message
 
 
 @dataclass(frozen=True)
 class Scheme:
-    """The classes of a kind of quantization: for linear layers, for the LM head, and for embedding tables.
+    """The classes that replace linear layers, the LM head and embedding tables in one kind of quantization.
 
-    `fallback` is the class for linear layers whose columns no group size divides.
+    `fallback` is the class for linear layers whose number of columns is no multiple of any group size.
     """
 
     linear: type[QuantizedLinear]
@@ -42,6 +47,7 @@ class Scheme:
     fallback: type[QuantizedLinear]
 
 
+# The classes for the LM head, the embedding table and the fallback: with a scale for each row, and with rotated rows.
 BY_ROWS = (linear.Int8WeightOnlyLinear, embeddings.Int8Embedding, linear.Int8WeightOnlyLinear)
 ROTATED = (linear.Int8DynamicLinear, embeddings.RotatedInt8Embedding, linear.Int8DynamicLinear)
 SCHEMES: Mapping[str, Scheme] = {
@@ -75,7 +81,10 @@ class QuantizationSettings:
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The class that will replace a layer, its quantization settings, and the float weight (rows, columns)."""
+    """The plan to replace a layer: the quantized class (`kind`), its settings, and the layer's float tensors.
+
+    The weight is (rows, columns). `training` says whether the layer is in training mode.
+    """
 
     kind: type[QuantizedLayer]
     settings: LayerSettings
@@ -91,7 +100,11 @@ class LayerPlan:
         return memory, self.weight.shape, self.weight.stride(), self.weight.dtype, self.kind.quantize, groups
 
     def make(self, importance: Tensor | None, *, is_empty: bool, shared: Mapping[str, Tensor] | None) -> QuantizedLayer:
-        """Return the quantized layer, with the codes that it shares with another layer, if any."""
+        """Return the quantized layer.
+
+        `shared` are the buffers of a layer that has the same codes, or None. For the other arguments, see
+        `quantized_model`.
+        """
         kind: Any = self.kind
         tensors = (self.weight, self.bias) if issubclass(kind, QuantizedLinear) else (self.weight,)
         layer: QuantizedLayer = kind(*tensors, self.settings, importance=importance, is_empty=is_empty, shared=shared)
@@ -105,14 +118,16 @@ def quantized_model(
     importances: Mapping[str, Tensor] | None = None,
     is_empty: bool = False,
 ) -> torch.nn.Module:
-    """Return a copy of a model with quantized layers. The copy shares all other tensors with the model; its parameters
-    are frozen.
+    """Return a copy of a model with quantized layers.
 
-    If a model in training mode has layers with frozen weights and other parameters that are trained, only the frozen
-    layers are quantized, and the other parameters stay trainable. A model that `is_trained` keeps its parameters, as
-    `trained_model` describes. Layers that share a weight share their codes. `importances` are the mean squares of the
-    inputs of layers, by name. If `is_empty` is set, codes and scales have their shapes and no values. Raises
-    `BadQuantization` like `plan_layers`.
+    The copy shares all other tensors with the model, and its parameters are frozen. There are two exceptions. If a
+    model in training mode has layers with frozen weights and other parameters that are trained, only the frozen layers
+    are quantized, and the other parameters stay trainable. A model that `is_trained` keeps its parameters, as
+    `trained_model` describes.
+
+    Layers that share a weight share their codes. `importances` are the mean squares of layers' inputs, by the layers'
+    names. If `is_empty` is set, codes and scales have shapes and no values. Raises `BadQuantization` as `plan_layers`
+    does.
     """
     if is_trained(model, settings):
         return trained_model(model, settings)
@@ -150,7 +165,7 @@ def trained_model(model: torch.nn.Module, settings: QuantizationSettings) -> tor
 
 
 def plan_layers(model: torch.nn.Module, settings: QuantizationSettings) -> dict[str, LayerPlan]:
-    """Return the plans of the layers to quantize, by every name that they have.
+    """Return the plans of the layers to quantize, by the names of the layers; a shared layer has several names.
 
     Raises `BadQuantization` for a pattern that matches no layer, a group size that does not divide the columns of a
     layer, and a model without linear layers.
@@ -185,13 +200,14 @@ def is_chosen(name: str, settings: QuantizationSettings) -> bool:
 
 
 def _names_like(pattern: str, names: Iterable[str]) -> str:
+    """Return the fix for a pattern that matches no name, with the most similar names."""
     module_names = list(names)
     near = get_close_matches(pattern, module_names, MAX_SHOWN_NAMES, cutoff=0.3) or module_names[:MAX_SHOWN_NAMES]
     return f"write a pattern of these names, such as {', '.join(near)} (* is a wildcard)"
 
 
 def _candidates(model: torch.nn.Module, settings: QuantizationSettings) -> Iterator[tuple[str, LayerPlan]]:
-    """Yield every layer that could be quantized, as its name and the plan of its scheme."""
+    """Yield the name and the plan of every layer that the scheme can quantize, whether or not it is a target."""
     scheme = SCHEMES[settings.scheme]
     head, table = _embedding(model, "get_output_embeddings"), _embedding(model, "get_input_embeddings")
     base_settings = LayerSettings(settings.group_size, settings.rank, settings.alpha)
@@ -199,15 +215,20 @@ def _candidates(model: torch.nn.Module, settings: QuantizationSettings) -> Itera
         if type(module) is torch.nn.Linear:
             kind = scheme.head if module is head else scheme.linear
             yield name, LayerPlan(kind, base_settings, module.weight, module.bias, module.training)
-        elif f"{type(module).__module__}.{type(module).__qualname__}" == CONV1D:
+        elif is_conv1d(module):
             weight: Any = module.weight
             yield name, LayerPlan(scheme.linear, base_settings, weight.t(), module.bias, module.training)
         elif settings.embeddings and _is_table(module, table):
             yield name, LayerPlan(scheme.embedding, base_settings, module.weight, None, module.training)
 
 
+def is_conv1d(module: torch.nn.Module) -> bool:
+    """Whether a module is the `Conv1D` of transformers, which need not be imported."""
+    return f"{type(module).__module__}.{type(module).__qualname__}" == CONV1D
+
+
 def _embedding(model: torch.nn.Module, method: str) -> Any:
-    """Return the layer of a model of transformers that `method` returns; None if there is none."""
+    """Return the result of a model's method such as `get_input_embeddings`; None if the model has no such layer."""
     getter: Callable[[], Any] | None = getattr(model, method, None)
     try:
         return getter() if getter is not None else None
@@ -243,19 +264,22 @@ def _with_group_size(name: str, plan: LayerPlan, settings: QuantizationSettings)
 
 
 def with_layers_of(model: torch.nn.Module, original: torch.nn.Module, names: Iterable[str]) -> torch.nn.Module:
-    """Return a copy of a quantized model whose named layers are the original's float layers, frozen like the others."""
+    """Return a copy of a quantized model in which the named layers are the float layers of the original model.
+
+    The float layers are frozen, unless the quantized model trains its float weights.
+    """
     result = copy_model(model)
-    is_float = any(isinstance(module, RoundedLayer) for module in model.modules())
-    float_layers = copy_model(original) if is_float else copy_with_frozen_parameters(original)
+    trains_float_weights = any(isinstance(module, RoundedLayer) for module in model.modules())
+    float_model = copy_model(original) if trains_float_weights else copy_with_frozen_parameters(original)
     for name in names:
-        parent, _, last = name.rpartition(".")
-        setattr(result.get_submodule(parent), last, float_layers.get_submodule(name))
+        parent_name, _, attribute = name.rpartition(".")
+        setattr(result.get_submodule(parent_name), attribute, float_model.get_submodule(name))
     return result
 
 
 def trains_others(model: torch.nn.Module) -> bool:
-    """Whether a model in training mode has layers with frozen weights, and other parameters that are trained."""
-    layers = (module for module in model.modules() if type(module) is torch.nn.Linear)
+    """Whether a model in training mode has linear layers with frozen weights, and other parameters that are trained."""
+    layers = (module for module in model.modules() if type(module) is torch.nn.Linear or is_conv1d(module))
     trained = any(parameter.requires_grad for parameter in model.parameters())
     return model.training and trained and any(map(is_frozen, layers))
 
@@ -271,19 +295,20 @@ def copy_model(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def copy_with_frozen_parameters(model: torch.nn.Module) -> torch.nn.Module:
-    """Return a copy of a model that shares parameters and buffers with the model; the parameters have no gradients."""
+    """Return a copy of a model that shares the memory of parameters and buffers; the parameters need no gradients."""
     memo: dict[int, Any] = {id(buffer): buffer for buffer in model.buffers()}
     for parameter in model.parameters():
-        plain = type(parameter) is torch.nn.Parameter
-        memo[id(parameter)] = torch.nn.Parameter(parameter.detach(), requires_grad=False) if plain else parameter
+        is_plain = type(parameter) is torch.nn.Parameter
+        memo[id(parameter)] = torch.nn.Parameter(parameter.detach(), requires_grad=False) if is_plain else parameter
     return copy.deepcopy(model, memo)
 
 
 def install_layer(model: torch.nn.Module, name: str, layer: QuantizedLayer) -> None:
     """Replace the named layer by a quantized layer, which gets the hooks of the replaced layer."""
-    parent_name, _, last = name.rpartition(".")
+    parent_name, _, attribute = name.rpartition(".")
     parent = model.get_submodule(parent_name)
-    before = getattr(parent, last)
+    replaced = getattr(parent, attribute)
     for hooks in HOOK_ATTRIBUTES:
-        getattr(layer, hooks).update(getattr(before, hooks))
-    setattr(parent, last, layer)
+        getattr(layer, hooks).update(getattr(replaced, hooks))
+    setattr(layer, KIND_OF_BACKWARD_HOOKS, getattr(replaced, KIND_OF_BACKWARD_HOOKS))
+    setattr(parent, attribute, layer)

@@ -5,10 +5,10 @@ collectives of a program to the store of the group, with the position of the run
 that this rank has called before. Runs at the same position must have the same collectives. A rank that finds a
 difference raises an error, and writes the error to the store for the other ranks.
 
-Another rank may run a program that was compared earlier. This rank asks for the program; a thread of the other rank
-answers. If another rank has not started a program within `SECONDS`, and does not answer that it compiles one, this rank
-stops comparing and runs its collectives, which wait for that rank. The other rank compares when it arrives, and may
-then be the only rank that raises.
+Another rank may run a program that was compared earlier, and does not write such a program again. This rank then asks
+for the program, and a thread of the other rank answers. If another rank has not started a program within `SECONDS`, and
+does not answer that it is compiling, this rank stops comparing and runs its collectives, which wait for that rank. The
+other rank compares when it arrives, and may then be the only rank that raises.
 
 The collectives are compared after compiling, not after tracing. A trace may be dropped and traced again on one rank
 only, and a program that a rank compiles may not be the next program that the rank runs, so traces of ranks may differ
@@ -40,7 +40,7 @@ from thunder_core.tracing.analysis.collectives import Collective, collectives_of
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.collectives import registered_group
 
-SECONDS = 10.0
+SECONDS = 10.0  # that a rank waits for the programs of the other ranks
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two reads of the store
 QUESTION_PAUSE = 0.5  # seconds between two questions
 COMPARE_VARIABLE = "THUNDER_COMPARE_COLLECTIVES"  # the environment variable; "0" switches the comparison off
@@ -67,7 +67,7 @@ def answer_all() -> None:
 
 
 def end_all() -> None:
-    """Publish in all groups that this process ends."""
+    """Tell the other ranks of all groups that this process ends."""
     for group, ledger in known_ledgers():
         with suppress(RuntimeError):
             ledger.end(group)
@@ -98,7 +98,7 @@ def ledger_of(group: Any) -> Ledger | None:
 
 
 class RunInGroup(NamedTuple):
-    """A run of a program, and the program's collectives in one group."""
+    """A run of a program that this rank compares, and the program's collectives in one group."""
 
     ledger: Ledger
     run: RecordedRun
@@ -106,7 +106,7 @@ class RunInGroup(NamedTuple):
 
 
 class GroupCollectives(NamedTuple):
-    """The collectives of a program in one group, and a line for each."""
+    """The collectives of a program in one group, and their strings, which the ranks compare."""
 
     collectives: Sequence[Collective]
     lines: tuple[str, ...]
@@ -132,13 +132,19 @@ def compare_first_run(groups: Mapping[str, GroupCollectives]) -> None:
 
 
 def note_run(groups: Mapping[str, GroupCollectives]) -> None:
-    """Note a run of a program that was compared before, perhaps in a group that was created again since then."""
+    """Note a run of a program that was compared before, so that other ranks can ask for the program.
+
+    The groups are looked up at each run, because the user may have destroyed and created them again.
+    """
     for group, ledger, members in ledgers_of(groups):
         ledger.note(position_of(group), members.lines)
 
 
 def compare(runs: Sequence[RunInGroup]) -> None:
-    """Raise `CollectivesDiffer` if another rank runs different collectives; wait for all ranks at the same time."""
+    """Wait until all ranks have started the same collectives, or `SECONDS` have passed without a sign of a rank.
+
+    Raises `CollectivesDiffer` if another rank runs different collectives.
+    """
     pending = [(own, rank) for own in runs for rank in range(own.ledger.size) if rank != own.ledger.rank]
     start, pause = time.monotonic(), FIRST_PAUSE
     seen = {own.ledger.compilation_of(rank) for own, rank in pending} | {b""}
@@ -162,7 +168,8 @@ def is_same(own: RunInGroup, rank: int) -> bool:
 
     Raises `CollectivesDiffer` if that rank runs different collectives, or if a rank has reported a difference.
     """
-    message = own.ledger.error_of(own.run.key)  # before the runs, which a rank publishes before an error
+    # A rank publishes its run before an error. The error is read first, so that its run is known if there is an error.
+    message = own.ledger.error_of(own.run.key)
     with suppress(LookupError):
         lines = own.ledger.difference(rank, own.run)
         if lines is None:
@@ -200,13 +207,13 @@ def raise_reported(programs: Sequence[Running], error: RuntimeError) -> None:
 
 
 def running_in(groups: Mapping[str, GroupCollectives]) -> list[Running]:
-    """Return a program that begins now, with each of its groups."""
+    """Return a `Running` for each group of a program that begins now."""
     several = len(groups) > 1
     return [Running(group, ledger, members.collectives, several) for group, ledger, members in ledgers_of(groups)]
 
 
 def answer_in_groups(trace: Trace) -> None:
-    """Answer the questions of other ranks in the groups of a trace, before the trace is compiled."""
+    """Start the thread that answers other ranks in the groups of a trace, because compiling the trace takes long."""
     if os.environ.get(COMPARE_VARIABLE) != "0":
         for name in groups_of(collectives_of(trace)):
             if (group := registered_group(name)) is not None:
@@ -214,7 +221,10 @@ def answer_in_groups(trace: Trace) -> None:
 
 
 def compare_first(function: Callable[..., Any], trace: Trace) -> Callable[..., Any]:
-    """Return a trace's function that compares the collectives of the ranks before its first call."""
+    """Return a function that runs a trace, and that compares the collectives of the ranks before its first call.
+
+    `function` is the trace's function without the comparison.
+    """
     members = groups_of(collectives_of(trace))
     groups = {
         name: GroupCollectives(collectives, tuple(map(str, collectives))) for name, collectives in members.items()

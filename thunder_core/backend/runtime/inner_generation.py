@@ -1,7 +1,8 @@
-"""`generate` of a compiled module that delegates to an inner model, as wrappers for adapters do.
+"""The method `generate` of compiled modules that wrap a model, such as PEFT's wrappers for adapters.
 
-The wrapper calls the inner model's `generate`, which calls the inner model, so no program of the wrapper runs. While
-the wrapper generates, the inner model's `generate` is therefore replaced by the `generate` of the compiled inner model.
+`generate` of such a wrapper calls the inner model's `generate`, which calls the inner model and not the wrapper, so no
+program of the wrapper runs. While the wrapper generates, the inner model's `generate` is therefore replaced by the
+`generate` of the compiled inner model.
 """
 
 from __future__ import annotations
@@ -24,7 +25,11 @@ Compile = Callable[[torch.nn.Module], torch.nn.Module]
 
 
 class InnerGeneration:
-    """The models within a compiled module that generate for it; `compile_inner` compiles an inner model."""
+    """The inner models of a compiled module whose `generate` the module's `generate` may call.
+
+    `call` are the specializations of the compiled module, and `compile_inner` compiles an inner model; None if inner
+    models are not compiled.
+    """
 
     def __init__(self, call: Any, compile_inner: Compile | None) -> None:
         self._call = call
@@ -32,13 +37,13 @@ class InnerGeneration:
         self._compiled: dict[int, torch.nn.Module] = {}
 
     def run(self, own: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call the module's own `generate`; warn if no program has run."""
+        """Call the module's own `generate` with compiled inner models; warn if no program has run."""
         if is_recording():
             return own(*args, **kwargs)
-        before = self._calls()
+        calls_before = self._calls()
         with self._use_compiled_inner_models():
             result = own(*args, **kwargs)
-        if self._calls() == before:
+        if self._calls() == calls_before:
             kind = type(self._call.subject).__name__
             warnings.warn(
                 f"generate of {kind} ran in eager PyTorch: it calls neither the compiled module nor an inner model "
@@ -50,27 +55,28 @@ class InnerGeneration:
 
     def _calls(self) -> int:
         """Return the number of calls that programs of the module, and of modules within it, have served."""
-        inner = (attribute_or_none(module, "_thunder") for module in self._call.subject.modules())
-        candidates = (*inner, *with_inner(self._call), self._call.of_forward)
-        compiled = {id(candidate): candidate for candidate in candidates}.values()
-        return sum(item.hits + item.misses for item in compiled if isinstance(item, Specializations))
+        within = (attribute_or_none(module, "_thunder") for module in self._call.subject.modules())
+        candidates = (*within, *with_inner(self._call), self._call.of_forward)
+        distinct = {id(candidate): candidate for candidate in candidates}.values()
+        return sum(item.hits + item.misses for item in distinct if isinstance(item, Specializations))
 
     @contextmanager
     def _use_compiled_inner_models(self) -> Iterator[None]:
-        """Within this context, `generate` of each inner model is the `generate` of the compiled inner model."""
+        """Replace `generate` of each inner model by the `generate` of the compiled inner model during the block."""
         models = [model for model in inner_models(self._call.subject) if GENERATE not in model.__dict__]
         if self._compile_inner is None:
             models = []
-        for model in models:
-            compiled: Any = self._compiled_model(model)
-            model.__dict__[GENERATE] = functools.partial(type(compiled).generate, compiled)
         try:
+            for model in models:
+                compiled: Any = self._compiled_model(model)
+                model.__dict__[GENERATE] = functools.partial(type(compiled).generate, compiled)
             yield
         finally:
             for model in models:
-                del model.__dict__[GENERATE]
+                model.__dict__.pop(GENERATE, None)
 
     def _compiled_model(self, model: torch.nn.Module) -> torch.nn.Module:
+        """Return the compiled inner model, which is compiled at the first call."""
         assert self._compile_inner is not None
         if id(model) not in self._compiled:
             compiled: Any = self._compile_inner(model)
@@ -80,12 +86,12 @@ class InnerGeneration:
 
 
 def with_inner(specializations: Specializations) -> list[Specializations]:
-    """Return the specializations of a compiled module, and of all models within it that generate for it."""
+    """Return the specializations of a compiled module and, recursively, of the inner models compiled for it."""
     return [specializations, *(nested for inner in specializations.inner for nested in with_inner(inner))]
 
 
 def inner_models(module: Any) -> Iterator[Any]:
-    """Yield the outermost submodules that are not compiled and whose class has a `generate`."""
+    """Yield the outermost submodules whose class has a `generate`, except for compiled submodules."""
     for child in module.children():
         if not callable(getattr(type(child), GENERATE, None)):
             yield from inner_models(child)
@@ -120,7 +126,7 @@ def generating_method(call: Specializations, compile_inner: Compile | None) -> d
 
 
 def lookup_of_generate(kind: Any, module: Any) -> Callable[..., Any]:
-    """Return a function that looks up `generate` by the class's `__getattr__` at each call."""
+    """Return a function that looks up a module's `generate` by the `__getattr__` of its class, and calls it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return kind.__getattr__(module, GENERATE)(*args, **kwargs)

@@ -1,7 +1,7 @@
-"""The numbers and sizes that the programs of a subject were traced with, and the tensor values that they read.
+"""The numbers and sizes that the programs of a compiled function were traced with, and the tensor values they read.
 
-Numbers and sizes that differ from call to call become symbolic in later programs. The function around a line that reads
-other tensor values in many consecutive programs is called in eager PyTorch.
+Numbers and sizes that differ between calls become symbolic in later programs. If a line reads different tensor values
+in many consecutive programs, the function around the line is called in eager PyTorch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, expect_valu
 Number = int | float
 # After this many consecutive programs with constant sizes, symbolic sizes are no longer tried, unless requested.
 MAX_FALLBACKS = 3
-# The numbers of different values of a line, without a cache hit in between, at which the function around the line is
-# left to eager PyTorch: for digests of all data of a tensor, which rarely repeat, and for other values.
+# If a line reads so many different values without a cache hit in between, the function around the line is left to eager
+# PyTorch. `MAX_NEW_DATA` is for digests of all data of a tensor, which rarely repeat.
 MAX_NEW_DATA = 4
 MAX_NEW_VALUES = 32
 
@@ -30,12 +30,12 @@ class ObservedValues:
     """The numbers and sizes that programs of a subject were traced with, by their paths.
 
     `first` has the first value of each path. `changing` has the paths at which a different value was found later; paths
-    are never removed. `refused_sizes_of_one` has the paths of the sizes with value 1 because of which programs refused
-    the latest refused call, and the paths of sizes that a constraint requires to be equal to these. `lines_that_raised`
-    are lines where an operation raised an error because of tensor values, and where the user's code may catch the
-    error. `eager_lines` are lines at which calls read too many different values of tensors; the functions around these
-    lines run in eager PyTorch. `fallbacks` counts the consecutive programs that could not be compiled for symbolic
-    sizes, up to `MAX_FALLBACKS`.
+    are never removed. `refused_sizes_of_one` is about the latest call that programs refused: it has the paths of the
+    sizes that were refused because they are 1, and of sizes that a constraint requires to be equal to them.
+    `lines_that_raised` are lines where an operation raised an error because of tensor values, and where the user's code
+    may catch the error. `eager_lines` are lines at which calls read too many different values of tensors; the functions
+    around these lines run in eager PyTorch. `fallbacks` counts the consecutive programs that could not be compiled for
+    symbolic sizes, up to `MAX_FALLBACKS`.
     """
 
     first: dict[str, Number] = field(default_factory=dict)
@@ -74,7 +74,7 @@ class ObservedValues:
 
 
 def same(left: Number, right: Number) -> bool:
-    """Whether a guard treats two numbers as equal: same class and same `repr`, so NaN equals NaN."""
+    """Whether a guard treats two numbers as equal: they have the same class and `repr`, so NaN equals NaN."""
     return type(left) is type(right) and repr(left) == repr(right)
 
 
@@ -88,11 +88,11 @@ def unambiguous(values: Mapping[str, set[Number]]) -> dict[str, Number]:
 
 @dataclass
 class NewValues:
-    """The tensor values that the programs of the latest calls read, by line.
+    """The tensor values that the programs since the latest cache hit read, by line.
 
-    `refusals.too_many_values` counts the programs that refuse one call because of tensor values. It misses programs for
-    other shapes, which refuse the call earlier, so that a function whose shapes change would be traced at each call.
-    Only the programs since the latest hit count: a call that finds its program shows that values repeat.
+    A cache hit shows that values repeat, so earlier programs do not count. `refusals.too_many_values` alone does not
+    suffice: it counts the programs that refuse one call because of tensor values, but programs for other shapes refuse
+    the call before they read values. A function whose shapes change would be traced at each call.
     """
 
     by_line: dict[SourceLine, dict[Values, None]] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class NewValues:
             self.by_line.setdefault(line, {})[values] = None
 
     def too_many(self, hits: int) -> DataDependent | None:
-        """Return the error if too many consecutive programs read other values at a line; None otherwise."""
+        """Return the error if too many consecutive programs read different values at a line; None otherwise."""
         self._forget_before_hit(hits)
         for line, values in self.by_line.items():
             if len(values) >= limit_of(values):
@@ -114,6 +114,7 @@ class NewValues:
         return None
 
     def _forget_before_hit(self, hits: int) -> None:
+        """Forget the values of all programs if there was a cache hit since the last program."""
         if hits != self.hits:
             self.by_line.clear()
             self.hits = hits
@@ -130,7 +131,7 @@ def values_error(what: str, line: SourceLine | None) -> DataDependent:
 
 
 def expected_values(program: Program) -> dict[SourceLine, Values]:
-    """Return the constant tensor values that a program expects at run time, as texts, by the line that reads them."""
+    """Return the tensor values that a program expects at run time, as strings, by the line that reads them."""
     values: dict[SourceLine, Values] = {}
     for bsym in program.last("computation").bound_symbols:
         if bsym.symbol.target is expect_value and bsym.source is not None and is_constant(bsym.args[1]):
@@ -140,5 +141,5 @@ def expected_values(program: Program) -> dict[SourceLine, Values]:
 
 def limit_of(values: dict[Values, None]) -> int:
     """Return the number of different values at which the function around their line is left to eager PyTorch."""
-    is_data = all(value.strip("'").startswith(DATA_DIGEST_PREFIX) for texts in values for value in texts)
-    return MAX_NEW_DATA if is_data else MAX_NEW_VALUES
+    are_digests = all(text.strip("'").startswith(DATA_DIGEST_PREFIX) for texts in values for text in texts)
+    return MAX_NEW_DATA if are_digests else MAX_NEW_VALUES

@@ -1,7 +1,7 @@
-"""Undo the writes of a computation before its call is repeated.
+"""Undo the writes of a computation that has stopped, before the call is repeated by another program.
 
-The writes are undone if a value differs from the value at tracing, or if an operation raises an error that the program
-catches.
+A computation stops if a tensor value differs from the value at tracing, or if an operation raises an error that the
+program catches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from thunder_core.tracing.library.objects import CHECK_NAMES
 
 
 def inputs_written_before_last_check(computation: Trace) -> tuple[int, ...] | None:
-    """Return the indices of the inputs that a computation may write to up to and including its last check of a value.
+    """Return the indices of the inputs that a computation may have written to when its last check of a value fails.
 
     Returns None for a computation that checks no values.
     """
@@ -36,8 +36,8 @@ def inputs_written_before_last_check(computation: Trace) -> tuple[int, ...] | No
 def inputs_written_before_caught_error(computation: Trace, lines: Collection[SourceLine]) -> tuple[int, ...] | None:
     """Return the indices of the inputs that a computation may write to before an error that the program catches.
 
-    These are the writes up to and including its last operation at one of these lines. Returns None for a computation
-    without an operation at these lines.
+    The error comes from an operation at one of the `lines`, so all writes up to the last operation at these lines
+    count. Returns None for a computation without an operation at these lines.
     """
     bsyms = computation.bound_symbols
     at_lines = (position for position, bsym in enumerate(bsyms) if not lines_of(bsym).isdisjoint(lines))
@@ -62,37 +62,37 @@ def lines_of(bsym: BoundSymbol) -> set[SourceLine]:
 
 
 def checks_value(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol checks a value at run time.
+    """Whether a bound symbol may stop the computation because a tensor value differs from the value at tracing.
 
-    It is one of `CHECK_NAMES`, or it calls a compiled function whose control flow depends on tensor values.
+    Its operation is one of `CHECK_NAMES`, or a compiled function whose control flow depends on tensor values.
     """
     target = bsym.symbol.target
     return bsym.symbol.name in CHECK_NAMES or (isinstance(target, CompiledCall) and target.depends_on_values)
 
 
 class Undo:
-    """A copy of the state that a computation may change before a check fails, or before an error that it catches.
+    """A copy of the state that a computation may change before it stops.
 
-    The state is the contents of the inputs at the indices `written` with their autograd histories, and the states of
-    the random number generators.
+    The state consists of the contents and the autograd histories of the inputs at the indices `written`, and of the
+    states of the random number generators.
     """
 
     def __init__(self, inputs: Sequence[Any], written: Sequence[int]) -> None:
         self._tensors = [TensorBefore(inputs[index]) for index in written if isinstance(inputs[index], torch.Tensor)]
-        self._random = RandomState.now(inputs)
+        self._random_state = RandomState.now(inputs)
 
     def put_back(self) -> None:
         """Restore the state."""
-        for before in self._tensors:
-            before.put_back()
-        self._random.put_back()
+        for tensor in self._tensors:
+            tensor.put_back()
+        self._random_state.put_back()
 
 
 class TensorBefore:
-    """A tensor before a computation: an alias of its memory, in case its `.data` is replaced, and its contents.
+    """The state of a tensor before a computation: its memory, its contents and its autograd history.
 
-    The contents are a copy that autograd records. If the tensor's history has changed, the tensor is detached, and
-    autograd records that the contents are copied back.
+    `memory` is an alias of the tensor, in case its `.data` is replaced. `contents` is a copy that autograd records. If
+    the tensor's history has changed, the tensor is detached, and autograd records that the contents are copied back.
     """
 
     def __init__(self, tensor: torch.Tensor) -> None:
@@ -126,7 +126,10 @@ def is_same_memory(tensor: torch.Tensor, other: torch.Tensor) -> bool:
 
 
 def without_repetition(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a view without the repeated elements of an expanded tensor, so that it can be written to."""
+    """Return a view of a tensor in which no element of an expanded dimension is repeated, so that it can be written to.
+
+    PyTorch refuses to write to a tensor with repeated elements.
+    """
     strides = tensor.stride() if tensor.layout is torch.strided else ()
     for dimension, stride in enumerate(strides):
         if stride == 0 and tensor.shape[dimension] > 1:

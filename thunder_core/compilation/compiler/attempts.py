@@ -32,8 +32,9 @@ NEEDS_VALUES = "C code reads numbers inside a container"
 class TracingAttempts:
     """The `pending` attempts to trace a call, and the `reason` why the attempts with symbolic sizes failed.
 
-    If `counts` is set, a program that reads values of tensors is traced again with symbols for sizes that depend on
-    these values. `refused_value` is the error for a value that these symbols do not serve.
+    An attempt (`Symbolic`) is a choice of the numbers and sizes that are symbolic. If `counts` is set, a program that
+    reads values of tensors is traced again with symbols for the sizes that depend on these values. `refused_value` is
+    the error for a value that such symbols cannot replace.
     """
 
     def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic], *, counts: bool = False) -> None:
@@ -53,61 +54,64 @@ class TracingAttempts:
     def after(self, tried: Symbolic, error: BaseException) -> Symbolic | None:
         """Return the next attempt after an attempt raised an error; None if the caller must raise the error."""
         cause = error.reason if isinstance(error, Retrace) else error
-        reaction = next(react for kind, react in REACTIONS.items() if isinstance(cause, kind))
-        return self.take() if reaction(self, tried, cause) else None
+        reaction = next(reaction for kind, reaction in REACTIONS.items() if isinstance(cause, kind))
+        has_next = reaction(self, tried, cause)
+        return self.take() if has_next else None
 
     def _drop_like(self, tried: Symbolic) -> None:
-        """Drop the pending attempts that are equivalent to this attempt."""
+        """Drop the pending attempts that cannot succeed if this attempt has failed."""
         self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
+    # ---- reactions: they change the pending attempts, and return whether the next attempt is made -------------------
+
     def _at_symbol(self, tried: Symbolic, reason: MeetsSymbol) -> bool:
-        """Continue with the next attempt; drop equivalent attempts after a complete probe, which met all symbols."""
+        """Make the next attempt; drop similar attempts if this attempt ran to its end, and so met all symbols."""
         if reason.is_complete:
             self._drop_like(tried)
         return True
 
     def _at_guard(self, tried: Symbolic, error: GuardFailed) -> bool:  # noqa: ARG002
-        """Drop similar attempts, because a condition that was traced with other sizes does not hold for the call."""
-        return self._go_on(tried, NOT_FOR_THIS_CALL)
+        """Drop similar attempts: a condition that was traced with the sizes of hints does not hold for the call."""
+        return self._drop_similar(tried, NOT_FOR_THIS_CALL)
 
     def _at_strides(self, tried: Symbolic, reason: ReadsStrides) -> bool:  # noqa: ARG002
-        """Decide for each size whether it is 1, because the program reads strides."""
+        """Trace with a decision for each size whether it is 1, because the program reads strides."""
         decided = tried.with_changes(oblivious=False, avoid_one_hints=False, decides_ones=True)
         self.pending = [decided, *(attempt for attempt in self.pending if not attempt.sizes)]
         return True
 
     def _at_other_calls(self, tried: Symbolic, reason: DecidesForOtherCalls) -> bool:
-        """Use sizes of this call as hints, because other hints led to a program that accepts only other calls."""
+        """Trace with sizes of this call as hints: other hints led to a program that accepts only other calls."""
         if not reason.violated - tried.real_hints_for:
-            return self._go_on(tried, NOT_FOR_THIS_CALL)
+            return self._drop_similar(tried, NOT_FOR_THIS_CALL)
         self.reason = self.reason or NOT_FOR_THIS_CALL
         self.pending.insert(0, tried.with_changes(real_hints_for=tried.real_hints_for | reason.violated))
         return True
 
     def _at_lost_kernels(self, tried: Symbolic, reason: LosesKernels) -> bool:
         """Drop similar attempts, because an executor refused bound symbols whose sizes are symbolic."""
-        return self._go_on(tried, reason.refusal)
+        return self._drop_similar(tried, reason.refusal)
 
     def _at_numbers(self, tried: Symbolic, reason: NeedsNumbers) -> bool:  # noqa: ARG002
-        """Make numbers constant because C code needs their values: first the numbers in containers, then all."""
+        """Trace with constant numbers, because C code needs their values: first the numbers in containers, then all."""
         if not tried.may_have_symbols:
             raise Bug(
                 f"{NEEDS_VALUES}, but all numbers are constants", fix="report this with the program that was compiled"
             )
-        if tried.in_containers and tried.may_have_symbols:
+        if tried.in_containers:
             self.pending.insert(0, tried.with_changes(in_containers=False))
             return True
         self.pending = [CONSTANT]
-        return self._go_on(tried, NEEDS_VALUES)
+        return self._drop_similar(tried, NEEDS_VALUES)
 
-    def _go_on(self, tried: Symbolic, reason: str) -> bool:
+    def _drop_similar(self, tried: Symbolic, reason: str) -> bool:
         """Drop the attempts that would fail in the same way, keep the first reason for a failure, and return True."""
         self.reason = self.reason or reason
         self._drop_like(tried)
         return True
 
     def _at_error(self, tried: Symbolic, error: Exception) -> bool:
-        """Try the next attempt if symbolic values may have caused the error; otherwise let the caller raise it."""
+        """Make the next attempt if symbolic values may have caused the error; otherwise let the caller raise it."""
         if isinstance(error, ProgramRaised):
             self._join_prologues(error)
         if not self.pending or tried.is_constant:
@@ -116,21 +120,22 @@ class TracingAttempts:
             report_own_error(error)
             what = f"is compiled for constant sizes, because Thunder failed with symbolic sizes ({summary_of(error)})"
             warn_of(self._subject, what, REPORT, SymbolicAttemptWarning)
-        return self._go_on(tried, first_line(error) or type(error).__name__)
+        return self._drop_similar(tried, first_line(error) or type(error).__name__)
 
     def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
-        """Try again with symbols for sizes that depend on tensor values, if allowed; else react as to any error."""
+        """Trace with symbols for sizes that depend on tensor values, if allowed; else react as to any other error."""
         if tried.counts:
             self.refused_value = error
         if not self._may_count:
             return self._at_error(tried, error)
         self._may_count = False
         counting = tried.with_changes(sizes=True, counts=True)
+        # If the attempts with such symbols fail, the same attempt is made again, without them.
         self.pending = [counting.with_changes(avoid_one_hints=True), counting, tried.with_changes(), *self.pending]
         return True
 
     def _join_prologues(self, raised: ProgramRaised) -> None:
-        """Join the prologues of all attempts that raised the same error at the same line into one program."""
+        """Add the prologues of earlier attempts that raised the same error at the same line to this error."""
         prologues = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
         prologues.extend(raised.prologues)
         raised.prologues = tuple(prologues)
@@ -144,8 +149,8 @@ REACTIONS: Mapping[type, Callable[[TracingAttempts, Symbolic, Any], bool]] = {
     DecidesForOtherCalls: TracingAttempts._at_other_calls,
     LosesKernels: TracingAttempts._at_lost_kernels,
     NeedsNumbers: TracingAttempts._at_numbers,
-    FillsCache: lambda attempts, tried, reason: False,  # eager PyTorch makes the call
-    RunsInEager: lambda attempts, tried, reason: False,
+    FillsCache: lambda attempts, tried, reason: False,  # the caller makes the call in eager PyTorch
+    RunsInEager: lambda attempts, tried, reason: False,  # here, too
     DataDependent: TracingAttempts._at_tensor_value,
     Exception: TracingAttempts._at_error,
 }

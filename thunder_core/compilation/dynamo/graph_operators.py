@@ -1,6 +1,7 @@
 """Replace Dynamo's operators for checkpoints and autograd functions by modules with the user's functions.
 
-The operators are meant for the compiler between Dynamo and its backends. Thunder traces the functions instead.
+AOTAutograd, which usually runs between Dynamo and a backend, would expand these operators. Thunder's backend traces the
+user's functions instead.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import torch
 
 from thunder_core.tracing.library.captured_parts import CheckpointedBody, OwnDerivative
 
-SAVED = "saved_for_backward_idx"  # among the operator's arguments, in the only form that is supported
+# A keyword argument of `autograd_function_apply` in the PyTorch versions whose form of the operator is supported.
+SAVED = "saved_for_backward_idx"
 
 
 def checkpointed_body(module: torch.fx.GraphModule, node: torch.fx.Node) -> CheckpointedBody:
-    """Return the part of a graph that a node checkpoints."""
+    """Return a module with the graph that a node checkpoints, and remove the graph from the node's arguments."""
     options = dict(node.kwargs)
     if (context := node.meta.get("_checkpoint_context_fn")) is not None:
         options["context_fn"] = context
@@ -25,22 +27,28 @@ def checkpointed_body(module: torch.fx.GraphModule, node: torch.fx.Node) -> Chec
 
 
 def with_own_derivative(module: torch.fx.GraphModule, node: torch.fx.Node) -> OwnDerivative | None:
-    """Return the autograd function that a node applies, or None for an operator of another PyTorch version."""
+    """Return a module with the autograd function that a node applies, and remove its graphs from the node's arguments.
+
+    Returns None for the form of the operator in another PyTorch version.
+    """
     if SAVED not in node.kwargs:
         return None
     body, derivative = (getattr(module, part.target) for part in node.args[:2])  # type: ignore[union-attr, arg-type]
     options = node.kwargs
     node.args = node.args[2:]
     return OwnDerivative(
-        within_autograds_mode(body),
-        within_autograds_mode(derivative),
+        without_grad_mode_switches(body),
+        without_grad_mode_switches(derivative),
         options.get("dirty_idx") or [],  # type: ignore[arg-type]
         options.get("non_differentiable_idx") or [],  # type: ignore[arg-type]
     )
 
 
-def within_autograds_mode(body: torch.fx.GraphModule) -> torch.fx.GraphModule:
-    """Remove the switches of grad mode around a body, because autograd calls the body in its own mode."""
+def without_grad_mode_switches(body: torch.fx.GraphModule) -> torch.fx.GraphModule:
+    """Remove the first and the last operation of a graph if they set the grad mode, and return the graph.
+
+    Autograd itself sets the grad mode when it calls the forward and the backward of an autograd function.
+    """
     operations = [node for node in body.graph.nodes if node.op not in ("placeholder", "output", "get_attr")]
     for node in (*operations[:1], *operations[1:][-1:]):
         if node.target is torch._C._set_grad_enabled:
@@ -57,11 +65,12 @@ REPLACEMENTS: dict[str, Replacement] = {
 
 
 def replace_operators(module: torch.fx.GraphModule) -> None:
-    """Replace Dynamo's operators by modules, in a graph and all graphs within it."""
+    """Replace Dynamo's operators by calls of modules, in a graph and in all graphs within the graph."""
     for inner in list(module.modules()):
         if isinstance(inner, torch.fx.GraphModule):
             for node in list(inner.graph.nodes):
                 _replace(inner, node)
+            # Remove only the nodes that passed the graphs to the operators.
             inner.graph.eliminate_dead_code(lambda node: node.op != "get_attr")
             inner.recompile()
 

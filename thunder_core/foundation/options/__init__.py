@@ -13,17 +13,18 @@ from typing import Any
 
 from thunder_core.foundation.errors import BadOption
 
-METADATA = "option"
+METADATA = "option"  # the key of the option in the metadata of a dataclass field
 
 
 @dataclass(frozen=True)
 class Option:
     """The command-line option of one field of a request, and the values that the field accepts.
 
-    `name` is the name of the long option without dashes, and the key in a settings file. A flag that is `negative` sets
-    the field to False. `default_text` is the default as text. The value is a number from `least` to `most`, or a value
-    for which `check(option, value)` does not raise. `parse(option, text)` converts a string into the value.
-    `completion` is the name of the list that shells offer for completion.
+    `name` is the name of the long option without dashes, and the key in a settings file. `panel` is the heading of the
+    option in the help. `default_text` is the default as the help shows it. A flag that is `negative` sets the field to
+    False. An option that `repeats` may be given several times. The option accepts numbers from `least` to `most`, and
+    values for which `check(option, value)` does not raise. `parse(option, text)` converts a string into the value.
+    `completion` is the name of the list that shells offer for completion. `field` is the name of the dataclass field.
     """
 
     name: str
@@ -77,7 +78,7 @@ def option(
     name: str = "",
     **rest: Any,
 ) -> Any:
-    """Define a dataclass field that users set by an option.
+    """Return a dataclass field that users set by an option. `rest` are further attributes of `Option`.
 
     The option has the name of the field unless `name` is given.
     """
@@ -92,22 +93,25 @@ def option(
 
 
 def same_option(request: type, field_name: str, *, starts: object = MISSING, **changes: Any) -> Any:
-    """Define a dataclass field with the option of a field of another request.
+    """Return a dataclass field with the same option as the field `field_name` of another request.
 
     The default is `starts` if given, and otherwise the default of the other field. `changes` replace attributes of the
     option.
     """
-    original = next(each for each in dataclasses.fields(request) if each.name == field_name)
+    other_field = next(candidate for candidate in dataclasses.fields(request) if candidate.name == field_name)
     option_of_field = replace(options_of(request)[field_name], **changes)
-    return field(default=original.default if starts is MISSING else starts, metadata={METADATA: option_of_field})
+    return field(default=other_field.default if starts is MISSING else starts, metadata={METADATA: option_of_field})
 
 
 def options_of(request: type) -> Mapping[str, Option]:
-    """Return the options of a request by field name, in the order of the fields."""
-    options = (
-        (each.name, each.metadata[METADATA]) for each in dataclasses.fields(request) if METADATA in each.metadata
-    )
-    return {name: replace(option, field=name, name=option.name or name.replace("_", "-")) for name, option in options}
+    """Return the options of a class of requests by field name, in the order of the fields."""
+    options: dict[str, Option] = {}
+    for definition in dataclasses.fields(request):
+        if METADATA in definition.metadata:
+            original: Option = definition.metadata[METADATA]
+            name = original.name or definition.name.replace("_", "-")
+            options[definition.name] = replace(original, field=definition.name, name=name)
+    return options
 
 
 def require_values(request: object) -> None:

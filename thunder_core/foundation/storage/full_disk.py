@@ -17,7 +17,8 @@ class FullDisk(NamedTuple):
     fix: str
 
 
-ROOM = "free disk space, or use a folder on another disk"
+ROOM = "free disk space, or use a folder on another disk"  # a fix
+# The reasons and fixes by the number of the system's error.
 FULL: dict[int | None, FullDisk] = {
     errno.ENOSPC: FullDisk("the disk is full", ROOM),
     errno.EDQUOT: FullDisk("the user's disk quota is exhausted", ROOM),
@@ -38,7 +39,10 @@ def fullness(error: BaseException) -> FullDisk | None:
 
 @contextmanager
 def report_full_disk(consequence: str, advice: str = "") -> Iterator[None]:
-    """Raise `OutOfDisk` with `consequence` and `advice` if the file system accepts no more data during the block."""
+    """Raise `OutOfDisk` if the file system accepts no more data during the block.
+
+    `consequence` follows the reason in the message, and `advice` is appended to the fix.
+    """
     try:
         yield
     except OSError as error:

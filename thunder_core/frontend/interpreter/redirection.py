@@ -1,4 +1,7 @@
-"""Redirection: while C code runs, replaced code objects make the Python functions that it calls run on the machine."""
+"""Redirection: the machine, Thunder's bytecode interpreter, runs the Python functions that C code calls.
+
+While the C code runs, the code objects of these functions are replaced by code that calls the machine.
+"""
 
 import weakref
 from collections.abc import Sequence
@@ -22,7 +25,7 @@ class Redirecting(Protocol):
 
 
 class Target:
-    """The target of a function's replacement code: the machine, in the thread of the native call."""
+    """The object that a function's replacement code calls instead of running the function's own code."""
 
     __slots__ = ("_function", "redirection")
 
@@ -32,23 +35,25 @@ class Target:
         self.redirection: Redirection | None = None
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call the function on the machine, or natively if another thread calls it."""
+        """Call the function on the machine, or natively if another thread than that of the C code calls it."""
         function, redirection = self._function(), self.redirection
-        if function is None or redirection is None:
-            raise SystemError("a function was redirected without a target")
+        if function is None:
+            raise SystemError("the replacement code of a function ran after the function was deleted")
+        if redirection is None:  # another thread entered the replacement code just before the redirection ended
+            return function(*arguments, **keywords)
         if redirection.thread == get_ident():
             return redirection.call(function, arguments, keywords)
         return redirection.original(function)(*arguments, **keywords)
 
 
 def _call_target(*arguments: Any, **keywords: Any) -> Any:
-    """Call the target. The code of this function is copied with the target in place of the string."""
+    """Call the string "target", which copies of this function's code replace by a `Target`."""
     target: Any = "target"
     return target(*arguments, **keywords)
 
 
-# Replacement code and target of a function, by the function's identity. A `WeakKeyDictionary` would not do, because its
-# methods are Python functions, which may themselves be redirected.
+# The replacement code and the target of each function, by the function's identity. This is not a `WeakKeyDictionary`,
+# because the methods of that class are Python functions, which may themselves be redirected.
 _targets: dict[int, tuple[CodeType, Target]] = {}
 
 
@@ -65,7 +70,7 @@ def _replacement_of(function: FunctionType) -> tuple[CodeType, Target]:
 
 
 class NotKeptError(Exception):
-    """Raised through the C code of `functools.lru_cache`, so that it does not store the value of the call."""
+    """An error with the value of a call: it passes through `functools.lru_cache`, which therefore stores no value."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -81,9 +86,8 @@ class Redirection:
         self._outer = machine.redirection
         machine.redirection = self
         self._originals: dict[FunctionType, tuple[CodeType, Target]] = {}
-        # The `functools.lru_cache` function that is called, and whether the cache had no value.
-        self.cached: Any = None
-        self.missed = False
+        self.cached: Any = None  # the function with a `functools.lru_cache` that the native call calls, if any
+        self.missed = False  # whether this cache had no value, so that the function itself was called
 
     def add(self, functions: Functions) -> None:
         """Redirect these functions too."""

@@ -1,4 +1,4 @@
-"""A segment: consecutive bound symbols of a recording, which other bound symbols can replace."""
+"""A segment: consecutive bound symbols of a recording, which a derivative replaces by other bound symbols."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass
 class RecordedSegment:
-    """The bound symbols that are recorded from the creation of the segment until it is closed."""
+    """The bound symbols that the recorder records from the creation of the segment until `close` is called."""
 
     recorder: Recorder
     start: int = field(init=False)
@@ -46,7 +46,10 @@ class RecordedSegment:
         return self.recorder.bound_symbols[self.start + len(self.bsyms) :]
 
     def trace(self, inputs: Sequence[TensorProxy], outputs: Sequence[TensorProxy]) -> Trace:
-        """Return the bound symbols as a trace. Its inputs are tensors that autograd tracks; it may read others, too."""
+        """Return the bound symbols as a trace.
+
+        `inputs` are the tensors that autograd tracks. The bound symbols may also read tensors that are not inputs.
+        """
         return Trace("segment", tuple(inputs), tuple(self.bsyms), tuple(outputs))
 
     def replace_with(self, bsyms: Sequence[BoundSymbol]) -> None:
@@ -61,11 +64,11 @@ class RecordedSegment:
         self.bsyms = list(bsyms)
 
     def append(self, bsyms: Sequence[BoundSymbol]) -> None:
-        """Append bound symbols at the end of the recording."""
+        """Append bound symbols to the recording, after all bound symbols that were recorded so far."""
         self.recorder.replace_from(len(self.recorder.bound_symbols), bsyms)
 
     def aliases_before(self, bsyms: Iterable[BoundSymbol]) -> list[list[str]]:
-        """Return the names that bound symbols read and do not make, grouped by their memory."""
+        """Return the names that bound symbols read and that no earlier one of them defines, grouped by their memory."""
         defined: set[str] = set()
         groups: dict[int, dict[str, None]] = {}
         for bsym in bsyms:
@@ -77,12 +80,12 @@ class RecordedSegment:
         return [[*names] for names in groups.values()]
 
     def names(self) -> Iterator[str]:
-        """Yield names that the recording does not have."""
+        """Yield new names, which no value of the recording has, without end."""
         while True:
             yield self.recorder.tensors.next_name()
 
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
-        """Return the program's tensor for a proxy, which a bound symbol may have just made."""
+        """Return the program's tensor for a proxy; make a new tensor for the proxy of an appended bound symbol."""
         recorded = self.recorder.tensors.named(proxy.name)
         if recorded is not None:
             return recorded

@@ -1,4 +1,4 @@
-"""Settings of `jit` that recipes and plug-ins request: the known settings, and the merging of several requests."""
+"""The settings of `jit` that recipes and plug-ins may request in `setup_config`, and the merging of their requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.foundation.options.left_out import left_out_texts
 from thunder_core.foundation.options.symbolic_arguments import symbolic_arguments
 from thunder_core.foundation.similar_names import did_you_mean
 
-# The settings of a compiled model if no part of its recipe requests others.
+# The settings of `thunder.compile` that its recipe and plug-ins do not request.
 DEFAULTS: Mapping[str, object] = {
     "cache": "constant values",
     "sharp_edges": "allow",
@@ -20,15 +20,15 @@ DEFAULTS: Mapping[str, object] = {
     "without": (),
 }
 SYMBOLIC = "symbolic"
-WITHOUT = "without"  # the left-out parts; the values that several parts request are concatenated
+WITHOUT = "without"  # the parts of Thunder to leave out; the values of several recipes and plug-ins are concatenated
 SETTINGS = (*DEFAULTS, SYMBOLIC)
 
 
 def settings_of(part: object) -> Mapping[str, object]:
-    """Return the settings that a recipe or plug-in requests.
+    """Return the settings that a recipe or plug-in requests in its `setup_config`.
 
-    Raises `BadRecipe` for a value that is not a mapping, or a name that is not a setting, and `BadOption` and
-    `BadSymbolicArgument` for an invalid value.
+    Raises `BadRecipe` if `setup_config` returns no mapping, or a name that is not a setting. Raises `BadOption` and
+    `BadSymbolicArgument` for an invalid value of a setting.
     """
     owner, requested = type(part).__name__, part.setup_config()  # type: ignore[attr-defined]
     if not isinstance(requested, Mapping):
@@ -47,14 +47,14 @@ def settings_of(part: object) -> Mapping[str, object]:
     return settings
 
 
-def merge_settings(stated: Iterable[tuple[str, Mapping[str, object]]]) -> Mapping[str, object]:
-    """Return the merged settings of several parts, without `symbolic`; raise `RecipeConflict` for different values.
+def merge_settings(requests: Iterable[tuple[str, Mapping[str, object]]]) -> Mapping[str, object]:
+    """Merge the settings that recipes and plug-ins request, each given as its name and settings, without `symbolic`.
 
-    The left-out parts (`without`) that the parts request are concatenated.
+    The values of `without` are concatenated. Raises `RecipeConflict` for different values of any other setting.
     """
     merged: dict[str, tuple[str, object]] = {}
     without: list[str] = []
-    for owner, settings in stated:
+    for owner, settings in requests:
         for name, value in sorted(settings.items()):
             if name == SYMBOLIC:
                 continue

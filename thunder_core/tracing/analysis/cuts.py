@@ -1,4 +1,7 @@
-"""Cuts: the positions that divide a computation into equal segments with little loss of fusion at the boundaries."""
+"""Cuts: the positions at which a computation is divided, so that its repeated layers become equal segments.
+
+Equal segments are compiled once. Kernels do not fuse across a cut, so each repeat is cut where this costs the least.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +40,7 @@ def is_separate(operation: BoundSymbol) -> bool:
 
 
 def divide(bsyms: Sequence[BoundSymbol]) -> list[range]:
-    """Return the segments of the bound symbols: each period of a repeat, and the stretches between repeats."""
+    """Return the segments of bound symbols: each period of each repeat, and the bound symbols between repeats."""
     cuts = {
         cut
         for repeat in find_repeats([structural_key(bsym) for bsym in bsyms])
@@ -49,14 +52,22 @@ def divide(bsyms: Sequence[BoundSymbol]) -> list[range]:
 def _align_repeat(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
     """Return the repeat shifted to the cheapest cut; a repeat of three or more periods may lose one period."""
     window = bsyms[repeat.start : repeat.start + repeat.period * min(repeat.count, 3)]
-    costs = cut_costs(window)[repeat.period :]
-    allowed = repeat.period if repeat.count > 2 else min(repeat.slack + 1, repeat.period)
-    return repeat.shift(min(range(allowed), key=lambda by: (costs[by].bytes, by > repeat.slack, costs[by].tensors)))
+    costs = cut_costs(window)[repeat.period :]  # of the cuts at and after the end of the first period
+    shift_count = repeat.period if repeat.count > 2 else min(repeat.slack + 1, repeat.period)
+
+    def cost_of_shift(shift: int) -> tuple[int, bool, int]:
+        loses_period = shift > repeat.slack
+        return costs[shift].bytes, loses_period, costs[shift].tensors
+
+    return repeat.shift(min(range(shift_count), key=cost_of_shift))
 
 
 @dataclass
 class Cost:
-    """The cost of a cut: the bytes that would stay within a kernel without the cut, and the tensors that cross it."""
+    """The cost of a cut: the bytes that would stay within a kernel without the cut, and the number of tensors across.
+
+    A tensor is across a cut if it is defined before the cut and read after the cut.
+    """
 
     bytes: int = 0
     tensors: int = 0
@@ -75,10 +86,11 @@ def cut_costs(bsyms: Sequence[BoundSymbol]) -> list[Cost]:
 
 @dataclass
 class _Value:
-    """A tensor: the position of the bound symbol that defines it, its bytes, and the position of its last reader.
+    """A tensor: the position of the bound symbol that defines the tensor, its bytes, and its last reader's position.
 
-    `depth` is the greatest number of separate calls on a path to it. `last_fusible_read_at` is the position of the last
-    reader that could share a kernel with the operation that defines the tensor.
+    `depth` is the greatest number of separate calls (`is_separate`) on a path to the tensor, including its own.
+    `last_fusible_read_at` is the position of the last reader that could share a kernel with the operation that defines
+    the tensor.
     """
 
     defined_at: int
@@ -90,27 +102,27 @@ class _Value:
 
 @dataclass
 class _Values:
-    """The tensors of bound symbols by name; a view is represented by its base."""
+    """The tensors of bound symbols by name; a view has the entry of its base."""
 
     value_by_name: dict[str, _Value] = field(default_factory=dict)
 
     def of(self, bsyms: Sequence[BoundSymbol]) -> Iterable[_Value]:
+        """Return each tensor that the bound symbols define."""
         for index, bsym in enumerate(bsyms):
             for operation in (not bsym.executor and bsym.operations) or (bsym,):
                 self._note(operation, index)
         return {id(value): value for value in self.value_by_name.values()}.values()
 
     def _note(self, operation: BoundSymbol, index: int) -> None:
-        inputs_known = [
-            self.value_by_name[proxy.name] for proxy in operation.inputs if proxy.name in self.value_by_name
-        ]
-        depth = max((value.depth for value in inputs_known), default=0)
-        for value in inputs_known:
+        """Note the tensors that an operation in the bound symbol at a position reads and defines."""
+        inputs = [self.value_by_name[proxy.name] for proxy in operation.inputs if proxy.name in self.value_by_name]
+        depth = max((value.depth for value in inputs), default=0)
+        for value in inputs:
             value.last_read_at = index
             if value.depth == depth and not is_separate(operation) and not is_view(operation):
                 value.last_fusible_read_at = index
         for proxy in operation.defines:
-            if is_view(operation) and inputs_known:
-                self.value_by_name[proxy.name] = inputs_known[0]
+            if is_view(operation) and inputs:
+                self.value_by_name[proxy.name] = inputs[0]
             elif isinstance(proxy, TensorProxy):
                 self.value_by_name[proxy.name] = _Value(index, depth + is_separate(operation), proxy.bytes)

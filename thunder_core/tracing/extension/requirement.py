@@ -46,11 +46,11 @@ class UnavailablePart(Protocol):
 
 
 def by_reason(skipped: Iterable[UnavailablePart]) -> list[Degradation]:
-    """Join the parts that have the same reason and fix, so that each reason is printed once."""
-    parts: dict[tuple[str, str], list[str]] = {}
-    for part in skipped:
-        parts.setdefault((part.reason, part.fix), []).append(part.part)
-    return [Degradation(", ".join(names), reason, fix) for (reason, fix), names in parts.items()]
+    """Join the skipped parts that have the same reason and fix, so that each reason is printed once."""
+    part_names: dict[tuple[str, str], list[str]] = {}
+    for unavailable in skipped:
+        part_names.setdefault((unavailable.reason, unavailable.fix), []).append(unavailable.part)
+    return [Degradation(", ".join(names), reason, fix) for (reason, fix), names in part_names.items()]
 
 
 class Requirement(ABC):
@@ -71,11 +71,11 @@ class Requirement(ABC):
         """Return why this machine does not meet the requirement; None if it does."""
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return why a GPU architecture (`sm_90`), the target of cross-compilation, does not meet the requirement."""
+        """Return why a target of cross-compilation (`sm_90`) does not meet the requirement; None if it does."""
         return self.missing()
 
     def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
-        """Return why a model on this device does not meet the requirement, even if the machine has other devices."""
+        """Return why a model on this device cannot use the part; None if it can. Other devices do not matter."""
         return self.missing()
 
 
@@ -198,13 +198,13 @@ class Package(Requirement):
         return None if importlib.util.find_spec(self.package) else f"{self.package} is not installed"
 
 
-# Requirements of every CPU kernel: the headers of Python and OpenMP, and a linker.
+# A small C++ program that needs the same as every CPU kernel: the headers of Python and OpenMP, and a linker.
 CXX_PROBE = """#include <Python.h>
 #include <omp.h>
 extern "C" int threads() { return omp_get_max_threads(); }
 """
 CXX_FLAGS = ("-shared", "-fPIC", "-fopenmp")
-CXX_PATIENCE = 60  # seconds
+CXX_PATIENCE = 60  # seconds that the compiler may take for the small program
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class CxxCompiler(Requirement):
         return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or set CXX to a compiler"
 
     def missing(self) -> str | None:
-        """Return the reason if the compiler is missing or cannot compile three lines; compiled once per process."""
+        """Return the reason if the compiler is missing or cannot compile `CXX_PROBE`; each process compiles it once."""
         problem = problem_of_cxx(cxx_name())
         return f"no C++ compiler: {problem}" if problem else None
 
@@ -234,17 +234,20 @@ def cxx_name() -> str:
 
 @cache
 def compiler_version(name: str) -> str:
-    """Return the first line of a compiler's `--version`, which identifies its version; empty if it is missing."""
+    """Return the first line of a compiler's `--version`; empty if the compiler is missing or cannot be started."""
     path = shutil.which(name)
     if path is None:
         return ""
-    result = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    try:
+        result = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)  # noqa: S603
+    except OSError:  # for example, a script without an interpreter line
+        return ""
     return result.stdout.partition("\n")[0]
 
 
 @cache
 def problem_of_cxx(name: str) -> str:
-    """Return why a compiler cannot build an extension module of three lines, in its own words; empty if it can."""
+    """Return why a compiler cannot build `CXX_PROBE`, with the compiler's message; empty if it can."""
     path = shutil.which(name)
     if path is None and len(words := name.split()) > 1 and shutil.which(words[0]):
         return f"CXX is {name!r}, and PyTorch accepts only the name of one program, such as a script"

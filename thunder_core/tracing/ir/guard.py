@@ -1,4 +1,4 @@
-"""Checks of a prologue: statements that refuse a call unless a requirement is met."""
+"""The checks of a prologue: statements that refuse a call unless a requirement (a guard) is met."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 class GuardCheck:
     """A statement of a prologue: it refuses a call, with the value of `subject`, unless the `condition` is true.
 
-    `condition` and `subject` are Python expressions. The requirements of a program are ordered by `number`.
+    `condition` and `subject` are Python expressions. `number` is unique in the prologue, and orders its requirements.
     """
 
     number: int
@@ -30,8 +30,8 @@ class GuardCheck:
 
 
 def run_check(check: GuardCheck) -> NoReturn:
-    """Raise `TypeError`, because only the printed prologue runs, and never its bound symbols."""
-    raise TypeError(f"the check `{check}` runs as text only")
+    """Raise `TypeError`: a prologue runs only as printed Python, and never by calling its bound symbols."""
+    raise TypeError(f"the check `{check}` can only run as a line of the printed prologue")
 
 
 CHECK = Symbol(listing.CHECK, run_check)
@@ -40,7 +40,7 @@ CHECK = Symbol(listing.CHECK, run_check)
 @with_quick_init
 @dataclass(frozen=True, eq=False)
 class CheckStatement(BoundSymbol):
-    """A check as a bound symbol: a Python statement that reads and defines no proxies."""
+    """The bound symbol of a check: a Python statement that reads and defines no proxies."""
 
     @ComputedOnce
     def inputs(self) -> tuple[Proxy, ...]:
@@ -54,12 +54,12 @@ class CheckStatement(BoundSymbol):
 
     @ComputedOnce
     def functions(self) -> tuple[Any, ...]:
-        """An empty tuple: a check has no traces."""
+        """An empty tuple: a check has no sub-traces."""
         return ()
 
 
 def check_statement(check: GuardCheck) -> BoundSymbol:
-    """Return a check as a bound symbol."""
+    """Return the bound symbol of a check, as a statement of the prologue's trace."""
     return CheckStatement(symbol=CHECK, args=(check,), kwargs={}, output=None)
 
 

@@ -1,17 +1,19 @@
-"""The attributes that objects store themselves, read without code of their classes."""
+"""Read the attributes that objects store, without running Python code of their classes (`__getattribute__`)."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict, defaultdict
 from collections.abc import ItemsView, Mapping
+from types import MemberDescriptorType
 from typing import Any
 
 MISSING = object()
 
 
 def read_stored(owner: object, name: str) -> Any:
-    """Return an attribute of an object without code of its class. A `threading.local` has attributes of each thread."""
+    """Return an attribute of an object without running a `__getattribute__` of its class."""
+    # The attributes of a `threading.local` are those of this thread, which only its own method finds.
     base = threading.local if issubclass(type(owner), threading.local) else object
     return base.__getattribute__(owner, name)
 
@@ -35,15 +37,15 @@ def attributes_of(value: object) -> Mapping[str, Any]:
 
 
 def pairs_of(mapping: dict[Any, Any]) -> ItemsView[Any, Any]:
-    """Return the stored keys and values of a mapping, in its order, without code of its class.
+    """Return the stored keys and values of a dict in its order, without running an `items` method of its class.
 
-    An `OrderedDict` has an order of its own, which `move_to_end` changes.
+    The order of an `OrderedDict`, which `move_to_end` changes, is not the order of `dict.items`.
     """
     return OrderedDict.items(mapping) if isinstance(mapping, OrderedDict) else dict.items(mapping)
 
 
 def stored_attribute(value: object, name: str) -> Any:
-    """Return an attribute of an object, bypassing a `__getattribute__` of its own class; `MISSING` if there is none."""
+    """Return an attribute of an object as `read_stored` does; `MISSING` if there is none."""
     try:
         return read_stored(value, name)
     except AttributeError:
@@ -51,8 +53,16 @@ def stored_attribute(value: object, name: str) -> Any:
 
 
 def slots_of(base: type) -> tuple[str, ...]:
-    """Return the names of the slots that a class adds; Python adds the class's name to private names."""
-    slots = base.__dict__.get("__slots__", ())
-    prefix = f"_{base.__name__.lstrip('_')}"
+    """Return the names of the slots that a class adds, in the order of its `__slots__`.
+
+    Python adds the name of the class to private names (`__x`). If the class was renamed, or if its `__slots__` is an
+    iterator, only the descriptors in the class have the names.
+    """
+    if "__slots__" not in base.__dict__:
+        return ()
+    slots = base.__dict__["__slots__"]
+    prefix = f"_{stripped}" if (stripped := base.__name__.lstrip("_")) else ""
     names = (slots,) if isinstance(slots, str) else tuple(slots)
-    return tuple(prefix + name if name.startswith("__") and not name.endswith("__") else name for name in names)
+    declared = [prefix + name if name.startswith("__") and not name.endswith("__") else name for name in names]
+    existing = [name for name, entry in base.__dict__.items() if type(entry) is MemberDescriptorType]
+    return (*(name for name in declared if name in existing), *(name for name in existing if name not in declared))

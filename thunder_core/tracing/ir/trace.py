@@ -1,4 +1,4 @@
-"""A trace: one function of the program as an immutable, printable list of bound symbols."""
+"""A trace: a function, such as a program's computation, as an immutable list of bound symbols that prints as Python."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 @dataclass(frozen=True)
 class RefusedOperations:
-    """The `count` of bound symbols that an executor could have run and did not, and the reason.
+    """The number of bound symbols that an executor was offered and did not claim, and the reason.
 
     A `lasting` reason depends on the bound symbols, and not on the state of the machine. If `by_sizes` is set, the
     executor runs the bound symbols for the constant sizes of a call, but not for symbolic sizes. If `by_measurement` is
@@ -36,10 +36,10 @@ class RefusedOperations:
 class Trace(Definition):
     """A function: its name, its inputs, its bound symbols, its output, and the step that made it.
 
-    `origins` are the origins of the inputs' values (`module.lm_head.weight`); in a backward, also the tensor whose
-    gradient a name is. `constants` are the objects without a source form that bound symbols refer to by name. `imports`
-    are the modules that Python statements need. `aliases` are the groups of inputs and constants that overlap in
-    memory. `refused` lists the operations that executors were offered and did not claim.
+    `origins` maps names of inputs to the origins of their values (`module.lm_head.weight`); in a backward, it also maps
+    names of gradients to the tensors that they belong to. `constants` are the objects without a source form that bound
+    symbols refer to by name. `imports` are the modules that Python statements need. `aliases` are the groups of inputs
+    and constants that overlap in memory. `refused` lists the operations that executors were offered and did not claim.
 
     `blocks` has the names that are defined within a checkpointed function, with the number of its call. A backward
     recomputes them instead of saving them, except the results of `kept_operations`: aten operations, by the names that
@@ -66,7 +66,10 @@ class Trace(Definition):
         return print_trace(self).text
 
     def __call__(self, *values: Any) -> Any:
-        """Run the bound symbols on values of the inputs, as an operator does with a trace among its arguments."""
+        """Run the bound symbols on values of the inputs, and return the output.
+
+        An operator that has a sub-trace among its arguments calls the sub-trace like a function.
+        """
         values_by_name = {proxy.name: value for proxy, value in zip(self.inputs, values, strict=True)}
         values_by_name |= self.constants
         evaluate(self.bound_symbols, values_by_name)
@@ -82,7 +85,7 @@ class Trace(Definition):
         return tuple(proxies.values())
 
     def having(self, bound_symbols: Iterable[BoundSymbol], *, made_by: str, **changes: Any) -> Trace:
-        """Return the trace with other bound symbols, made by the named step."""
+        """Return the trace with other bound symbols and `changes` of other fields; `made_by` names the step."""
         return replace(self, bound_symbols=tuple(bound_symbols), made_by=made_by, **changes)
 
     def at_level(self, level: str) -> Iterator[BoundSymbol]:
@@ -120,7 +123,10 @@ def numbers_of(*traces: Trace) -> tuple[NumberProxy, ...]:
 
 
 def with_number_inputs(trace: Trace, index: int | None = None) -> Trace:
-    """Return the trace with all symbolic numbers that it reads as inputs: after the others, or from a position on."""
+    """Return the trace with all symbolic numbers that it reads as inputs.
+
+    They are inserted before the input at `index`, or after all other inputs if `index` is None.
+    """
     numbers = numbers_of(trace)
     if not numbers:
         return trace

@@ -1,6 +1,7 @@
-"""Branches and loops of PyTorch's higher-order operators at run time; their bodies are functions of a trace.
+"""The functions that traces call at run time for PyTorch's higher-order operators: branches and loops.
 
-The functions of a trace take tensors and numbers as separate arguments, and return a tuple of tensors.
+The arms of a branch and the body of a loop are sub-traces. They take tensors and numbers as separate arguments, and
+return a tuple of tensors.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ Body = Callable[..., tuple[torch.Tensor, ...]]
 def cond(
     predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
-    """Call one of the branches on the operands, depending on a predicate of one element."""
+    """Call one of the branches of `torch.cond` on the operands, depending on a predicate of one element."""
     return connect_to_operands((true_branch if predicate else false_branch)(*operands), operands)
 
 
@@ -30,9 +31,10 @@ def take_arm(
 def while_loop(
     condition: Callable[..., tuple[torch.Tensor]], body: Body, carried: Sequence[torch.Tensor], operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
-    """Replace the carried tensors by the results of the body, while the condition, a tensor of one element, is true.
+    """Replace the carried tensors by the results of the body while the condition is true, and return them at the end.
 
-    If the body never runs, the results are copies, which share no memory with the inputs.
+    The condition returns a tuple with a tensor of one element. If the body never runs, the results are copies, which
+    share no memory with the inputs.
     """
     current, is_first = tuple(carried), True
     while condition(*current, *operands)[0]:
@@ -53,7 +55,8 @@ def scan(
     """
     count = slices[0].shape[0]
     is_symbolic = isinstance(count, torch.SymInt)
-    carried, rows = tuple(tensor.clone() for tensor in initial) if torch.is_grad_enabled() else tuple(initial), []
+    carried = tuple(tensor.clone() for tensor in initial) if torch.is_grad_enabled() else tuple(initial)
+    rows = []
     for index in range(1 if is_symbolic else count):
         results = combine(*carried, *(tensor[index] for tensor in slices), *operands)
         carried = results[: len(initial)]
@@ -75,7 +78,10 @@ def map_slices(body: Body, slices: Sequence[torch.Tensor], operands: Sequence[An
 
 
 def connect_to_operands(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
-    """Connect results to operands, so that each operand gets a gradient as in PyTorch: zeros if it has no effect."""
+    """Connect results to operands in autograd's graph, so that an operand without effect gets a gradient of zeros.
+
+    PyTorch's operators give each operand a gradient.
+    """
     tracked = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
     if not tracked or not torch.is_grad_enabled():
         return results
@@ -86,7 +92,7 @@ def connect_to_operands(results: tuple[torch.Tensor, ...], operands: Sequence[An
 
 
 class _ConnectToOperands(torch.autograd.Function):
-    """The identity on the first `count` tensors; the gradients of the other tensors are zeros."""
+    """Return copies of the first `count` tensors with their gradients; the gradients of the other tensors are zeros."""
 
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

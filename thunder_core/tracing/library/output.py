@@ -1,4 +1,7 @@
-"""Functions that generated epilogues call to log, warn and print, with the program's lines and autograd's names."""
+"""Functions that generated epilogues call to log, warn and print what a program logged, warned and printed.
+
+Messages and warnings have the program's source lines, and printed tensors the names of autograd's nodes.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +17,29 @@ from typing import Any
 import torch
 
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
-OWN_REGISTRIES: dict[str, dict[str, Any]] = {}  # the warning registries of modules that are not imported
+# For `warnings`: the namespaces in place of the globals of modules that are not imported.
+OWN_REGISTRIES: dict[str, dict[str, Any]] = {}
 
 
 def log(name: str, level: int, where: tuple[str, int, str], message: object, *arguments: Any) -> None:
     """Log a message of the program with the logger of that name, as from the file, line and function `where`."""
     logger = logging.root if name == "root" else logging.getLogger(name)
-    if logger is logging.root and not logger.handlers:
-        logging.basicConfig()
     if logger.isEnabledFor(level):
         file, line, function = where
         logger.handle(logger.makeRecord(name, level, file, line, message, arguments, None, function))
 
 
+def log_by_function(level: int, where: tuple[str, int, str], message: object, *arguments: Any) -> None:
+    """Log a message as `logging.info` and the like do: a root logger without handlers gets a handler before."""
+    if not logging.root.handlers:
+        logging.basicConfig()
+    log("root", level, where, message, *arguments)
+
+
 def handlers_of(logger: logging.Logger) -> list[logging.Handler]:
     """Return the handlers that receive the messages of a logger."""
-    handlers, current = list[logging.Handler](), logger
+    handlers: list[logging.Handler] = []
+    current = logger
     while True:
         handlers += current.handlers
         if current.parent is None or not current.propagate:
@@ -38,7 +48,7 @@ def handlers_of(logger: logging.Logger) -> list[logging.Handler]:
 
 
 def logs_to_own_code(name: str) -> bool:
-    """Whether a handler or filter of the logger of that name is a function or object of the user's own code."""
+    """Whether messages of the logger of that name reach a handler or filter of the user's own code."""
     logger = logging.root if name == "root" else logging.getLogger(name)
     handlers = handlers_of(logger)
     filters = [entry for owner in (logger, *handlers) for entry in owner.filters]
@@ -46,14 +56,14 @@ def logs_to_own_code(name: str) -> bool:
 
 
 def _is_own(value: object) -> bool:
-    """Whether a function, or the class of another object, is neither of Python nor of an installed package."""
+    """Whether a function or the class of an object is neither in the standard library nor in an installed package."""
     owner: Any = value if hasattr(value, "__code__") else type(value)
     file = getattr(sys.modules.get(owner.__module__), "__file__", None)
     return "site-packages" not in str(file) and not str(file).startswith(STANDARD_LIBRARY)
 
 
 def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:
-    """Log a message with a logger method that logs only at its first call, with the logger of that name."""
+    """Call a method of the logger of that name that logs a message only once, such as transformers' `warning_once`."""
     getattr(logging.getLogger(name), method)(*words)
 
 
@@ -68,7 +78,10 @@ def log_with_loguru(
 
 
 def warn(category: str, where: tuple[str, int, str], message: str) -> None:
-    """Issue a warning of the program, of a built-in class, as from the file, line and module `where`."""
+    """Issue a warning of the program as from the file, line and module `where`.
+
+    `category` is the name of a built-in class of warnings.
+    """
     file, line, module = where
     names = vars(sys.modules[module]) if module in sys.modules else OWN_REGISTRIES.setdefault(module, {})
     registry = names.setdefault("__warningregistry__", {})
@@ -76,9 +89,9 @@ def warn(category: str, where: tuple[str, int, str], message: str) -> None:
 
 
 def raises_warning(text: str | None, category: type[Warning], module: str, line: int) -> bool | None:
-    """Return whether the filters turn a warning with this text and class, at this line of a module, into an error.
+    """Return whether the filters of `warnings` turn a warning at a line of a module into an error.
 
-    The result is None if the text is None and a filter depends on the text.
+    `text` is the text of the warning, or None if it is unknown. The result is None if it depends on an unknown text.
     """
     for action, message, kind, where, lineno in warnings.filters:
         fits = issubclass(category, kind) and (where is None or where.match(module)) and lineno in (0, line)
@@ -90,7 +103,7 @@ def raises_warning(text: str | None, category: type[Warning], module: str, line:
 
 
 def text(*parts: str) -> str:
-    """Return the concatenation of strings."""
+    """Return the concatenation of strings, as the text of a message."""
     return "".join(parts)
 
 
@@ -101,7 +114,10 @@ def node_name(node: Any) -> str:
 
 
 def tensor_to_print(values: torch.Tensor, kind: type, node: str = "") -> torch.Tensor:
-    """Return a tensor of a class with these values, whose `repr` shows `requires_grad=True`, or a node of this name."""
+    """Return a tensor with these values for printing: its `repr` shows `requires_grad=True`, or a node of this name.
+
+    `kind` is the class of the tensor.
+    """
     with torch.inference_mode(False), torch.enable_grad():
         leaf: torch.Tensor = values.detach().clone().as_subclass(kind).requires_grad_()
         shown: torch.Tensor = named_node(node).apply(leaf) if node else leaf
@@ -110,7 +126,7 @@ def tensor_to_print(values: torch.Tensor, kind: type, node: str = "") -> torch.T
 
 @cache
 def named_node(name: str) -> Any:
-    """Return an identity operation whose node in autograd's graph has this name."""
+    """Return an autograd function that returns its input, and whose node in autograd's graph has this name."""
 
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.view_as(tensor)

@@ -1,7 +1,7 @@
-"""Launches of the user's Triton kernels: a trace records them as operations, with all their arguments.
+"""Launches of the user's Triton kernels, which a trace contains as operations with all their arguments.
 
-If tensors have no data, no kernel is launched. Instead, an operator of PyTorch represents the launch: it declares the
-tensors that are read and written, and it launches the kernel when it runs on real tensors.
+On tensors without data, no kernel is launched. Instead, a custom operator represents the launch. The operator declares
+the tensors that the kernel reads and writes, and launches the kernel when it runs on real tensors.
 """
 
 from __future__ import annotations
@@ -18,13 +18,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 from thunder_core.foundation.errors import OperationFailed
 
 Grid = Sequence[int]
-Grids = Sequence[tuple[Mapping[str, Any], Grid]]  # the constants of an autotuner's configuration, and its grid
+# The grid for each configuration of an autotuner, after the constants of the configuration.
+Grids = Sequence[tuple[Mapping[str, Any], Grid]]
 
 
 def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[int]) -> None:
     """Launch a kernel, or record the launch if a tensor has no data.
 
-    `written` are the positions of the tensors that the kernel may write to, among all its tensors.
+    `grids` has a grid for each configuration of the kernel. `written` are the positions of the tensors that the kernel
+    may write to, among all tensors in the arguments.
     """
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
@@ -53,7 +55,7 @@ class _TensorPlaceholder:
 
 @dataclass(frozen=True)
 class _Launch:
-    """A launch without its tensors."""
+    """A launch that was recorded: its arguments have placeholders for the tensors."""
 
     kernel: Any
     grids: Grids
@@ -74,12 +76,13 @@ class _Launch:
 
 
 _keys = itertools.count()
-_launches: dict[int, _Launch] = {}
+_launches: dict[int, _Launch] = {}  # by the key that is an argument of the operator
 _library: Any = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
 _library.define("triton_launch(Tensor(a!)[] written, Tensor[] read, int key) -> ()")
 
 
 def _run(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], key: int) -> None:
+    """Launch the kernel of a recorded launch on real tensors."""
     if key not in _launches:
         raise OperationFailed(
             "a Triton kernel that a custom operator launches is known only to the process that traced it",
@@ -100,7 +103,7 @@ _library.impl("triton_launch", _run_without_data, "Meta")
 def grids_of(
     kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
 ) -> list[tuple[dict[str, Any], tuple[int, ...]]]:
-    """Return the grids of a launch: one for each configuration that an autotuner may choose.
+    """Return the grids of a launch: one for each configuration that an autotuner may choose, after its constants.
 
     `call(function, meta)` calls a function of the user: the grid function, or a heuristic of the kernel.
     """

@@ -9,15 +9,19 @@ from time import perf_counter
 
 import psutil
 
-SHORTEST = 0.05  # seconds: the system counts processor time in ticks of 1/100 s, so fewer than five are inaccurate
+SHORTEST = 0.05  # seconds of a measurable period: the system counts processor time in ticks of 1/100 s
 IDLE = ("idle", "iowait")  # the states in which a processor is free
-GUESTS = ("guest", "guest_nice")  # `user` and `nice` include these states
-BUSY = 0.25  # processors: below this load, threads hardly wait for other processes
+GUESTS = ("guest", "guest_nice")  # states that are left out, because `user` and `nice` include them
+BUSY = 0.25  # number of processors: if others use fewer, threads hardly wait for them
 
 
 @dataclass(frozen=True)
 class Usage:
-    """The processor time in seconds used so far: by this process, by all processes, and by other virtual machines."""
+    """The processor time in seconds that has been used so far.
+
+    `own` is the time of this process and its children, `all` the time of all processes, and `stolen` the time that the
+    host of a virtual machine gave to other machines.
+    """
 
     own: float
     all: float
@@ -26,9 +30,9 @@ class Usage:
     @classmethod
     def now(cls) -> Usage:
         """Return the counters of this process and of the system."""
-        mine, system = psutil.Process().cpu_times(), psutil.cpu_times()._asdict()
+        process, system = psutil.Process().cpu_times(), psutil.cpu_times()._asdict()
         used = sum(seconds for state, seconds in system.items() if state not in (*IDLE, *GUESTS))
-        own = mine.user + mine.system + mine.children_user + mine.children_system
+        own = process.user + process.system + process.children_user + process.children_system
         return cls(own, used, system.get("steal", 0.0))
 
 
@@ -45,7 +49,7 @@ class MachineLoad:
     stolen: float | None = None
 
     def crowds(self, threads: int) -> bool:
-        """Whether other processes left too few processors free for this number of threads."""
+        """Whether others left too few processors free for this number of threads; False if the load is unknown."""
         return self.other_processes is not None and self.processors - self.other_processes < threads - BUSY
 
     @property
@@ -61,7 +65,7 @@ class MachineLoad:
 
 @contextmanager
 def observe_load() -> Iterator[MachineLoad]:
-    """Measure the load while the block runs; the result is complete after the block."""
+    """Measure the load while the block runs. The yielded object gets its values at the end of the block."""
     load, before, began = MachineLoad(), Usage.now(), perf_counter()
     try:
         yield load

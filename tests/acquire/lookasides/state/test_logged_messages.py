@@ -107,3 +107,26 @@ def test_output_stream_of_the_program_has_effects_at_each_call() -> None:
     compiled = thunder.jit(program)
     for count in (1, 2, 3):
         assert compiled(torch.ones(1)).item() == 2 * count  # the text and the end
+
+
+@pytest.mark.parametrize(
+    "log", [logging.root.warning, logging.warning, logging.debug], ids=lambda log: log.__qualname__
+)
+def test_handler_of_the_root_logger_is_added_as_in_eager(
+    log: Callable[[str], None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Only the functions of `logging` add a handler to a root logger without handlers."""
+    monkeypatch.setattr(logging.root, "handlers", [])
+    outcomes = []
+    for compiles in (False, True):
+
+        def program(x: Tensor) -> Tensor:
+            log("of the program")
+            return x + 1
+
+        function = thunder.jit(program) if compiles else program
+        logging.root.handlers.clear()
+        for _ in range(2):
+            function(torch.ones(1))
+        outcomes.append(([type(handler) for handler in logging.root.handlers], capsys.readouterr().err))
+    assert outcomes[0] == outcomes[1]

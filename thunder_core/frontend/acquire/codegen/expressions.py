@@ -1,4 +1,4 @@
-"""Expressions with which the epilogue builds the program's result and the values that the program has written."""
+"""Write the Python expressions with which an epilogue builds the program's result and the values of its effects."""
 
 from __future__ import annotations
 
@@ -46,19 +46,20 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.tree import is_struct_sequence
 from thunder_core.tracing.library.backward_hooks import Hook, node_at
 
-NEW = LibraryFunction(OBJECTS, "new")
-RESTORE = LibraryFunction(OBJECTS, "restore")
+NEW = LibraryFunction(OBJECTS, "new")  # makes an object of a class without calling the class
+RESTORE = LibraryFunction(OBJECTS, "restore")  # restores the state of an object that a reduction made
+# The classes that have displays, with the form of a display of items.
 DISPLAYS: dict[type, str] = {list: "[{}]", set: "{{{}}}", dict: ""}
 
 
 class Expressions(TensorExpressions):
-    """Writes expressions for values.
+    """The writer of expressions for values, and of the statements on which these expressions depend (`bsyms`).
 
     The prologue returns outside objects, and the computation returns tensors. The epilogue rebuilds all other objects.
     """
 
     def value(self, value: Any, where: str) -> str:
-        """Return an expression for a value at the end of tracing; error messages name `where` the value is."""
+        """Return an expression for a value at the end of tracing; `where` is its place in error messages."""
         if issubclass(type(value), SymbolicNumber) and value.size is not None:
             value = value.numbers.simplify_number(value)
         if type(value) is SymbolicText and value.text is not None:
@@ -83,7 +84,7 @@ class Expressions(TensorExpressions):
         return None if shared is None else f"{self.value(shared, where)}.detach().numpy()"
 
     def frozen_object(self, value: Any, _where: str) -> str | None:
-        """Return the name of a constant for an object that is not rebuilt."""
+        """Return the name of a constant of the epilogue for a `Frozen` object, which is the same at each call."""
         return self.scope.constant(value.value, "kept") if issubclass(type(value), Frozen) else None
 
     def symbolic_number(self, value: Any, _where: str) -> str | None:
@@ -138,7 +139,7 @@ class Expressions(TensorExpressions):
         return None if path is None else self.outside(path)
 
     def made_of_parts(self, value: object, where: str) -> str | None:
-        """Return the expression of a slice or a `torch.Size`."""
+        """Return the expression of a slice or a `torch.Size`, which is made of other values."""
         if type(value) not in CONSTANT_CONTAINERS:
             return None
         parts = self.value(tuple(CONSTANT_CONTAINERS[type(value)](value)), where)
@@ -182,12 +183,12 @@ class Expressions(TensorExpressions):
         return self._rebuild_cell(value, where) if issubclass(type(value), types.CellType) else None
 
     def display(self, value: object, where: str) -> str | None:
-        """Return a list, set or dict that has only one mention as a display, such as `[x, y]`."""
+        """Return a list, set or dict that is mentioned only once as a display, such as `[x, y]`."""
         mentioned_once = type(value) in DISPLAYS and self._mention_counts[id(value)] == 1
         return self._display(value, where) if mentioned_once else None
 
     def rebuild(self, value: object, where: str) -> str | None:
-        """Emit any other object; return its name or expression."""
+        """Emit the statements that build any other object; return its name or expression."""
         return self._rebuild(value, where)
 
     # ---- parts of the rules -------------------------------------------------------------------------------------
@@ -234,7 +235,10 @@ class Expressions(TensorExpressions):
         return None if self._recorder is None else self._recorder.data.tensor_of(value)
 
     def _reduction(self, value: object, where: str) -> Reduction | None:
-        """Return the reduction of an object with state in C, or None. Refuse NumPy arrays that share memory."""
+        """Return the call that rebuilds an object with state in C, or None for other objects.
+
+        Raises `CannotReplay` for NumPy arrays that share memory.
+        """
         if id(value) not in self._reductions:
             root = root_of_array(value)
             is_of_tensor = self._recorder is not None and self._recorder.data.owns(root)
@@ -272,6 +276,7 @@ class Expressions(TensorExpressions):
         return name
 
     def _display(self, value: Any, where: str) -> str:
+        """Return the display of a list, set or dict."""
         if type(value) is dict:
             pairs = (
                 f"{self.value(key, where)}: {self.value(item, f'{where}[{key!r}]')}" for key, item in value.items()
@@ -281,7 +286,10 @@ class Expressions(TensorExpressions):
         return DISPLAYS[type(value)].format(inner) if inner else f"{type(value).__name__}()"
 
     def _rebuild(self, value: object, where: str) -> str:
-        """Emit an object with its contents; return its name or expression. Refuse a class that cannot be rebuilt."""
+        """Emit the statements that build an object with its contents; return its name or expression.
+
+        Raises `CannotReplay` for a class that cannot be rebuilt.
+        """
         kind = type(value)
         if issubclass(kind, tuple):
             inner = self.value(tuple(items_of(value)), where)
@@ -341,7 +349,10 @@ class Expressions(TensorExpressions):
         return name
 
     def _rebuild_cell(self, cell: types.CellType, where: str) -> str:
-        """Emit a closure cell; return its name. Its contents may follow later, after its function is built."""
+        """Emit a closure cell; return its name.
+
+        While a function is being built, the cell stays empty, and gets its contents after the outermost function.
+        """
         name = self._name("cell")
         self._names_of_built_objects[id(cell)] = (cell, name)
         self.scope.imports.add("types")
@@ -376,6 +387,7 @@ class Expressions(TensorExpressions):
             self.bsyms.append(python_statement(f"{self.scope.function(SET_ATTRIBUTES)}({', '.join(parts)})"))
 
 
+# The rules that `Expressions.value` tries in order; the last rule applies to all values.
 EXPRESSIONS: tuple[Callable[[Expressions, Any, str], str | None], ...] = (
     Expressions.tensor,
     Expressions.constant,

@@ -13,10 +13,11 @@ from thunder_core.tracing.library import applied_functions, captured_parts, tran
 Lookaside = Callable[..., Any]  # (run, *args, **kwargs) -> the result of the call, or NOT_TAKEN
 
 LOOKASIDES: dict[Callable[..., Any], Lookaside] = {}
-# By module and name: lookasides of functions in modules that take long to import, and that their callers import. They
-# are called as the lookasides of `lookaside_of_each` are.
+# The lookasides of functions in modules that take long to import, by module and name. A program that calls such a
+# function has imported its module. The lookaside gets the function first, as with `lookaside_of_each`.
 LATE_LOOKASIDES: dict[tuple[str, str], Lookaside] = {}
 
+# Modules and packages whose Python functions the interpreter calls natively, unless a table below names them.
 NATIVE_MODULES = (
     "abc",
     "enum",
@@ -45,7 +46,8 @@ NATIVE_MODULES = (
 )
 
 
-# Functions of `inspect` that inspect their arguments, and methods of objects that threads share.
+# Names in `INTERPRETED`: functions of `inspect` that inspect their arguments, methods of objects that threads share,
+# methods of contexts, functions of `torch.overrides` that change its modes, and modules whose `TRACED` names functions.
 INSPECTION_FUNCTIONS = (
     "getmembers",
     "getmembers_static",
@@ -122,7 +124,10 @@ def late_lookaside(path: str) -> Callable[[Lookaside], Lookaside]:
 
 
 def late_lookaside_of(function: FunctionType) -> Lookaside | None:
-    """Return the lookaside of a function in a module that was imported late, or None."""
+    """Return the lookaside that `late_lookaside` registered for a function, or None.
+
+    A function that only has the name of such a function has no lookaside.
+    """
     called = LATE_LOOKASIDES.get((function.__module__, function.__qualname__))
     if called is None:
         return None
@@ -137,9 +142,10 @@ FUNCTIONS_CALLED_AGAIN = (("transformers", "__getattribute__"),)
 
 
 def is_native_code(function: FunctionType) -> bool:
-    """Whether a Python function is called natively, judged by the module of its name and the module of its code.
+    """Whether a Python function is called natively: both `__module__` and the module of its globals run natively.
 
-    A function that wraps another one (`functools.wraps`) has only the name of the other function's module.
+    The two differ for a function that wraps another function (`functools.wraps`): `__module__` is copied from the other
+    function.
     """
     home = function.__globals__.get("__name__")
     return runs_natively(function.__module__, function.__name__) and runs_natively(home, function.__name__)
@@ -147,7 +153,7 @@ def is_native_code(function: FunctionType) -> bool:
 
 @cache
 def runs_natively(module: str | None, name: str = "") -> bool:
-    """Whether Python functions of this module, or its functions of this name, are called natively."""
+    """Whether a module's Python functions are called natively; with a `name`, its functions with this name."""
     if is_called_again(module, name):
         return True
     is_interpreted = (module, name) in INTERPRETED or _is_within(module, MODULES_OF_MODELS)
@@ -156,21 +162,22 @@ def runs_natively(module: str | None, name: str = "") -> bool:
 
 @cache
 def runs_without_redirection(module: str | None, name: str) -> bool:
-    """Whether a native function runs without a redirection of the functions that it calls to the interpreter.
+    """Whether the Python functions that a native function calls run natively, too, and are not interpreted.
 
-    Functions that are called again need no redirection. Functions that inspect code must receive the original
-    functions.
+    The results of functions that are called again need no other guards. Functions that inspect code must receive
+    functions with their original code.
     """
     return is_called_again(module, name) or _is_within(module, CODE_INSPECTING_MODULES)
 
 
 @cache
 def is_called_again(module: str | None, name: str) -> bool:
-    """Whether the results of functions of this name are guarded by calling the functions again."""
+    """Whether the prologue guards the results of a module's functions of this name by calling the functions again."""
     return any(
         str(module).startswith(f"{package}.") and name == called_name for package, called_name in FUNCTIONS_CALLED_AGAIN
     )
 
 
 def _is_within(module: str | None, packages: tuple[str, ...]) -> bool:
+    """Whether a module is among these modules and packages, or inside one of the packages."""
     return any(module == package or str(module).startswith(f"{package}.") for package in packages)

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from thunder_core.frontend.acquire.outside.drawing_functions import belongs_to_torch
+from thunder_core.frontend.acquire.outside.function_effects import belongs_to_torch
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.objects import Lacks, has_own_fallback
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path

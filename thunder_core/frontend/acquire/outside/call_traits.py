@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.outside.drawing_functions import is_name_of_torch
+from thunder_core.frontend.acquire.outside.function_effects import is_name_of_torch
 from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 

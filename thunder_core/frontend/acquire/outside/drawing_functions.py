@@ -1,23 +1,21 @@
-"""Functions of the program that draw random arrays and read their values: the prologue calls such a function itself.
+"""The choice of functions that the prologue calls because they draw random arrays and read the values of the arrays.
 
 A trace of such a function would be valid only for the drawn values. Therefore, the prologue calls the function at each
 call of the program, if the arguments are constants and tensors that the prologue can compute, and if the function
-neither writes to outside objects nor calls functions of PyTorch.
+neither writes to outside objects nor calls functions of PyTorch. The function also runs once at tracing, so an effect
+of the function would happen twice at the first call.
 """
 
 from __future__ import annotations
 
-import dis
+import inspect
 import types
-from collections.abc import Callable, Iterator
-from functools import cache
+from collections.abc import Callable
 from typing import Any
 
+from thunder_core.frontend.acquire.outside.function_effects import may_have_effects
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.tracing.ir.constants import is_constant
-
-WRITES_AND_YIELDS = frozenset({"STORE_ATTR", "STORE_GLOBAL", "DELETE_ATTR", "DELETE_GLOBAL", "YIELD_VALUE", "SEND"})
-PYTORCH = "torch"
 
 
 def outermost_callable_function(frame: Frame | None, is_computable: Callable[[Any], bool]) -> types.CodeType | None:
@@ -42,48 +40,31 @@ def is_never_computable(_value: object) -> bool:
 
 def is_callable_in_prologue(frame: Frame, is_computable: Callable[[Any], bool]) -> bool:
     """Whether the prologue can call the function of a frame with its arguments, and the call has no side effects."""
-    code, function = frame.code, frame.function
-    count = code.co_argcount + code.co_kwonlyargcount
-    arguments = [slot.cell_contents if type(slot) is types.CellType else slot for slot in frame.fast[:count]]
+    arguments = arguments_of(frame)
     return (
-        function is not None
-        and count > 0
-        and not code.co_freevars
-        and not any(map(writes_or_yields, codes_of(code)))
-        and not any(
-            belongs_to_torch(function.__globals__.get(name)) for inner in codes_of(code) for name in inner.co_names
-        )
+        frame.function is not None
+        and len(arguments) > 0
         and all(can_be_passed(argument, is_computable) for argument in arguments)
+        and not may_have_effects(frame.function)
     )
 
 
-def codes_of(code: types.CodeType) -> Iterator[types.CodeType]:
-    """Yield the code of a function and of the functions nested in it."""
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from codes_of(constant)
-
-
-@cache
-def writes_or_yields(code: types.CodeType) -> bool:
-    """Whether a function writes to attributes or globals, or is a generator."""
-    return any(instruction.opname in WRITES_AND_YIELDS for instruction in dis.get_instructions(code))
-
-
-def belongs_to_torch(value: object) -> bool:
-    """Whether a value is PyTorch itself, or one of its modules, functions or classes."""
-    home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
-    return is_name_of_torch(home)
-
-
-def is_name_of_torch(module: object) -> bool:
-    """Whether the name of a module is `torch`, or begins with `torch.`."""
-    return str(module).partition(".")[0] == PYTORCH
+def arguments_of(frame: Frame) -> list[Any]:
+    """Return the values of a function's parameters; the values in `**kwargs` are separate arguments."""
+    flags = frame.code.co_flags
+    named = frame.code.co_argcount + frame.code.co_kwonlyargcount
+    count = named + bool(flags & inspect.CO_VARARGS) + bool(flags & inspect.CO_VARKEYWORDS)
+    arguments = [slot.cell_contents if type(slot) is types.CellType else slot for slot in frame.fast[:count]]
+    if flags & inspect.CO_VARKEYWORDS and type(arguments[-1]) is dict:
+        arguments += arguments.pop().values()
+    return arguments
 
 
 def can_be_passed(value: Any, is_computable: Callable[[Any], bool]) -> bool:
-    """Whether the prologue can pass an argument: a constant, a computable tensor, or a tuple or list of them."""
-    if type(value) in (tuple, list):
+    """Whether the prologue can pass an argument: a constant, a computable tensor, or a tuple of them.
+
+    A list is not passed, because the function could write to it, and the prologue has only a copy.
+    """
+    if type(value) is tuple:
         return all(can_be_passed(item, is_computable) for item in value)
     return is_constant(value) or is_computable(value)

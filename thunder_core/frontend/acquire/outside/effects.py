@@ -1,4 +1,8 @@
-"""The log of a program's writes to outside objects, which tracing makes and undoes, and which the epilogue replays."""
+"""The log of a program's writes to outside objects.
+
+While the program is traced, the interpreter makes the writes. They are undone when tracing ends, and the epilogue makes
+the logged writes at each call.
+"""
 
 from __future__ import annotations
 
@@ -33,12 +37,16 @@ from thunder_core.tracing.library.states import put_buffer_back, state_of, state
 
 @dataclass(frozen=True, eq=False)
 class Effect:
-    """One write to an outside object.
+    """One write to an outside object, the `owner`.
 
-    `kind` is `set` or `delete` (an attribute of the owner), `call` (a method of the owner, written in C), `function` (a
-    call of `function`, with the owner, if any, as its first argument), `print`, or `partial` (a write that raised after
-    it may have changed the owner). If the owner's class overrides the method in Python, `c_class` is the base class
-    whose C method is called.
+    `kind` is one of these:
+
+    - `set` or `delete`: the attribute `name` of the owner is set or deleted.
+    - `call`: the owner's method `name`, written in C, is called. If the owner's class overrides the method in Python,
+      `c_class` is the base class whose C method is called.
+    - `function`: `function` is called, with the owner, if any, as its first argument.
+    - `print`: `print` is called.
+    - `partial`: a write raised an error after it may have changed the owner.
     """
 
     kind: str
@@ -54,7 +62,7 @@ class Effect:
         return self.kind in ("set", "delete") and (self.owner, self.name) == (owner, name)
 
     def sets_item(self) -> bool:
-        """Whether the effect sets one item of a plain dict, identified by its key."""
+        """Whether the effect sets one item of a plain dict, whose key Python's own hash and equality identify."""
         if self.kind != "call" or self.name != "__setitem__" or self.owner is None:
             return False
         return type(self.owner.value) is dict and is_known_item(self.owner.value, self.arguments[0])
@@ -73,8 +81,8 @@ class PendingWrite:
     """A logged write that the program is about to make. If the write raises, `EffectLog.retract` removes it.
 
     `kind` is the kind of the effect, or the method of a write to a variable. `effect` is the logged effect, or None if
-    the write only removes an earlier effect. `replaced` is the effect that the write replaces, after its index.
-    `first_entries` are the entries (the identity of a table, and a name) that no earlier write has changed.
+    the write only removes an earlier effect. `replaced` is the index and the effect of an earlier write that this write
+    replaces. `first_entries` are the entries (see `EffectLog`) that no earlier write has changed.
     """
 
     owner: Any
@@ -160,7 +168,7 @@ class EffectLog:
         return type(name) is str and (id(table), name) in self._written_entries
 
     def _differs(self, table: dict[str, Any], name: str) -> bool:
-        """Whether an entry of a table of attributes has changed since a method of the table was called."""
+        """Whether an entry of a `__dict__` differs from before the first call of a method that changes the dict."""
         original = self.originals.get(id(table))
         return original is not None and original.get(name, MISSING) is not table.get(name, MISSING)
 
@@ -181,7 +189,7 @@ class EffectLog:
         unused_writes = self._unused_writes(owner, name)
         overwritten = unused_writes.pop() if unused_writes and unused_writes[-1].kind == "set" else None
         replaced = None
-        if overwritten is not None:
+        if overwritten is not None:  # no effect uses the value of the last assignment, so it is not replayed
             replaced = (self.effects.index(overwritten), overwritten)
             self.effects.remove(overwritten)
         is_absent_again = (
@@ -202,8 +210,8 @@ class EffectLog:
         replaced: tuple[int, Effect] | None = None,
         first_entries: frozenset[tuple[int, str]] = frozenset(),
     ) -> None:
-        """Log the effect of a write that is about to be made, as the pending write."""
-        if effect is not None:  # at the place of the replaced effect, which determines the order of new attributes
+        """Log the effect of a write that is about to be made, and make it the pending write."""
+        if effect is not None:  # in the place of a replaced assignment, so that new attributes keep their order
             index = len(self.effects) if replaced is None or kind == "delete" else replaced[0]
             self.effects.insert(index, effect)
         self.write_count += 1
@@ -211,11 +219,14 @@ class EffectLog:
         self.pending_write = PendingWrite(owner, kind, name, effect, replaced, first_entries, size)
 
     def forget_pending_write(self) -> None:
-        """Begin an action of the program that may write: the pending write of an earlier action has not raised."""
+        """Forget the pending write of an earlier action, which raised no error, before a new action that may write."""
         self.pending_write = None
 
     def retract(self, write: PendingWrite) -> None:
-        """Remove a write that has raised, or make it a `partial` effect; restore the effect that it has replaced."""
+        """Remove the effect of a write that raised an error, and restore the effect that the write had replaced.
+
+        If the write may have changed its owner before the error, its effect becomes a `partial` effect instead.
+        """
         self.forget_pending_write()
         if write.effect is not None:
             index = self.effects.index(write.effect)
@@ -246,9 +257,9 @@ class EffectLog:
     ) -> bool:
         """Log that a method that changes an outside container is about to be called.
 
-        An assignment of an item replaces an earlier assignment of the item if no effect in between may use the item. It
-        is then not logged if it restores the original value of the item. In this case, return True: the program is
-        valid only for this original value.
+        An assignment of an item replaces an earlier assignment of the item if no effect in between may use the item. If
+        the assignment then restores the original value of the item, it is not logged, and the result is True: the
+        program is valid only for this original value.
         """
         self._copy_original(owner.value)
         arguments = copy_mutable_arguments(name, arguments)
@@ -262,7 +273,10 @@ class EffectLog:
         return is_original_again
 
     def _overwritten_write(self, write: Effect) -> tuple[int, Effect] | None:
-        """Return the last write of the same dict item, after its index; None if a later effect may use the item."""
+        """Return the index and the effect of the last write of the same dict item.
+
+        Returns None without such a write, or if a later effect may use the item.
+        """
         if write.owner is None or not write.sets_item() or write.arguments[0] not in self._original(write):
             return None
         for index in reversed(range(len(self.effects))):
@@ -285,10 +299,11 @@ class EffectLog:
         return all(effect.sets_item() and effect.arguments[0] != write.arguments[0] for effect in effects_on_container)
 
     def _original(self, write: Effect) -> Any:
+        """Return the copy of the written container from before its first change."""
         return self.originals[id(write.owner.value)] if write.owner is not None else {}
 
     def _note_stored_key(self, container: object, name: str, arguments: tuple[Any, ...]) -> None:
-        """Note the key of the item that a method sets; note a change of unknown items for another method."""
+        """Note the key of the item that `__setitem__` sets; for any other method, note that all items may change."""
         keys = self.stored_keys.setdefault(id(container), set())
         is_single_item = (
             name == "__setitem__" and type(container) in (dict, list) and is_known_item(container, arguments[0])
@@ -311,7 +326,10 @@ class EffectLog:
         self._begin_write(owner.value, "function", function.__name__, effect)
 
     def note_variable_write(self, namespace: Path, method: str, name: str, *value: Any) -> None:
-        """Log that a variable of a namespace is about to be set or deleted. Undoing restores only this variable."""
+        """Log that `method` is about to set or delete a variable of a namespace, such as a module's globals.
+
+        Undoing the write restores only this variable.
+        """
         self._undo.append(entry_snapshot(namespace.value, name, self._table_at_start(namespace.value)))
         first_entries = frozenset({(id(namespace.value), name)}) - self._written_entries
         if first_entries and name not in namespace.value:
@@ -333,7 +351,10 @@ class EffectLog:
         self.effects.append(Effect("function", None, function.__name__, arguments, function=function))
 
     def remove_epilogue_calls(self, function: Callable[..., Any], owner: object, count: int) -> None:
-        """Remove the last `count` calls of a function with the first argument `owner`, which the program has undone."""
+        """Remove the last `count` epilogue calls of a function with the first argument `owner`.
+
+        The program has undone the actions that these calls would replay.
+        """
         indices = [
             index
             for index, effect in enumerate(self.effects)

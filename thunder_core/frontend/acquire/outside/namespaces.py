@@ -1,4 +1,8 @@
-"""Namespaces and built-in containers: their stored items, bypassing overrides of subclasses, and the paths of items."""
+"""Read the stored items of namespaces and built-in containers, and the paths to these items.
+
+The methods of the built-in classes read the items. Methods that a subclass overrides may be the user's code, and do not
+run.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ NESTING = (dict, list, tuple, set, frozenset, deque)
 
 
 def is_loaded_module(name: object, namespace: dict[str, Any]) -> bool:
-    """Whether a namespace belongs to the imported module of this name."""
+    """Whether a namespace is the `__dict__` of the imported module of this name."""
     return isinstance(name, str) and getattr(sys.modules.get(name), "__dict__", None) is namespace
 
 
@@ -24,7 +28,10 @@ def is_namespace(path: Path) -> bool:
 
 
 def item_path(path: Path, key: object, value: object) -> Path:
-    """Return the path to an item. The path bypasses a `__getitem__` of the container's own class."""
+    """Return the path to an item of the container at a path.
+
+    If the container's class overrides `__getitem__`, the path reads the stored item instead.
+    """
     kind = type(path.value)
     if not issubclass(kind, dict | list | tuple | deque):
         return path.item(key, value)
@@ -33,12 +40,12 @@ def item_path(path: Path, key: object, value: object) -> Path:
 
 
 def is_plain_membership_test(container: object, key: object) -> bool:
-    """Whether `key in container` runs no user code: a set, and a key with Python's own hash and equality."""
+    """Whether the container is a set, and `key in container` runs no user code of the key's class."""
     if type(container) not in (set, frozenset):
         return False
     kind = type(key)
-    own = issubclass(kind, type) and kind.__hash__ is type.__hash__ and kind.__eq__ is type.__eq__
-    return own or is_constant(key)
+    is_plain_class = issubclass(kind, type) and kind.__hash__ is type.__hash__ and kind.__eq__ is type.__eq__
+    return is_plain_class or is_constant(key)
 
 
 def is_index_into(container: object, key: object) -> bool:
@@ -50,16 +57,13 @@ def is_index_into(container: object, key: object) -> bool:
 
 
 def stored_class(container: object) -> Any:
-    """Return the built-in class that stores a container's items: its own class, or a base.
-
-    The methods of this class read the items. Methods of the container's own class may be the user's code.
-    """
+    """Return the built-in class that stores a container's items: the container's own class, or a base of it."""
     kind = type(container)  # not isinstance, which reads the container's own `__class__`
     return next(base for base in NESTING if issubclass(kind, base))
 
 
 def overridden_base(container: object, method: str) -> Any:
-    """Return the built-in class of a container whose own class overrides a method; None if it does not override it."""
+    """Return the class that stores a container's items if the container's class overrides the method; else None."""
     base = stored_class(container)
     return None if type_lookup(type(container), method) is getattr(base, method) else base
 

@@ -1,4 +1,4 @@
-"""Silent attempts to run operations on fakes: PyTorch's log messages about failures are dropped."""
+"""Attempts to run operations on fakes that may fail without a sign: PyTorch's log messages about them are dropped."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+# PyTorch's loggers that report a failed operation on fakes.
 LOGGERS = (
     "torch.fx.experimental.symbolic_shapes",
     "torch.fx.experimental.sym_node",
@@ -32,11 +33,11 @@ class NotOfThisThread(logging.Filter):
 @contextmanager
 def quiet_attempt() -> Iterator[None]:
     """Drop the log messages of PyTorch's meta functions and symbolic sizes in this thread during the block."""
-    loggers, dropped = [logging.getLogger(name) for name in LOGGERS], NotOfThisThread()
+    loggers, thread_filter = [logging.getLogger(name) for name in LOGGERS], NotOfThisThread()
     for logger in loggers:
-        logger.addFilter(dropped)
+        logger.addFilter(thread_filter)
     try:
         yield
     finally:
         for logger in loggers:
-            logger.removeFilter(dropped)
+            logger.removeFilter(thread_filter)

@@ -1,4 +1,7 @@
-"""Names that a class hides from its instances: checks that cost little until the class changes."""
+"""Checks of prologues whether a class defines or overrides names; their results are cached until the class changes.
+
+Each function below returns its result, and whether the result holds until the version of the class changes.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,12 @@ from thunder_core.foundation.type_flags import IMMUTABLE_TYPE
 from thunder_core.tracing.library.changes.class_entries import ABSENT, class_entry
 from thunder_core.tracing.library.changes.type_versions import ClassCaches, cached_by_version
 
-DATA_METHODS = ("__set__", "__delete__")
+DATA_METHODS = ("__set__", "__delete__")  # the methods that make a descriptor a data descriptor
 
 
 @cached_by_version(ClassCaches())
 def defines(kind: type, names: str) -> tuple[bool, bool]:
-    """Whether a class defines one of these names, separated by spaces, so that `__getattr__` is not called for it."""
+    """Whether a class defines one of these names, separated by spaces; `__getattr__` is not called for such a name."""
     return any(class_entry(kind, name) is not ABSENT for name in names.split()), True
 
 
@@ -28,10 +31,13 @@ def overrides(kind: type, names: str) -> tuple[bool, bool]:
 
 
 def is_data_descriptor(value: object) -> bool:
-    """Whether a class entry is used also for an instance that stores the name."""
+    """Whether a class entry is a data descriptor: Python uses it even if an instance stores the name."""
     return any(class_entry(type(value), method) is not ABSENT for method in DATA_METHODS)
 
 
 def may_become_descriptor(value: Any) -> bool:
-    """Whether the class of an entry may change."""
+    """Whether a class entry could become a data descriptor without a change of the class that has the entry.
+
+    This is so if the class of the entry itself can be changed.
+    """
     return value is not ABSENT and not type(value).__flags__ & IMMUTABLE_TYPE

@@ -1,6 +1,6 @@
 """SciPy's `linear_sum_assignment` as an operation of PyTorch, so that a trace calls it on the costs of each call.
 
-Object detectors match their predictions with the objects of an image by it.
+Object detectors use this function in training to match their predictions with the objects of an image.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def assign(cost: torch.Tensor, maximize: bool) -> tuple[torch.Tensor, torch.Tens
 
 
 def metadata(cost: torch.Tensor, maximize: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return tensors without data of the shape of the indices."""
+    """Return tensors without data that have the shape and dtype of the results of `assign`."""
     rows, columns = cost.shape
     count = columns if columns <= rows else rows
     return cost.new_empty((count,), dtype=torch.int64), cost.new_empty((count,), dtype=torch.int64)
@@ -39,5 +39,5 @@ OPERATOR = torch.ops.thunder.linear_sum_assignment.default
 
 
 def linear_sum_assignment(cost: torch.Tensor, maximize: bool) -> tuple[torch.Tensor, torch.Tensor]:
-    """Call the operation. A trace calls this function, so that its code imports this module."""
+    """Call the operation. Traces call this function, so that their code imports this module, which defines it."""
     return OPERATOR(cost, maximize)  # type: ignore[no-any-return]

@@ -1,4 +1,7 @@
-"""The process groups of an artifact whose programs communicate: their facts, and the check of groups when loading."""
+"""The process groups of an artifact whose programs communicate.
+
+Saving an artifact stores the facts about the groups, and loading compares them with the groups of the process.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,11 @@ from thunder_core.workflow.artifact.format.manifest import GroupFacts, Manifest
 
 
 def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> tuple[GroupFacts, ...]:
-    """Return the process groups of parallel training, one for each parallel transform.
+    """Return the facts about the process groups of parallel training, one group for each parallel transform.
 
-    Raises `CannotReplay` if weights should be included, because a rank may have only a part of them, and for a group
-    without all ranks that is no axis of a mesh, because the other ranks communicate in other groups.
+    Raises `CannotReplay` if weights should be included, because a rank may have only a part of them. Also raises
+    `CannotReplay` for a group of some of the ranks, unless the group belongs to an axis of a mesh: the names of other
+    groups differ between ranks.
     """
     parallel: list[Any] = [transform for transform in transforms if transform.is_parallel]
     if parallel and include_weights:
@@ -41,7 +45,7 @@ def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> tu
 
 
 def facts_of_group(recipe: str, process_group: str) -> GroupFacts:
-    """Return the facts about the process group that a recipe asks for; raise `CannotReplay` as `group_facts`."""
+    """Return the facts about the process group of a recipe; raise `CannotReplay` for a group that cannot be saved."""
     group = required_group(process_group, recipe)
     facts = GroupFacts(recipe=recipe, process_group=process_group, name=program_name(group), size=group.size())
     if group.size() == dist.get_world_size():
@@ -90,7 +94,7 @@ def require_group(facts: GroupFacts) -> None:
 def require_axis(facts: GroupFacts, mesh: Sequence[GroupFacts]) -> None:
     """Raise `ArtifactForeign` if this process has no mesh with the axis of an artifact.
 
-    The group along the axis gets the name that the artifact's programs use.
+    Register the group of this process along the axis under the name that the artifact's programs use.
     """
     required_group("", facts.recipe)
     world_size, ranks_here = facts.world_size, dist.get_world_size()
@@ -125,17 +129,17 @@ def has_same_ranks(group: Any, other: Any) -> bool:
 
 
 def outermost_first(mesh: Sequence[GroupFacts]) -> list[GroupFacts]:
-    """Return the axes of a mesh in order."""
+    """Return the axes of a mesh in the order of `init_device_mesh`: the axis with the largest stride comes first."""
     return sorted(mesh, key=lambda facts: -facts.stride)
 
 
 def in_words(mesh: Sequence[GroupFacts]) -> str:
-    """Return the axes of a mesh with their sizes."""
+    """Return the axes of a mesh with their sizes, such as `replicate=2,shard=4`."""
     return ",".join(f"{facts.axis}={facts.size}" for facts in outermost_first(mesh))
 
 
 def initialization_of(mesh: Sequence[GroupFacts]) -> str:
-    """Return the call that makes a mesh."""
+    """Return the call of `init_device_mesh` that makes a mesh, as Python code."""
     axes = outermost_first(mesh)
     device = "cuda" if torch.cuda.is_available() else "cpu"
     shape, names = tuple(facts.size for facts in axes), tuple(facts.axis for facts in axes)

@@ -1,4 +1,7 @@
-"""Probes of guarded values of the subject and of modules, which are replaced by other values."""
+"""Guard probes of values outside the arguments: a probe replaces a guarded value, and the program must notice it.
+
+The values are attributes of the subject (the compiled module or function) and globals of modules.
+"""
 
 from __future__ import annotations
 
@@ -17,52 +20,55 @@ from thunder_core.workflow.fault_localization.probes.calls import SubjectCall
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 from thunder_core.workflow.fault_localization.probes.unpacking import value_at
 
-ARGUMENTS = ("args", "kwargs")  # their values are probed as arguments
-UNTOUCHED = frozenset({"builtins", "sys", "typing"})  # modules whose functions everything calls
-Entries = tuple[Any, Any]  # a dict, and a key of it
+ARGUMENTS = ("args", "kwargs")  # the roots of paths to arguments, which `argument_probes` probes
+UNTOUCHED = frozenset({"builtins", "sys", "typing"})  # modules whose functions all code calls, so none is replaced
+Entry = tuple[Any, Any]  # a dict, and a key of the dict
 
 
 class AnotherFunction(RuntimeError):
-    """Raised by the replacement of a function."""
+    """The error of the function that a probe puts in place of a traced function."""
 
 
 def run_another(*args: object, **kwargs: object) -> Any:
-    """Raise `AnotherFunction`, as the replacement of the traced function."""
+    """Raise `AnotherFunction`; a probe puts this function in place of a traced function."""
     raise AnotherFunction("this is not the function that was traced")
 
 
 def path_probes(program: Program, call: SubjectCall, *, functions: bool = True) -> Iterator[Probe]:
-    """Yield probes with another value for each checked value that can be changed; `functions` includes functions."""
+    """Yield probes with other values for each guarded value that can be replaced; `functions` includes functions."""
     for guard in program.guards:
         entry = entry_of_path(guard.path, call) if guard.plain_path is None else entry_at(guard.plain_path, call)
         if entry is None:
             continue
-        entries, key = entry
-        if not functions and isinstance(entries[key], FunctionType | BuiltinFunctionType):
+        container, key = entry
+        if not functions and isinstance(container[key], FunctionType | BuiltinFunctionType):
             continue
-        for what, replacement in other_values(entries[key]):
-            change = replace_entry(entries, key, replacement)
-            yield Probe(f"{guard.path} {what}", call.copy_arguments, change, guard.path, guard.words)
+        for description, replacement in other_values(container[key]):
+            change = replace_entry(container, key, replacement)
+            yield Probe(f"{guard.path} {description}", call.copy_arguments, change, guard.path, guard.words)
 
 
 def other_values(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield values that differ from a value at a path."""
+    """Yield values that differ from a value, each after its description."""
     if isinstance(value, FunctionType | BuiltinFunctionType):
         yield "another function", run_another
     else:
         yield from nearby_values(value)
 
 
-def entry_at(path: PlainPath, call: SubjectCall) -> Entries | None:
-    """Return the container and the key at a path; if the container is a tuple, its own container and key."""
+def entry_at(path: PlainPath, call: SubjectCall) -> Entry | None:
+    """Return the dict and the key that hold the value at a path; None if the value cannot be replaced.
+
+    A value in a tuple cannot be replaced alone. Its entry is the entry of the whole tuple.
+    """
     (kind, root), (step, key) = path[0], path[-1]
     if len(path) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(path) == 2):
         return None
-    holder = object_at(path[:-1], call)
-    entries = getattr(holder, "__dict__", None) if step == "entry" else holder
-    if isinstance(entries, tuple):
+    owner = object_at(path[:-1], call)
+    container = getattr(owner, "__dict__", None) if step == "entry" else owner
+    if isinstance(container, tuple):
         return entry_at(path[:-1], call)
-    return (entries, key) if isinstance(entries, dict) and key in entries else None
+    return (container, key) if isinstance(container, dict) and key in container else None
 
 
 def object_at(path: PlainPath, call: SubjectCall) -> Any:
@@ -74,28 +80,28 @@ def object_at(path: PlainPath, call: SubjectCall) -> Any:
     return None if module is None else value_at_path((("root", root), *path[1:]), vars(module))
 
 
-def entry_of_path(path: str, call: SubjectCall) -> Entries | None:
-    """Return the `__dict__` and the key for a path such as `module.config.use_cache`, for an attribute or a property.
+def entry_of_path(path: str, call: SubjectCall) -> Entry | None:
+    """Return the `__dict__` and the key for a path to an attribute or a property, such as `module.config.use_cache`.
 
-    A property stores its value under its name with a leading underscore.
+    A property usually stores its value under its name with a leading underscore. Returns None for any other path.
     """
     try:
         node = ast.parse(path, mode="eval").body
         if not isinstance(node, ast.Attribute):
             return None
-        entries = vars(value_at(node.value, call.roots))
+        namespace = vars(value_at(node.value, call.roots))
     except (SyntaxError, LookupError, AttributeError, TypeError, ValueError):
         return None
-    key = next((key for key in (node.attr, f"_{node.attr}") if key in entries), None)
-    return None if key is None or not isinstance(entries, dict) else (entries, key)
+    key = next((key for key in (node.attr, f"_{node.attr}") if key in namespace), None)
+    return None if key is None or not isinstance(namespace, dict) else (namespace, key)
 
 
 @contextmanager
-def replace_entry(entries: Any, key: object, value: object) -> Iterator[None]:
-    """Replace an entry of a dict while the block runs."""
-    before = entries[key]
-    entries[key] = value
+def replace_entry(container: Any, key: object, value: object) -> Iterator[None]:
+    """Replace the value of a dict's key while the block runs."""
+    before = container[key]
+    container[key] = value
     try:
         yield
     finally:
-        entries[key] = before
+        container[key] = before

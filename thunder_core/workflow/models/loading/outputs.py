@@ -12,7 +12,7 @@ from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-OUTPUTS_ATTRIBUTE = "thunder_outputs"
+OUTPUTS_ATTRIBUTE = "thunder_outputs"  # the attribute of a config with the kind of outputs
 
 
 def request_outputs(config: PretrainedConfig, outputs: str | None) -> None:
@@ -28,13 +28,13 @@ def request_outputs(config: PretrainedConfig, outputs: str | None) -> None:
 
 
 def leave_out_cache(config: PretrainedConfig) -> None:
-    """Set `use_cache` to False, because a KV cache is an object of transformers."""
+    """Set `use_cache` to False in a config, because a KV cache is an object of transformers and no plain tensor."""
     if getattr(config, "use_cache", False):
         config.use_cache = False
 
 
 def follow_config(model: PreTrainedModel) -> None:
-    """Make a model return the kind of outputs in its config; raise ValueError for an unknown kind."""
+    """Make a model return the kind of outputs that its config names; raise ValueError for an unknown kind."""
     kind = getattr(model.config, OUTPUTS_ATTRIBUTE, None)
     if kind is not None and not has_outputs_set(model):
         set_outputs(model, str(kind))

@@ -1,4 +1,4 @@
-"""Models of timm, in the classes with which the transformers library wraps them."""
+"""Configs of timm's models for the classes of the transformers library that wrap these models."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.foundation.similar_names import nearest
 from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
 
 TIMM = "timm"
-WRAPPER = "timm_wrapper"  # the family of transformers
+WRAPPER = "timm_wrapper"  # the `model_type` of these classes
 CLASSIFIER, FEATURES = "TimmWrapperForImageClassification", "TimmWrapperModel"
 
 
@@ -25,9 +25,10 @@ def is_timm_config(content: Mapping[str, Any]) -> bool:
 
 
 def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfig:
-    """Return the config of transformers for a config of timm, with the facts that timm has on the architecture.
+    """Return the transformers config for the `content` of a timm config, with timm's facts about the architecture.
 
-    Raises `PackageMissing` without timm, and `UnknownArchitecture` for an architecture that it does not have.
+    `what` is the model in error messages. Raises `PackageMissing` without timm, and `UnknownArchitecture` for an
+    architecture that the installed timm does not have.
     """
     require_timm(what)
     name = str(content["architecture"])
@@ -45,9 +46,9 @@ def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfi
         if pretrained_config is None
         else {"input_size": list(pretrained_config.input_size), "num_classes": pretrained_config.num_classes}
     )
-    own = content.get("pretrained_cfg")
+    stored_config = content.get("pretrained_cfg")
     classes = content.get("num_classes", facts.get("num_classes", 1000))
-    settings = {**facts, **(own if isinstance(own, Mapping) else {})}
+    settings = {**facts, **(stored_config if isinstance(stored_config, Mapping) else {})}
     arguments = dict(content.get("model_args") or {})
     arguments.pop("num_classes", None)  # transformers passes the number of classes, too
     changed = {"num_classes": classes, "pretrained_cfg": settings, "model_args": arguments or None}

@@ -1,4 +1,4 @@
-"""Return unused memory to the system."""
+"""Return unused memory of this process to the operating system."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from thunder_core.foundation.memory_limits import private_memory
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
 
 
-GARBAGE_THRESHOLD = 192 << 20  # bytes from which garbage is collected, because a collection takes 0.2 seconds
+# Garbage is collected only if the private memory has grown by more bytes, because a collection takes 0.2 seconds.
+GARBAGE_THRESHOLD = 192 << 20
 
 
 def release_memory(before: int | None) -> None:
     """Return free memory to the system, and collect garbage if private memory is much larger than `before`.
 
-    `before` is the private memory of this process in bytes at an earlier time, or None if unknown.
+    `before` is the private memory of this process in bytes at an earlier time. Garbage is also collected if `before` is
+    None, or if the system does not tell the private memory.
     """
     trim_memory()
     now = private_memory()

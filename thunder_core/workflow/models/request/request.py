@@ -1,4 +1,4 @@
-"""The request for a model."""
+"""The request for a model: the options that name a model and say how it is loaded, and their accepted values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LARGEST_SEED = 2**63 - 1  # below the limit of PyTorch's generators, so that lar
 
 
 PLAIN_OUTPUTS = ("dict", "tuple")  # outputs of plain tensors, which do not need the transformers library
-OUTPUTS = (*PLAIN_OUTPUTS, "model")
+OUTPUTS = (*PLAIN_OUTPUTS, "model")  # `model`: the output class of the transformers library
 MERGE, KEEP = "merge", "keep"  # the values of --adapter
 
 
@@ -42,9 +42,9 @@ class SampleModel:
 class ModelRequest:
     """A model by folder, Hub name or sample, and how to load it.
 
-    If `dtype` is None, the checkpoint determines the dtype. If `device` is None, the recipe determines the device;
-    without a recipe, the device is the CPU. With `train`, the model is loaded for training steps: an adapter is kept
-    with trainable weights, and a diffusers denoiser gets its loss.
+    If `dtype` or `device` is None, the recipe that optimizes the model chooses it (`with_placement`). Without a recipe,
+    the checkpoint determines the dtype, and the device is the CPU. With `train`, the model is loaded for training
+    steps: an adapter is kept with trainable weights, and a diffusers denoiser gets its loss.
     """
 
     model: str | None = option(

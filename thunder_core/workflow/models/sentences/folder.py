@@ -1,4 +1,7 @@
-"""Read a folder of sentence-transformers, whose `modules.json` lists a transformer and stages with their folders."""
+"""Read a model folder of the library sentence-transformers.
+
+Its `modules.json` lists a transformer and the stages after the transformer, such as pooling, each with its folder.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +19,16 @@ MODULES = "modules.json"
 LIBRARY = "sentence_transformers."
 TRANSFORMER = "Transformer"
 STAGES = ("Pooling", "Normalize", "Dense", "LayerNorm", "Dropout")
-ALONE = "or optimize the transformer alone: --task feature-extraction"
-# The names of the transformer's settings; older releases name the file after the family.
+TRANSFORMER_ALONE = "or optimize the transformer alone: --task feature-extraction"
+# The names that the file with the transformer's settings may have; older releases name the file after the family.
 SETTINGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-# The values of the settings with which a transformer gives the embeddings of text tokens, and the names of the
-# settings that change the model's config.
+# The values of settings with which a transformer returns the embeddings of text tokens, as Thunder supports it.
 TASK, OUTPUT = "feature-extraction", "token_embeddings"
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
+# The settings that change how the model is built, which Thunder does not support.
 CHANGES = ("model_args", "model_kwargs", "config_args", "config_kwargs")
 
 
@@ -43,7 +46,7 @@ class SentenceStage:
 
 
 def transformer_folder(root: Path) -> Path:
-    """Return the folder of the transformer in a folder of sentence-transformers; other folders unchanged."""
+    """Return the folder of the transformer in a folder of sentence-transformers, or any other folder unchanged."""
     listed = modules_of(root)
     if not listed or last_name(listed[0]) != TRANSFORMER:
         return root
@@ -71,7 +74,7 @@ def modules_of(root: Path) -> list[Mapping[str, Any]]:
 
 
 def files_of_modules(root: Path) -> tuple[str, ...]:
-    """Return the files that the modules of a folder may have, relative to the folder."""
+    """Return the paths of the files that the modules of a folder may have, relative to the folder."""
     paths = [path_of(root, entry) for entry in modules_of(root)]
     if not paths:
         return ()
@@ -84,55 +87,58 @@ def stages_of(root: Path) -> tuple[SentenceStage, ...]:
     """Return the stages after the transformer; raise `BadModelFolder` for modules that Thunder does not know."""
     first, *others = modules_of(root)
     for entry in (first, *others):
-        kind, allowed_stages = last_name(entry), STAGES if entry is not first else (TRANSFORMER,)
-        if kind not in allowed_stages or not str(entry["type"]).startswith(LIBRARY):
+        allowed_kinds = (TRANSFORMER,) if entry is first else STAGES
+        if last_name(entry) not in allowed_kinds or not str(entry["type"]).startswith(LIBRARY):
             raise BadModelFolder(
                 f"{root / MODULES} lists {str(entry['type'])!r:.120}, which Thunder cannot optimize: a {TRANSFORMER} "
                 f"can be followed by {', '.join(STAGES)} of sentence-transformers",
-                fix=f"compile the model in Python: `thunder.compile(model)`; {ALONE}",
+                fix=f"compile the model in Python: `thunder.compile(model)`; {TRANSFORMER_ALONE}",
             )
     require_plain_transformer(root / path_of(root, first))
     return tuple(stage_of(root, entry) for entry in others)
 
 
 def stage_of(root: Path, entry: Mapping[str, Any]) -> SentenceStage:
-    """Return the stage of an entry; a stage without a config has no settings."""
+    """Return the stage that an entry of `modules.json` describes; a stage without a config has no settings."""
     folder = path_of(root, entry)
     file = root / folder / CONFIG_FILE
     return SentenceStage(last_name(entry), folder, read_json(file) if folder and file.exists() else {})
 
 
 def require_plain_transformer(folder: Path) -> None:
-    """Raise `BadModelFolder` for a transformer whose settings ask for more than the embeddings of its tokens."""
+    """Raise `BadModelFolder` for a transformer whose settings ask for more than the embeddings of text tokens."""
     file = next((folder / name for name in SETTINGS if (folder / name).is_file()), None)
     settings = {} if file is None else read_json(file)
     is_unsupported = {
         "transformer_task": settings.get("transformer_task", TASK) != TASK,
         "module_output_name": settings.get("module_output_name", OUTPUT) != OUTPUT,
-        "modality_config": not gives_tokens(settings.get("modality_config")),
-        **{name: has_changes(settings.get(name)) for name in CHANGES},
+        "modality_config": not returns_token_embeddings(settings.get("modality_config")),
+        **{name: changes_model(settings.get(name)) for name in CHANGES},
     }
     refused = [name for name, is_refused in is_unsupported.items() if is_refused]
     if refused:
         raise BadModelFolder(
             f"{file} sets {refused[0]} to {settings[refused[0]]!r:.120}, and Thunder only knows transformers that give "
             "the embeddings of text tokens",
-            fix=f"compile the model in Python: `thunder.compile(model)`; {ALONE}",
+            fix=f"compile the model in Python: `thunder.compile(model)`; {TRANSFORMER_ALONE}",
         )
 
 
-def gives_tokens(modalities: object) -> bool:
-    """Whether the settings of modalities give the last hidden state for text."""
+def returns_token_embeddings(modalities: object) -> bool:
+    """Whether a transformer with this `modality_config` returns the last hidden state for text."""
     return modalities is None or (isinstance(modalities, Mapping) and modalities.get("text") == TEXT)
 
 
-def has_changes(changes: object) -> bool:
-    """Whether settings change how the model is built, apart from `trust_remote_code`, which only the user sets."""
+def changes_model(changes: object) -> bool:
+    """Whether the value of a setting among `CHANGES` changes how the model is built.
+
+    `trust_remote_code` does not count, because only the user can set it.
+    """
     return bool(changes) and (not isinstance(changes, Mapping) or bool(set(changes) - {"trust_remote_code"}))
 
 
 def last_name(entry: Mapping[str, Any]) -> str:
-    """Return the name of the class of an entry."""
+    """Return the name of an entry's class without its module."""
     return str(entry["type"]).rpartition(".")[2]
 
 
@@ -140,5 +146,7 @@ def path_of(root: Path, entry: Mapping[str, Any]) -> str:
     """Return the folder of an entry, relative to the root; raise `BadModelFolder` for a folder outside."""
     path = str(entry.get("path", ""))
     if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
-        raise BadModelFolder(f"{root / MODULES} names {path!r:.120}, which is outside of the folder", fix="correct it")
+        raise BadModelFolder(
+            f"{root / MODULES} names {path!r:.120}, which is outside of the folder", fix="correct the path in this file"
+        )
     return path

@@ -1,7 +1,7 @@
-"""The contenders in measurements of `generate`: eager PyTorch, and torch.compile with both kinds of cache.
+"""The contenders in measurements of `generate`: eager PyTorch, and torch.compile with both kinds of KV cache.
 
-Each contender has the model's parameters and code, but is a separate object, so that changes by a compiler do not
-affect other contenders.
+A compiled contender has the parameters and code of the model, but is a separate object, so that changes by its compiler
+do not affect other contenders.
 """
 
 from __future__ import annotations
@@ -31,23 +31,24 @@ def eager(model: PreTrainedModel) -> Contender:
 
 
 def inductor(model: PreTrainedModel) -> Contender:
-    """Return the model with its forward compiled by `torch.compile` with symbolic sizes, for the dynamic cache."""
+    """Return the model with its forward compiled by `torch.compile` for symbolic sizes, because the KV cache grows."""
     twin = twin_of(model)
     vars(twin)["forward"] = torch.compile(model.forward, dynamic=True)
     return Contender(twin)
 
 
 def inductor_static(model: PreTrainedModel, mode: str | None = None) -> Contender:
-    """Return the library's own method: a static cache, and `torch.compile` for the calls after the prompt.
+    """Return the model with the library's own way to compile: a static KV cache, and `torch.compile` after the prompt.
 
-    On a CPU, this must be requested by a field that the library documents (`CompileConfig`). Its default mode is for
-    GPUs, with CUDA graphs, which a CPU does not have.
+    On a CPU, transformers compiles only if a field of `CompileConfig` is set. The default mode of `CompileConfig` uses
+    CUDA graphs, which a CPU does not have.
     """
     config = CompileConfig(mode=mode or ("reduce-overhead" if model.device.type == "cuda" else "default"))
     vars(config)["_compile_all_devices"] = True
     return Contender(twin_of(model), {"cache_implementation": "static", "compile_config": config})
 
 
+# The contenders by their names in `--against`. For `PREPARED`, the caller passes the model that the recipe prepared.
 CONTENDERS: Mapping[str, Callable[[PreTrainedModel], Contender]] = {
     "eager": eager,
     PREPARED: eager,

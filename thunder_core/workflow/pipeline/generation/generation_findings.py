@@ -1,4 +1,4 @@
-"""The validation of a session that generates, for a new model and for an artifact."""
+"""Validate a compiled `generate` against eager generation, for a new model and for an artifact."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from thunder_core.workflow.pipeline.session.session import Advance, Session
 from thunder_core.workflow.validation.generation import validate_generation
 from thunder_core.workflow.validation.report import GenerationReport
 
-SEED_OFFSET = 1  # the difference of the seed for validation from the seed of the traced prompts
+SEED_OFFSET = 1  # added to the seed of the traced prompts, so that validation has other prompts
 
 
 def generation_report(
     session: Session, lengths: GenerationLengths, seed: int, *, allow_non_finite: bool, advance: Advance
 ) -> GenerationReport:
-    """Return the comparison with eager generation on new prompts; raise the errors of `validate_generation`.
+    """Return the report on the comparison with eager generation on new prompts.
 
-    `seed` is the seed of the traced prompts.
+    `seed` is the seed of the traced prompts. Raises the errors of `validate_generation`.
     """
     prompts = [(str(length), inputs_of(session, length, seed + SEED_OFFSET)) for length in lengths.validation_prompts()]
     return validate_generation(

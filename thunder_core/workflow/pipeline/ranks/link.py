@@ -1,4 +1,7 @@
-"""The link between ranks: the process group, the commands of the first rank, and errors that end all ranks."""
+"""The link between the ranks of `thunder` commands that several processes run together.
+
+The first rank sends commands over the default process group, and an error on any rank ends all ranks.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +29,10 @@ QUERY_PERIOD = 0.02  # seconds between two queries of the store
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Delay the interrupt of the watch to the end of the block.
+    """Delay an interrupt of this rank, which its `Watch` sends when another rank fails, to the end of the block.
 
-    PyTorch sends an object by several collectives. A rank that is interrupted between two collectives would call other
-    collectives than the rest of the ranks.
+    PyTorch sends an object by several collectives. A rank that is interrupted between two of them would call different
+    collectives than the other ranks.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -100,8 +103,8 @@ def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
     """
     if device.type == "cuda":
         torch.cuda.set_device(launch.local_rank)
-    begins = not dist.is_initialized()
-    if begins:
+    creates_group = not dist.is_initialized()
+    if creates_group:
         dist.init_process_group("gloo" if device.type == "cpu" else "cpu:gloo,cuda:nccl")
     show_fatal_signals()
     link, store = Link(launch, device), store_of_run()
@@ -112,12 +115,12 @@ def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
     except BaseException as error:
         try:
             watch.end()
-        except KeyboardInterrupt:  # by the watch, which had begun to interrupt this rank
+        except KeyboardInterrupt:  # the watch had already begun to interrupt this rank
             watch.end()
         failure = failure_on(store, error, link, watch)
         raise failure from (None if failure is error else error)
     watch.end()
-    if begins:
+    if creates_group:
         dist.destroy_process_group()
 
 
@@ -130,7 +133,7 @@ def store_of_run() -> Any:
 
 
 def failure_on(store: object, error: BaseException, link: Link, watch: Watch) -> BaseException:
-    """Return the error that this rank raises: the error of the rank that caused it, or this rank's own error."""
+    """Return the error that this rank raises: the error of another rank if that rank failed first, or its own."""
     if isinstance(error, RankFailed):
         return error
     failure = watch.failure or failure_of_other(store, error, link.launch)
@@ -152,7 +155,7 @@ def share_error(store: object, error: BaseException, link: Link) -> None:
 
 
 def failure_of_other(store: object, error: BaseException, launch: Launch) -> RankFailed | None:
-    """Return the error of another rank, if it interrupted a collective of this rank; None for an error of this rank."""
+    """Return the error of another rank that made a collective of this rank fail; None if this rank failed by itself."""
     if isinstance(error, ThunderError) or not isinstance(error, RuntimeError):
         return None
     failure = await_failure(store, launch)

@@ -1,4 +1,4 @@
-"""The tolerance of an artifact: its own, within the limits of its recipe, or the user's."""
+"""The tolerance for validating an artifact: the user's, or the artifact's own within the limits of its recipe."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 
 def tolerance_of(artifact: Artifact, dtype: torch.dtype, bounds: tuple[str, ...] = ()) -> Tolerance:
-    """Return an artifact's tolerance, limited by its recipe's; `bounds` are the user's own bounds.
+    """Return the tolerance for an artifact; `bounds` are the user's values of `--tolerance`.
 
-    An artifact cannot increase the tolerance, because its author could have written any number.
+    The tolerance that the artifact stores counts only if it is stricter than its recipe's, because the author of the
+    artifact could have written any number.
     """
-    bound = recipes_tolerance(artifact, dtype)
+    recipe_tolerance = recipes_tolerance(artifact, dtype)
     stored = artifact.manifest.tolerance
-    limit = bound if stored is None else bound.or_stricter(Tolerance(**stored.model_dump()))
+    limit = recipe_tolerance if stored is None else recipe_tolerance.or_stricter(Tolerance(**stored.model_dump()))
     return requested_tolerance("--tolerance", bounds, limit)
 
 

@@ -1,4 +1,7 @@
-"""Names of parts of recipes in the notation of users, resolved without PyTorch and without running their code."""
+"""Names of recipes, executors and transforms as users write them on the command line.
+
+The names are checked without an import of PyTorch, and without running the code of the parts that they name.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ FORMAT_FIX = "write a name, or a name with options: Autocast(dtype=torch.float16
 
 
 def recipe_names(text: str) -> tuple[str, ...]:
-    """Return the names of recipes that are joined by `+`; the path of a file is one name."""
+    """Return the names of recipes in a text, which joins them by `+`; the path of a file is a single name."""
     return (text,) if FILE_SUFFIX in text else tuple(name.strip() for name in text.split("+"))
 
 
@@ -39,25 +42,28 @@ def require_executor_name(name: str) -> None:
 
 
 def recipe_file(location: str) -> tuple[Path, str]:
-    """Return the file of `path/to/file.py:Name`, and the name of the class, or an empty name."""
+    """Return the file of a recipe at `path/to/file.py:Name`, and the name of its class, which may be empty."""
     return file_and_name(location, "a recipe")
 
 
 def file_and_name(location: str, what: str) -> tuple[Path, str]:
-    """Return the file of `path/to/file.py:Name`, and the name in it, which may be empty; raise `UnknownName`."""
-    stem, _, kind = location.rpartition(FILE_SUFFIX)
+    """Return the file of `path/to/file.py:Name`, and the name after the colon, which may be missing and empty.
+
+    Raises `UnknownName` if there is no such file; `what` says what the file should define, such as `a recipe`.
+    """
+    stem, _, suffix = location.rpartition(FILE_SUFFIX)
     path = Path(stem + FILE_SUFFIX).expanduser()
     fault = fault_of_file(path)
-    if fault or (kind and not kind.startswith(":")):
+    if fault or (suffix and not suffix.startswith(":")):
         raise UnknownName(
             f"{path} {fault}" if fault else f"there is no file {location} with {what}",
             fix="name a file that exists: path/to/file.py, or path/to/file.py:Name if the file has several",
         )
-    return path, kind.removeprefix(":")
+    return path, suffix.removeprefix(":")
 
 
 def require_transform_name(text: str) -> None:
-    """Raise `BadOption` for a text that names no transform, and `UnknownName` for a name that does not exist."""
+    """Raise `BadOption` for a text other than `Name` or `Name(option=value)`, and `UnknownName` for an unknown name."""
     name, _ = parse_call(text)
     module_of_transform(name)
 
@@ -78,22 +84,22 @@ def parse_call(text: str) -> tuple[str, Mapping[str, ast.expr]]:
 
 
 def module_of_transform(name: str) -> str:
-    """Return the name of the file that defines a transform, given by its class or its file.
+    """Return the name of the file that defines a transform; `name` is the name of the transform's class or file.
 
     Raises `UnknownName`, and `AmbiguousName` if files of several packages define a class of this name.
     """
-    files = sorted(file for file, kind in transform_classes() if kind == name)
+    files = sorted(file for file, class_name in transform_classes() if class_name == name)
     plugins.require_one("transforms", name, files)
     if files:
         return files[0]
     try:
         plugins.source_of("transforms", name)
     except UnknownName:
-        transform_names = {kind for _, kind in transform_classes()} | {*plugins.names("transforms")}
+        transform_names = {class_name for _, class_name in transform_classes()} | {*plugins.names("transforms")}
         raise unknown_name("transform", name, sorted(transform_names)) from None
     return name.replace("_", "-")
 
 
 def transform_classes() -> Iterator[tuple[str, str]]:
-    """Yield the names of the file and of the class of each transform."""
+    """Yield for each transform the name of its file and the name of its class."""
     yield from plugins.definitions("transforms", "Transform")

@@ -1,4 +1,4 @@
-"""A plan, in words and as data."""
+"""The plan that `thunder optimize` prints before it starts, as rows of text and as plain data."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
 TRAINING_STEP = "training: forward, loss and backward, in train mode"
-TARGET_DEVICE = "cuda"  # the device of a target
+TARGET_DEVICE = "cuda"  # the device of a program for a target of cross-compilation
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The plan of a request: its preparation, inputs, stages and destination.
+    """The plan of a request: the prepared model and recipe, the inputs, the stages and the artifact's path.
 
-    `comparing` is the preparation that includes the executors that only compare the results of others; `prepared`
-    leaves them out. `comparing` is None without such an executor. `launch` is the launch of several ranks, or None.
+    Some executors only compare the results of other executors. `prepared` leaves them out, and `comparing` is the
+    preparation with them, or None if the recipe has none. `launch` is the launch of several ranks, or None.
     """
 
     request: Request
@@ -73,15 +73,18 @@ class Plan:
         return [
             ("model", named_architecture(name, architecture)),
             ("task", f"{loading.task}, {prepared.dtype_name}, on {self.device}"),
-            ("recipe", " ".join([prepared.recipe.name, *(f"{k}={v}" for k, v in prepared.options.items())])),
+            (
+                "recipe",
+                " ".join([prepared.recipe.name, *(f"{key}={value}" for key, value in prepared.options.items())]),
+            ),
             *(("note", note) for note in loading.notes),
             *(("choice", reason) for reason in prepared.choice),
             *([("purpose", TRAINING_STEP)] if request.train else []),
             *([("ranks", ranks)] if (ranks := self._ranks) else []),
             self._inputs,
             *([("dynamic", self._ranges)] if request.dynamic else []),
-            *([("evaluation", self._judgement)] if self.evaluation_data else []),
-            ("transforms", ", ".join(transform_name(t) for t in prepared.transforms) or "none"),
+            *([("evaluation", self._evaluation)] if self.evaluation_data else []),
+            ("transforms", ", ".join(map(transform_name, prepared.transforms)) or "none"),
             *([("lookasides", ", ".join(lookasides))] if (lookasides := lookaside_names(prepared)) else []),
             (
                 "executors",
@@ -100,7 +103,7 @@ class Plan:
         ]
 
     def memory_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield the memory of the stages, the cost of a slow dtype, and the error of a plan that does not fit."""
+        """Yield rows on the memory of the stages or of a target, the cost of a slow dtype, and a lack of memory."""
         if self.memory is None:
             return
         if self.request.target:
@@ -115,7 +118,7 @@ class Plan:
             yield "lacking", f"{error.code} {error.what} ({error.fix})"
 
     def load_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield the load of other processes if it slows down the run and makes the benchmark unstable."""
+        """Yield a row for the load of other processes if they slow down the run and make the benchmark unstable."""
         threads = self.request.threads or threads_of(torch.device("cpu"))
         if self.load is not None and self.load.crowds(threads):
             fewer = "" if threads == 1 else f", or use fewer than {threads} --threads"
@@ -130,7 +133,7 @@ class Plan:
 
     @property
     def reason_without_weights(self) -> str:
-        """The reason why this plan cannot be carried out if the model's folder has no weights; otherwise empty."""
+        """The reason why the plan cannot run if the model's folder lacks the weights that the run needs; else empty."""
         origin, request = self.prepared.loading.origin, self.request
         is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)
         if is_built or not isinstance(origin, FolderOrigin) or origin.hub is not None or has_weights(origin.folder):
@@ -201,7 +204,7 @@ class Plan:
         return f"{samples} from {self.data.file.name}{f', {cut} truncated' if cut else ''}"
 
     @property
-    def _judgement(self) -> str:
+    def _evaluation(self) -> str:
         assert self.evaluation_data is not None
         loading = self.prepared.loading
         metric = self.request.metric or metric_for(loading.task, loading.config)
@@ -248,7 +251,7 @@ class Plan:
 
 
 def comparison_in_words(comparing: Prepared) -> str:
-    """Return a sentence on the executors that compare the results of other executors."""
+    """Return a sentence about the executors that compare the results of other executors."""
     names = ", ".join(comparing_executors(comparing))
     return f"{names} compares the other executors with eager PyTorch while they run; not part of the artifact"
 
@@ -263,16 +266,19 @@ def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
 
 
 def degraded_parts(prepared: Prepared) -> Iterator[str]:
-    """Yield missing parts of the recipe, and the executors that are skipped for the same reason, each with its fix."""
-    for lost in by_reason(prepared.degraded):
-        names = [candidate.name for candidate in prepared.executors if candidate.reason == lost.reason]
+    """Yield the parts of the recipe that this machine cannot run, each with the reason and the fix.
+
+    The executors that are skipped for the same reason are named, too.
+    """
+    for degradation in by_reason(prepared.degraded):
+        names = [candidate.name for candidate in prepared.executors if candidate.reason == degradation.reason]
         skipped = f", {'executor' if len(names) == 1 else 'executors'} {', '.join(names)}" if names else ""
-        yield f"{lost.part}{skipped}: {lost.reason} ({lost.fix})"
+        yield f"{degradation.part}{skipped}: {degradation.reason} ({degradation.fix})"
 
 
 def skipped_executors(prepared: Prepared) -> Iterator[str]:
     """Yield the unavailable executors that `degraded_parts` does not name, grouped by their reason."""
-    printed = {lost.reason for lost in prepared.degraded}
+    printed = {degradation.reason for degradation in prepared.degraded}
     names: dict[str, list[str]] = {}
     for executor in prepared.executors:
         if executor.reason and executor.reason not in printed:

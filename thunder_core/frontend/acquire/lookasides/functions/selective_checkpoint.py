@@ -1,4 +1,8 @@
-"""The contexts of `torch.utils.checkpoint`: selective contexts choose saved operations; others wrap the function."""
+"""The contexts that a program passes to `torch.utils.checkpoint` as `context_fn`.
+
+PyTorch's selective contexts have a policy, which chooses the operations whose results are saved. All other contexts are
+entered around the checkpointed function.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +37,7 @@ def policy_of(context: object) -> Policy | None:
 
 
 def call_within(run: TracedRun, context: object, call: Callable[[], Any]) -> Any:
-    """Make a call within a context manager, whose methods are interpreted."""
+    """Make a call within the first context of a checkpoint; its methods `__enter__` and `__exit__` are interpreted."""
     machine = run.machine
     run.note_edge(UNENTERED_CONTEXT_EDGE)
     stack = machine.call(ExitStack)
@@ -55,12 +59,13 @@ def saved_operations(run: TracedRun, policy: Policy, bsyms: Iterable[BoundSymbol
     for bsym in bsyms:
         names = frozenset(operation.symbol.name for operation in bsym.operations if _is_saved(run, policy, operation))
         saved |= dict.fromkeys((proxy.name for proxy in bsym.defines), names) if names else {}
-    # remove the policy's own operations, which compute nothing for the program
+    # The operations of the policies themselves were recorded, too. They compute nothing for the program.
     run.recorder.replace_from(end, ())
     return saved
 
 
 def _is_saved(run: TracedRun, policy: Policy, operation: BoundSymbol) -> bool:
+    """Whether a policy, called with fakes as PyTorch calls it, saves the results of an ATen operation."""
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or target in SAC_IGNORED_OPS:
         return False

@@ -1,8 +1,8 @@
-"""PyTorch's own compilers, tracers and function transforms that a program calls.
+"""Calls of PyTorch's own compilers, tracers and function transforms in a program.
 
-A function compiled by `torch.compile` is traced as the original function, because a program of Thunder replaces it.
-Other compilers and transforms run functions under modes of their own, so that the tracer cannot record them. Programs
-that call these are left to eager PyTorch, or refused with the program's line.
+For a function that `torch.compile` has compiled, the original function is traced instead. Other compilers and
+transforms run functions under modes of their own, so that the tracer cannot record the functions. A program that calls
+one of them is left to eager PyTorch, or refused with the program's line.
 """
 
 from __future__ import annotations
@@ -28,17 +28,21 @@ from thunder_core.tracing.capture.torch_facts.triton_launches import RUNS
 
 # The attribute in which results of torch.compile and torch.compiler.disable hold the original function.
 ORIGINAL_ATTRIBUTE = "_torchdynamo_orig_callable"
+# The modules whose functions run a compiled function: Dynamo, and Thunder's backend for Dynamo.
 DYNAMO = ("torch._dynamo.", "thunder_core.compilation.dynamo.")
 OPTIMIZED_MODULE = ("torch._dynamo.eval_frame", "OptimizedModule.__call__")
 
 C: Any = torch._C
+# Alternatives that an error's fix adds.
 DERIVATIVES = "; torch.func.jvp, thunder_core.grad, value_and_grad, vjp and jvp are traced"
 WRITES = "; or call the function itself: the transform Functionalize replaces in-place writes"
-NESTING = {  # maps the function that enters a transform to the transform's name and an alternative
+# The functions that enter a transform, with the name of the transform and an alternative.
+NESTING = {
     C._functorch._func_increment_nesting: ("torch.func.functionalize", WRITES),
     forward_ad.enter_dual_level: ("forward-mode derivatives (torch.autograd.forward_ad)", DERIVATIVES),
 }
-# Functions that trace their arguments, by module and name, because some of these modules take long to import.
+# Functions that trace or compile their arguments, and their names in messages. The functions are given by module and
+# name, because some of these modules take long to import.
 TRACERS = {
     ("torch.jit._trace", "trace"): "torch.jit.trace",
     ("torch.jit._trace", "trace_module"): "torch.jit.trace_module",
@@ -59,7 +63,7 @@ TRACERS = {
 def enter_transform(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Leave the program to eager PyTorch before it enters a transform that cannot be traced.
 
-    `torch.func.jvp` enters a dual level within its own level, and is traced.
+    The exception is a dual level that `torch.func.jvp` enters within a level of its own: `jvp` is traced.
     """
     if function is not forward_ad.enter_dual_level or not run.recorder.levels.depth:
         leave_to_eager(run, *NESTING[function])
@@ -67,15 +71,14 @@ def enter_transform(function: Callable[..., Any], run: TracedRun, /, *args: Any,
 
 
 def call_foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function that needs special treatment.
+    """Call a function of PyTorch's compilers or tracers; return `NOT_TAKEN` for all other functions.
 
-    For a function that `torch.compile` compiled, the original function is traced. For a function in `STAND_INS`, its
-    stand-in is called. For a function in `TRACERS`, the program is left to eager PyTorch. Returns `NOT_TAKEN` for all
-    other functions.
+    For a function that `torch.compile` compiled, the original function is called. For a function in `STAND_INS`, its
+    stand-in is called. For a function in `TRACERS`, the program is left to eager PyTorch.
     """
     plain = getattr(function, "__func__", function)
     original = plain.__dict__.get(ORIGINAL_ATTRIBUTE)
-    # `functools.wraps` copies the attribute to wrappers, whose code is not Dynamo's.
+    # The user's own wrapper, to which `functools.wraps` has copied the attribute, is interpreted.
     if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):
         run.outside.note_attribute_read(plain, ORIGINAL_ATTRIBUTE, original)
         return run.machine.call(original, *owner_of(function), *args, **kwargs)
@@ -111,11 +114,12 @@ def _is_listed(module: str | None, name: str) -> bool:
 
 
 def _run_module(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run the original module of a module that `torch.compile` returned."""
+    """Call the original module in place of the `OptimizedModule` that `torch.compile` returned."""
     module, *rest = (*owner_of(function), *args)
     return run.machine.call(run.machine.load_attr(module, "_orig_mod"), *rest, **kwargs)
 
 
+# The functions that are called in place of functions, which are given by module and name.
 STAND_INS: dict[tuple[str, str], Callable[[Any, Any, Any, Any], Any]] = {
     OPTIMIZED_MODULE: _run_module,
     INSTALLER: install_hooks,

@@ -1,4 +1,4 @@
-"""Checks of tensor values, such as `torch._assert`, recorded as bound symbols.
+"""Lookasides that record PyTorch's checks of tensor values, such as `torch._assert`, as bound symbols.
 
 At each call, the bound symbol checks the value, and raises the program's own error if the check fails.
 """
@@ -21,11 +21,12 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.checks import require
 from thunder_core.tracing.library.output import tensor_to_print
 
-# PyTorch's text for a check without a message.
+# PyTorch's message for a failed check that has no message of its own.
 DEFAULT_MESSAGE = (
     "Expected cond to be True, but got False. (Could this error message be improved? If so, please report an "
     "enhancement request to PyTorch.)"
 )
+# Errors that computing a message may raise if the check holds, such as an IndexError of `wrong_items[0]`.
 ERRORS_OF_MESSAGES = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -62,10 +63,10 @@ def record_assert(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | No
 
 
 def can_be_recorded(run: TracedRun, kind: Any, condition: Any) -> bool:
-    """Whether a check can be recorded as a bound symbol: its condition is a plain tensor, outside of transforms.
+    """Whether a check can be recorded as a bound symbol: its condition is a plain bool tensor, outside of transforms.
 
-    The error must be an exception of Python or of an installed class. If the program may catch the error, the value of
-    the condition is read instead, because a bound symbol that raises ends the program.
+    `kind` must be a class of exceptions, and no warning. If the program may catch the error, the value of the condition
+    is read instead, because a bound symbol that raises ends the program.
     """
     is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
     is_plain = run.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
@@ -75,7 +76,8 @@ def can_be_recorded(run: TracedRun, kind: Any, condition: Any) -> bool:
 def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
     """Emit a bound symbol that raises an error of class `kind` unless the condition holds.
 
-    `message` is a function without arguments, or None. Values in the message are computed at each call.
+    `message` is a function without arguments that returns the message, or None for PyTorch's message. The bound symbol
+    computes the values in the message at each call.
     """
     effect_count = len(run.outside.effects.effects)
     text = DEFAULT_MESSAGE if message is None else run.machine.call(str, run.machine.call(message))
@@ -92,13 +94,13 @@ def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
 
 
 def as_argument(recorder: Any, part: str | TextPart) -> Any:
-    """Return a part of a message as an argument of `require`: a string, or a function with its arguments."""
+    """Return a part of a message as an argument of `require`: a string, or a tuple of a function and its arguments."""
     if isinstance(part, str):
         return part
 
-    def argument(leaf: Any) -> Any:
+    def proxies_for(leaf: Any) -> Any:
         values = leaf.values if type(leaf) is TensorToPrint else leaf
         proxy = recorder.tensors.to_proxies(recorder.tensors.to_fake(values))
         return (tensor_to_print, proxy, leaf.kind, leaf.node) if type(leaf) is TensorToPrint else proxy
 
-    return (part.function, *replace_leaves(part.arguments, argument))
+    return (part.function, *replace_leaves(part.arguments, proxies_for))

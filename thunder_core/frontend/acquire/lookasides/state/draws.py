@@ -80,14 +80,24 @@ def call_drawing_method(run: TracedRun, function: Any, args: tuple[Any, ...], kw
 def call_drawing_code(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function of the program that draws random numbers.
 
-    The prologue repeats the call if it can pass the arguments.
+    The prologue repeats the call if it can pass the arguments. A list or dict is not passed, because the function could
+    write to it.
     """
-    if run.draws.can_pass_arguments(args, kwargs):
+    if not has_mutable_container((args, kwargs)) and run.draws.can_pass_arguments(args, kwargs):
         try:
             return run.draws.call_drawing_function(function, args, kwargs)
         except NotReplayedError:  # its result has a tensor
             return run.machine.invoke_quietly(function, args, kwargs)
     return run.machine.invoke_quietly(function, args, kwargs)
+
+
+def has_mutable_container(call: tuple[tuple[Any, ...], dict[str, Any]]) -> bool:
+    """Whether the arguments of a call contain a list or a dict, also within tuples."""
+    args, kwargs = call
+    values = [*args, *kwargs.values()]
+    return any(
+        type(value) in (list, dict) or (type(value) is tuple and has_mutable_container((value, {}))) for value in values
+    )
 
 
 def call_drawing(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

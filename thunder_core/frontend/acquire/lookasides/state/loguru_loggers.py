@@ -11,16 +11,18 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.library.output import log_with_loguru
 
+# The options of a logger, in the order of the tuple `Logger._options`.
 OPTIONS = ("exception", "depth", "record", "lazy", "colors", "raw", "capture", "patchers", "extra")
-REPLAYED = frozenset({"colors", "raw", "capture", "extra"})  # options that a later message may have
+REPLAYED = frozenset({"colors", "raw", "capture", "extra"})  # options with which the epilogue can log a message
 OPTION_FIX = "log the message without `logger.opt`, `logger.patch` and `logger.catch`, or outside the compiled program"
 
 
 @late_lookaside("loguru._logger:Logger._log")
 def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
-    """Log a message as an effect, as from the line that calls the logger's method.
+    """Let the epilogue log a message, with the line that calls the logger's method as its origin.
 
-    Eager PyTorch makes calls whose message depends on an exception, a function or another frame.
+    If an option makes the message depend on an exception, a function or another frame, the program is left to eager
+    PyTorch.
     """
     del function
     frame = run.machine.frame.caller if run.machine.frame is not None else None
@@ -33,6 +35,6 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
         run.leave_to_eager(f"a message of loguru has options ({', '.join(used) or 'catch'})", OPTION_FIX)
     where = (frame.code.co_filename, frame.lineno, frame.code.co_name, frame.globals.get("__name__"))
     texts = tuple(snapshot_or_text(run, word) for word in (message, *words))
-    values = {name: snapshot_or_text(run, word) for name, word in named.items()}
+    values = {name: snapshot_or_text(run, value) for name, value in named.items()}
     run.outside.effects.add_epilogue_call(log_with_loguru, (logger, level, options, where, texts, values))
     return None

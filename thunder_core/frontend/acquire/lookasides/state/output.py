@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.stored_attributes import attributes_of, pairs_of
 from thunder_core.tracing.ir.tree import of_class
 from thunder_core.tracing.library.objects import fill, is_native, new
-from thunder_core.tracing.library.output import handlers_of, log, log_once, logs_to_own_code
+from thunder_core.tracing.library.output import handlers_of, log, log_by_function, log_once, logs_to_own_code
 
 LEVELS = {
     logging.Logger.debug: logging.DEBUG,
@@ -113,7 +113,8 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     if kwargs or not words or type(logger) not in (logging.Logger, logging.RootLogger):
         run.note_edge(f"input and output: logging of {', '.join(kwargs) or 'a custom logger'}", loud=True)
         return NOT_TAKEN
-    if not logger.isEnabledFor(level):
+    adds_handler = function in ROOT_LEVELS and not logger.handlers  # also for a level that is not enabled
+    if not logger.isEnabledFor(level) and not adds_handler:
         run.settings.answers[f"logging.getLogger({logger.name!r}).isEnabledFor({level})"] = False
         return None
     require_known_handlers(run, logger)
@@ -121,9 +122,11 @@ def log_later(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwa
     where = ("<thunder>", 0, "")
     if source is not None:
         where = (source.filename, source.lineno, source.function.rpartition(".")[2])
-    run.outside.effects.add_epilogue_call(
-        log, (logger.name, level, where, *(snapshot_or_text(run, word) for word in words))
-    )
+    texts = [snapshot_or_text(run, word) for word in words]
+    if function in ROOT_LEVELS:
+        run.outside.effects.add_epilogue_call(log_by_function, (level, where, *texts))
+    else:
+        run.outside.effects.add_epilogue_call(log, (logger.name, level, where, *texts))
     return None
 
 
