@@ -330,8 +330,8 @@ class Request:
     skip_layers: str = option(
         "",
         metavar="auto",
-        help="Keep the layers with the largest quantization errors in full precision: as few as the recipe's bound on"
-        " the error of the model requires.",
+        help="Keep the layers with the largest quantization errors in full precision, until the model meets the"
+        " recipe's bound.",
         check=lambda option, value: require_one_of(option, value, ("", "auto")),
     )
 
