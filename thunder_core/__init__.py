@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from thunder_core.passes.autodiff.rules import register_derivative
     from thunder_core.passes.recipe import Lookaside, Plugin, Recipe, Transform
     from thunder_core.tracing.library.model_output import ModelOutput
+    from thunder_core.workflow.artifact.loading import load
+    from thunder_core.workflow.artifact.saving import save
     from thunder_core.workflow.pipeline import compile
     from thunder_core.workflow.recipe_search import search
 
