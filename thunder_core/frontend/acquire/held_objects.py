@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import functools
+import gc
+import io
+import itertools
+import operator
+import random
+import sys
 import types
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -11,8 +17,13 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.type_flags import HEAP_TYPE
+from thunder_core.frontend.interpreter.bridges import BridgedIterator, Callback
 from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.generators import frame_of
+from thunder_core.frontend.interpreter.iterators import CALLING_ITERATORS, ITERATORS_IN_C, PARTS_OF_ITERATORS
 from thunder_core.frontend.interpreter.reach import REFERENTS
+from thunder_core.tracing.capture.fakes import buffers
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.stored_attributes import attributes_of
 
@@ -30,25 +41,29 @@ class HeldObjects:
     """
 
     def __init__(self, root: object, is_outside: Callable[[Any], bool]) -> None:
-        self._contents: list[tuple[Any, tuple[Any, ...]]] = []
+        self._examined: list[tuple[Any, tuple[Any, ...], tuple[Any, ...]]] = []  # each object, its contents and state
         waiting, seen = [root], set[int]()
         while waiting:
             value = waiting.pop()
-            if id(value) in seen or isinstance(value, LEAF_CLASSES) or is_outside(value):
+            is_leaf = isinstance(value, LEAF_CLASSES) and not is_local_class(value)
+            if id(value) in seen or is_leaf or is_outside(value):
                 continue
             seen.add(id(value))
-            contents = tuple(contents_of(value))
-            self._contents.append((value, contents))
+            contents = tuple(all_contents_of(value))
+            self._examined.append((value, contents, state_of(value)))
             waiting += contents
 
     @property
     def objects(self) -> list[Any]:
         """The objects, the root first."""
-        return [value for value, _ in self._contents]
+        return [value for value, _, _ in self._examined]
 
     def have_changed(self) -> bool:
-        """Whether the contents of one of the objects have changed since the root was examined."""
-        return any(list(map(id, contents_of(value))) != list(map(id, contents)) for value, contents in self._contents)
+        """Whether the contents or the state of one of the objects have changed since the root was examined."""
+        return any(
+            list(map(id, all_contents_of(value))) != list(map(id, contents)) or state_of(value) != state
+            for value, contents, state in self._examined
+        )
 
 
 def contents_of(value: object) -> Iterator[Any]:
@@ -62,6 +77,54 @@ def contents_of(value: object) -> Iterator[Any]:
         kind = next((kind for kind in CONTAINER_CLASSES if isinstance(value, kind)), None)
         yield from () if kind is None else REFERENTS[kind](value)
     yield from attributes_of(value).values()
+
+
+def all_contents_of(value: object) -> Iterator[Any]:
+    """Yield the objects that an object refers to directly, also those of iterators, generators and local classes."""
+    if isinstance(value, BridgedIterator | Callback):  # objects of the interpreter around objects of the program
+        yield from value.__reduce__()[1]
+        return
+    yield from contents_of(value)
+    if type(value) in PARTS_OF_ITERATORS:
+        yield from gc.get_referents(value)
+    elif (frame := frame_of(value)) is not None:
+        yield from (*frame.fast, *frame.stack)
+    elif isinstance(value, type):
+        yield from vars(value).values()
+    if is_local_class(type(value)):
+        yield type(value)
+
+
+def state_of(value: Any) -> tuple[Any, ...]:
+    """Return the state of an object that is not among its contents: names, the position of an iterator, or bytes."""
+    names = tuple(vars(value) if isinstance(value, type) else attributes_of(value))
+    if type(value) in ITERATORS_IN_C:
+        return *names, operator.length_hint(value)
+    if type(value) in CALLING_ITERATORS:  # their length hint would call `__len__` of the iterated object
+        return *names, *value.__reduce__()[2:]
+    if type(value) is enumerate:
+        return *names, value.__reduce__()[1][1]
+    if type(value) is itertools.count:
+        return *names, repr(value)
+    if (frame := frame_of(value)) is not None:
+        return *names, frame.pc, frame.suspended
+    if buffers.is_buffer(value):
+        return *names, buffers.contents_of(value)
+    if isinstance(value, random.Random):
+        return *names, random.Random.getstate(value)
+    if isinstance(value, io.StringIO | io.BytesIO) and not value.closed:
+        return *names, value.getvalue(), value.tell()
+    return names
+
+
+def is_local_class(value: object) -> bool:
+    """Whether a value is a class that is not an attribute of its module, so that the program may have created it."""
+    if not isinstance(value, type) or not value.__flags__ & HEAP_TYPE:
+        return False
+    owner: Any = sys.modules.get(value.__module__)
+    for name in value.__qualname__.split("."):
+        owner = getattr(owner, "__dict__", {}).get(name)
+    return owner is not value
 
 
 def reachable_values(value: object) -> Iterator[Any]:

@@ -63,7 +63,7 @@ _CONTAINER_ITERATORS: frozenset[type] = frozenset(
     {type(iter([])), type(iter(())), type(iter(set())), type(reversed([])), *(type(iter(view)) for view in VIEWS)}
 )
 # Iterators that call nothing, because C code stores or creates their items.
-_QUIET_C_ITERATORS: frozenset[type] = _CONTAINER_ITERATORS | {
+ITERATORS_IN_C: frozenset[type] = _CONTAINER_ITERATORS | {
     *(type(iter(value)) for value in ("", "\u00e4", b"", bytearray(), range(0), range(1 << 64), memoryview(b""))),
     *(type(reversed(value)) for value in (range(0), range(1 << 64), _EMPTY, *VIEWS)),
     type(iter(deque())), type(reversed(deque())), type(iter(OrderedDict())),
@@ -77,7 +77,7 @@ APPLYING_ITERATORS: frozenset[type] = COMPARING_ITERATORS | {
 # Iterators whose steps call the machine themselves.
 STEPPED_ITERATORS: frozenset[type] = (_FORWARDING_ITERATORS - CALLING_ITERATORS) | {GeneratorType}
 # Iterators whose steps call nothing that must be redirected to the machine.
-QUIET_ITERATORS: frozenset[type] = (STEPPED_ITERATORS - APPLYING_ITERATORS) | _QUIET_C_ITERATORS
+QUIET_ITERATORS: frozenset[type] = (STEPPED_ITERATORS - APPLYING_ITERATORS) | ITERATORS_IN_C
 
 # For each type of iterator, a function that returns the objects that the steps of the iterator can call or compare.
 PARTS_OF_ITERATORS: dict[type, Parts] = {
@@ -94,4 +94,4 @@ def may_call_or_forward(kind: type) -> bool:
     """
     if kind in _FORWARDING_ITERATORS:
         return True
-    return kind not in _QUIET_C_ITERATORS and type_lookup(kind, "__next__") is not ABSENT
+    return kind not in ITERATORS_IN_C and type_lookup(kind, "__next__") is not ABSENT

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import random
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -199,10 +202,71 @@ def captured(x: Tensor) -> Tensor:
     return later() * 2
 
 
+def taking_the_next_item(make: Callable[[], Any]) -> Callable[[Tensor], Tensor]:
+    """Return a program whose arms take items of an iterator, which the program reads after the branch."""
+
+    def program(x: Tensor) -> Tensor:
+        numbers = make()
+        scale = torch.rand(())
+        x = x * next(numbers) if scale < 0.5 else x * 7
+        return x * next(numbers)
+
+    program.__name__ = f"takes_the_next_item_of_a_{type(make()).__name__}"
+    return program
+
+
+def writes_to_a_byte_array(x: Tensor) -> Tensor:
+    memory = bytearray(b"1")
+    if torch.rand(()) < 0.5:
+        memory[0] = 3
+        x = x * 2
+    return x * memory[0]
+
+
+def writes_to_an_array(x: Tensor) -> Tensor:
+    numbers = np.ones(1)
+    if torch.rand(()) < 0.5:
+        numbers[0] = 3
+        x = x * 2
+    return x * float(numbers[0])
+
+
+def writes_to_a_local_class(x: Tensor) -> Tensor:
+    class Settings:
+        scale = 1
+
+    if torch.rand(()) < 0.5:
+        Settings.scale = 3
+        x = x * 2
+    return x * Settings.scale
+
+
+def draws_in_one_arm(x: Tensor) -> Tensor:
+    generator = random.Random(0)
+    if torch.rand(()) < 0.5:
+        x = x * generator.random()
+    return x * generator.random()
+
+
+def draws_by_numpy_in_one_arm(x: Tensor) -> Tensor:
+    np.random.seed(0)
+    if torch.rand(()) < 0.5:
+        x = x * np.random.rand()
+    return x * np.random.rand()
+
+
+ITERATORS: tuple[Callable[[], Any], ...] = (
+    *(lambda: iter([2, 3, 4]), lambda: iter(range(2, 5)), lambda: itertools.count(2), lambda: iter({2: 0, 3: 0, 4: 0})),
+    *(lambda: (number + 1 for number in (2, 3, 4)), lambda: map(abs, [2, -3, 4]), lambda: reversed((2, 3, 4))),
+    *(lambda: itertools.chain([2], [3, 4]), lambda: iter({2, 3, 4}), lambda: filter(None, [2, 0, 3, 4])),
+)
 ONE_PROGRAM = (conditional, nested)
 SEVERAL = (
     *(writes_to_the_result, asks_whether_both_are_one_tensor, appends, changes_the_shape, leaves_the_loop, returns),
     *(catches, without_gradients, reads_variables, captured, returns_both, returns_its_input),
+    *map(taking_the_next_item, ITERATORS),
+    *(writes_to_a_byte_array, writes_to_an_array, writes_to_a_local_class),
+    *(draws_in_one_arm, draws_by_numpy_in_one_arm),
 )
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import builtins
 import functools
 import math
-import sys
 from collections.abc import Callable, Iterable, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -13,8 +12,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-from thunder_core.foundation.type_flags import HEAP_TYPE
-from thunder_core.frontend.acquire.held_objects import HeldObjects, contents_of
+from thunder_core.frontend.acquire.held_objects import HeldObjects, contents_of, is_local_class
 from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopBody
 from thunder_core.frontend.acquire.subtraces import Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -149,16 +147,6 @@ class UnchangedStateCheck:
             ]
             if forbidden:
                 raise LoopNotRecordable(f"`{code.co_qualname}`, which its body calls, uses `{forbidden[0]}`")
-
-
-def is_local_class(value: object) -> bool:
-    """Whether a value is a class that is not an attribute of its module, so that the program may have created it."""
-    if not isinstance(value, type) or not value.__flags__ & HEAP_TYPE:
-        return False
-    owner: Any = sys.modules.get(value.__module__)
-    for name in value.__qualname__.split("."):
-        owner = getattr(owner, "__dict__", {}).get(name)
-    return owner is not value
 
 
 def is_tracked(value: object) -> bool:
