@@ -44,7 +44,9 @@ class Bridge:
     that computes gradients if the marked results have gradients: it takes a list of the saved values and of these
     gradients, and empties the list. `backward` returns None if autograd has to record the computation instead. In that
     case, and for derivatives of the derivative, `recorded(*inputs)` computes the results by operations that autograd
-    records. `split` is the `SplitBackward` of a program with dependent results.
+    records. `split` is the `SplitBackward` of a program with dependent results. `readers` read the values outside of
+    the program that the user's own backwards read. If a value changes before the backward, autograd records the
+    computation.
     """
 
     signature: AutogradSignature
@@ -52,6 +54,7 @@ class Bridge:
     backward: Callable[[tuple[bool, ...]], Backward | None]
     recorded: Callable[..., Tensors]
     split: Any = None
+    readers: tuple[Callable[[], object], ...] = ()
 
     @cached_property
     def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -123,7 +126,7 @@ class Bridge:
         present = _require_unchanged(node.inputs)
         inputs = inputs_before_writes(self.signature, present, node.former)
         if inputs is None:
-            raise self._refuse_second_run(incoming, reason_against_second_run(self.signature, present))
+            raise self._refuse_second_run(node, incoming, reason_against_second_run(self.signature, present))
         with torch.enable_grad():
             aliases = [
                 value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
@@ -135,8 +138,10 @@ class Bridge:
                 return self.recorded(*aliases), aliases
             return self.split.recordable(*aliases, *call.replacements()), aliases
 
-    def _refuse_second_run(self, incoming: Gradients, why: str) -> NotDifferentiable:
-        if torch.is_grad_enabled():
+    def _refuse_second_run(self, node: Any, incoming: Gradients, why: str) -> NotDifferentiable:
+        if node.values_read != read_values(self.readers):
+            request = "a derivative after a change of a value that a backward of a torch.autograd.Function reads"
+        elif torch.is_grad_enabled():
             request = "the derivative of a derivative"
         elif are_vectorized(incoming):
             request = "derivatives for many gradients at once"
@@ -164,6 +169,7 @@ class Compiled(torch.autograd.Function):
         inputs = inputs if chain is None else chain.take_inputs()
         ctx.state = RandomState.now() if signature.random else None
         ctx.former = former_values(signature, inputs)
+        ctx.values_read = read_values(bridge.readers)
         with bridge.mode():
             outputs = bridge.forward(*inputs)
         results = outputs[: signature.count]
@@ -191,7 +197,8 @@ class Compiled(torch.autograd.Function):
             return tuple(input_gradients)
         _require_no_missed_hook(ctx.watched, incoming)
         call = split_call(ctx.dependent_call)
-        by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
+        is_changed = ctx.values_read != read_values(bridge.readers)
+        by_autograd = is_changed or torch.is_grad_enabled() or are_vectorized(incoming)
         backward = (chain or bridge).backward if call is None else bridge.split.backward
         run = None if by_autograd else backward(tuple(gradient is not None for gradient in incoming))
         if run is None:
@@ -207,6 +214,17 @@ class Compiled(torch.autograd.Function):
         for index, gradient in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
             input_gradients[index + offset] = gradient
         return tuple(input_gradients)
+
+
+def read_values(readers: Iterable[Callable[[], object]]) -> list[tuple[type, object]]:
+    """Return the constants that functions read, with their types; the error in place of a value that is missing."""
+    values: list[object] = []
+    for read in readers:
+        try:
+            values.append(read())
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            values.append(str(error))
+    return [(type(value), value) for value in values]
 
 
 def split_call(reference: ref[Any] | None) -> Any:

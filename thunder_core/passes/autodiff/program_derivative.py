@@ -33,7 +33,7 @@ from thunder_core.passes.autodiff.output_aliases import split_output_aliases
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
 from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
 from thunder_core.passes.autodiff.reverse_sweep import REQUIRE_GRAD, cotangent_of
-from thunder_core.passes.autodiff.rules import with_rules
+from thunder_core.passes.autodiff.rules import backward_readers, with_rules
 from thunder_core.passes.autodiff.second_run import written_inputs
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.control_flow import transform_nested
@@ -131,7 +131,8 @@ class ProgramDerivative:
         """Return the function that computes all results of the computation; `forward` is its compiled forward."""
         recorded = executable_trace(with_rules(self.body))
         tail = executable_trace(self.tail) if self.tail else None
-        bridge = ChainedBridge(self.signature, forward, self.compile_backward, recorded, pieces=self)
+        readers = backward_readers(self.body)
+        bridge = ChainedBridge(self.signature, forward, self.compile_backward, recorded, readers=readers, pieces=self)
         if not self.signature.dependent:
             return connect_tail(bridge, tail)
         split = SplitBackward(self._compiled_part, lambda: executable_trace(with_rules(self.recorded_trace)))
