@@ -20,6 +20,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 from thunder_core.backend.runtime.randomness import RandomState, drawing_from
 from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes, reason_against_second_run
+from thunder_core.passes.autodiff.separate_results import SeparateResults
 from thunder_core.tracing.capture.torch_facts.strides import dense_strides
 from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
 
@@ -46,7 +47,7 @@ class Bridge:
     case, and for derivatives of the derivative, `recorded(*inputs)` computes the results by operations that autograd
     records. `split` is the `SplitBackward` of a program with dependent results. `readers` read the values outside of
     the program that the user's own backwards read. If a value changes before the backward, autograd records the
-    computation.
+    computation. `separate` returns the results that can have backward passes of their own; None if it is not known.
     """
 
     signature: AutogradSignature
@@ -55,6 +56,7 @@ class Bridge:
     recorded: Callable[..., Tensors]
     split: Any = None
     readers: tuple[Callable[[], object], ...] = ()
+    separate: Callable[[], SeparateResults] | None = None
 
     @cached_property
     def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -174,7 +176,7 @@ class Compiled(torch.autograd.Function):
             outputs = bridge.forward(*inputs)
         results = outputs[: signature.count]
         ctx.watched = [(ref(results[index]), downstream) for index, downstream in bridge.upstream_results]
-        ctx.dependent_call = None
+        ctx.dependent_call = ctx.remaining = None
         ctx.set_materialize_grads(False)
         saved = outputs[signature.count :]
         ctx.save_for_backward(*(to_savable(value) for value in saved if isinstance(value, torch.Tensor)))
@@ -195,19 +197,22 @@ class Compiled(torch.autograd.Function):
         chain, offset = ctx.chain, 2 if ctx.chain is None else 3  # the arguments before the inputs
         if all(gradient is None for gradient in incoming):
             return tuple(input_gradients)
+        received = {position for position, gradient in enumerate(incoming) if gradient is not None}
+        if ctx.remaining is not None and not received <= ctx.remaining:
+            raise RuntimeError(FREED_GRAPH_MESSAGE)
         _require_no_missed_hook(ctx.watched, incoming)
         call = split_call(ctx.dependent_call)
         is_changed = ctx.values_read != read_values(bridge.readers)
-        by_autograd = is_changed or torch.is_grad_enabled() or are_vectorized(incoming)
+        by_autograd = is_changed or ctx.remaining is not None or torch.is_grad_enabled() or are_vectorized(incoming)
         backward = (chain or bridge).backward if call is None else bridge.split.backward
         run = None if by_autograd else backward(tuple(gradient is not None for gradient in incoming))
         if run is None:
             outgoing = bridge.gradients_by_autograd(ctx, incoming, call)
             if not torch.is_grad_enabled():
-                _free_saved(ctx)
+                _free_saved(ctx, received)
         else:
             saved = [*ctx.saved_tensors, *ctx.numbers]
-            _free_saved(ctx)
+            _free_saved(ctx, received)
             del gradients
             outgoing = bridge.gradients(run, saved, incoming)
         outgoing = outgoing if chain is None else chain.keep(ctx, outgoing)
@@ -247,13 +252,24 @@ def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int
             )
 
 
-def _free_saved(ctx: Any) -> None:
-    """Free the saved values, unless the graph is retained."""
+def _free_saved(ctx: Any, received: set[int]) -> None:
+    """Free the saved values, unless the graph is retained. The inputs stay for results with a later backward pass.
+
+    `received` are the positions of the results that have a gradient.
+    """
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         if ctx.dependent_call is not None and (call := ctx.dependent_call()) is not None:
             call.free_sources()
         ctx.maybe_clear_saved_tensors()
-        ctx.inputs = ctx.former = None
+        former_remaining: frozenset[int] | None = ctx.remaining
+        ctx.remaining = frozenset[int]()
+        if ctx.bridge.separate is not None and ctx.chain is None and ctx.dependent_call is None:
+            separate: SeparateResults = ctx.bridge.separate()
+            ctx.remaining = separate.after(received, former_remaining)
+            needed, pairs = separate.inputs_of(ctx.remaining), enumerate(ctx.inputs)
+            ctx.inputs = [(value, version if index in needed else None) for index, (value, version) in pairs]
+        if not ctx.remaining:
+            ctx.inputs = ctx.former = None
 
 
 def _require_unchanged(inputs: Sequence[tuple[torch.Tensor, int | None]] | None) -> list[torch.Tensor]:
