@@ -18,11 +18,11 @@ from typing import Any, NoReturn, Protocol
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from thunder_core.frontend.acquire.backward_reads import BackwardStart, changeable_paths, reader_of
 from thunder_core.frontend.acquire.given_objects import GivenObjects
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.held_objects import reachable_values, refers_to_tensors
 from thunder_core.frontend.acquire.inlined_functions import InlinedFunction, KeptContainers
+from thunder_core.frontend.acquire.outside.backward_reads import BackwardStart, changeable_paths, reader_of
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter import interpret
@@ -220,7 +220,8 @@ class AppliedFunctions:
         if handover is None or handover.written_path() is not None:
             self._live.add(kind)
             return
-        readers = {path: reader_of(path) for path in changeable_paths(handover)}
+        guards = (handover.inner.later_guards or {}).values()
+        readers = {path: reader_of(path) for path in changeable_paths(guards, handover.outer_path)}
         if None in readers.values():
             self._live.add(kind)
             return

@@ -21,7 +21,7 @@ class GuardedPaths:
     """Outside objects by identity, each with its path, and the guards on the values at these paths.
 
     `paths` maps the `id` of an object to its path. `guards` maps the key of a guard to the guard. `later_guards` has
-    the guards since `note_later_reads`, also those that are in `guards` already; it is None before.
+    all guards since `note_later_reads`, even if `guards` had an equal guard before; it is None until then.
     """
 
     def __init__(self) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.handover import Handover
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.values import OfConstant
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_file
@@ -41,14 +41,15 @@ class BackwardStart:
         return self._pick(output)
 
 
-def changeable_paths(handover: Handover) -> Iterator[Path]:
-    """Yield the paths to constants outside of libraries that a backward reads, as paths of the outer program.
+def changeable_paths(guards: Iterable[Guard], outer_path: Callable[[Path], Path | None]) -> Iterator[Path]:
+    """Yield the paths to constants outside of libraries that a backward with these guards reads.
 
-    Functions, classes and modules are not among them, and neither are values that the program passes.
+    Functions, classes and modules are not among them, and neither are values that the program passes. `outer_path`
+    returns the program's path for a path of the backward; None for a value that the program passes.
     """
-    for guard in (handover.inner.later_guards or {}).values():
+    for guard in guards:
         if isinstance(guard, OfConstant) and not isinstance(guard.value, BY_IDENTITY):
-            path = handover.outer_path(guard.path)
+            path = outer_path(guard.path)
             if path is not None and not any(map(_is_fixed, path.lineage()[:-1])):
                 yield path
 
