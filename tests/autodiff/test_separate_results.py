@@ -31,7 +31,7 @@ def _sum(value: Tensor) -> Tensor:
     return value.square().sum()
 
 
-def _train(model: Any, run: Callable[[Tensor], Any], *, steps_between: bool) -> list[Any]:
+def _train(model: Any, run: Callable[[Tensor], Any], *, steps_between: bool, retain_graph: bool) -> list[Any]:
     """Return the gradients and parameters of steps whose results have backward passes of their own."""
     optimizers = [torch.optim.SGD(part.parameters(), 0.1) for part in (model.actor, model.critic)]
     torch.manual_seed(1)
@@ -41,20 +41,21 @@ def _train(model: Any, run: Callable[[Tensor], Any], *, steps_between: bool) -> 
         results = run(x)
         for result, optimizer in zip(results, [*optimizers, None], strict=True):
             model.zero_grad()
-            _sum(result).backward()
+            _sum(result).backward(retain_graph=retain_graph)
             found.append([None if p.grad is None else p.grad.clone() for p in (x, *model.parameters())])
             if optimizer is not None and steps_between:
                 optimizer.step()
     return [*found, [p.detach().clone() for p in model.state_dict().values()]]
 
 
+@pytest.mark.parametrize("retain_graph", [False, True])
 @pytest.mark.parametrize("steps_between", [False, True])
-def test_separate_results_have_separate_passes(steps_between: bool) -> None:
+def test_separate_results_have_separate_passes(steps_between: bool, retain_graph: bool) -> None:
     outcomes = []
     for compile_model in (lambda model: model, thunder.jit):
         torch.manual_seed(0)
         model = Towers()
-        outcomes.append(_train(model, compile_model(model), steps_between=steps_between))
+        outcomes.append(_train(model, compile_model(model), steps_between=steps_between, retain_graph=retain_graph))
     torch.testing.assert_close(*outcomes, rtol=0, atol=0)
 
 
@@ -89,4 +90,15 @@ def test_write_to_a_parameter_of_a_later_pass_raises() -> None:
         _sum(first).backward()
         with torch.no_grad():
             model.critic[3].weight.add_(1)
+        assert "one of the variables needed for gradient computation" in _raised(_sum(second).backward)
+
+
+@pytest.mark.parametrize("retain_graph", [False, True])
+def test_write_to_a_parameter_of_an_earlier_pass_raises(retain_graph: bool) -> None:
+    model = Towers()
+    for run in (model, thunder.jit(model)):
+        first, second, _ = run(torch.ones(4, 3))
+        with torch.no_grad():
+            model.critic[3].weight.add_(1)
+        _sum(first).backward(retain_graph=retain_graph)
         assert "one of the variables needed for gradient computation" in _raised(_sum(second).backward)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -125,7 +125,7 @@ class Bridge:
 
     def _run_again(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
         """Run the program of a node again while autograd records it; return its results and the inputs that it read."""
-        present = _require_unchanged(node.inputs)
+        present = _require_unchanged(node.inputs, self._changed_inputs(node, received_by(incoming)))
         inputs = inputs_before_writes(self.signature, present, node.former)
         if inputs is None:
             raise self._refuse_second_run(node, incoming, reason_against_second_run(self.signature, present))
@@ -139,6 +139,30 @@ class Bridge:
             if call is None:
                 return self.recorded(*aliases), aliases
             return self.split.recordable(*aliases, *call.replacements()), aliases
+
+    def _changed_inputs(self, node: Any, received: Collection[int]) -> list[int]:
+        """Return the indices of the inputs that were written to since the forward, if these results depend on them."""
+        changed = [
+            index
+            for index, (value, version) in enumerate(node.inputs or ())
+            if version is not None and version_of(value) != version
+        ]
+        if not changed or self.separate is None or node.chain is not None or node.dependent_call is not None:
+            return changed
+        needed = self.separate().inputs_of(received)
+        return [index for index in changed if index in needed]
+
+    def saved_values(self, node: Any, received: Collection[int]) -> list[Any] | None:
+        """Return the saved values of a node; None if inputs of other results were written to.
+
+        Raises PyTorch's error if the `received` results depend on a written input.
+        """
+        try:
+            return [*node.saved_tensors, *node.numbers]
+        except RuntimeError:
+            if not _has_changed_input(node) or self._changed_inputs(node, received):
+                raise
+            return None
 
     def _refuse_second_run(self, node: Any, incoming: Gradients, why: str) -> NotDifferentiable:
         if node.values_read != read_values(self.readers):
@@ -197,7 +221,7 @@ class Compiled(torch.autograd.Function):
         chain, offset = ctx.chain, 2 if ctx.chain is None else 3  # the arguments before the inputs
         if all(gradient is None for gradient in incoming):
             return tuple(input_gradients)
-        received = {position for position, gradient in enumerate(incoming) if gradient is not None}
+        received = received_by(incoming)
         if ctx.remaining is not None and not received <= ctx.remaining:
             raise RuntimeError(FREED_GRAPH_MESSAGE)
         _require_no_missed_hook(ctx.watched, incoming)
@@ -206,12 +230,12 @@ class Compiled(torch.autograd.Function):
         by_autograd = is_changed or ctx.remaining is not None or torch.is_grad_enabled() or are_vectorized(incoming)
         backward = (chain or bridge).backward if call is None else bridge.split.backward
         run = None if by_autograd else backward(tuple(gradient is not None for gradient in incoming))
-        if run is None:
+        saved = None if run is None else bridge.saved_values(ctx, received)
+        if run is None or saved is None:
             outgoing = bridge.gradients_by_autograd(ctx, incoming, call)
             if not torch.is_grad_enabled():
                 _free_saved(ctx, received)
         else:
-            saved = [*ctx.saved_tensors, *ctx.numbers]
             _free_saved(ctx, received)
             del gradients
             outgoing = bridge.gradients(run, saved, incoming)
@@ -263,24 +287,34 @@ def _free_saved(ctx: Any, received: set[int]) -> None:
         ctx.maybe_clear_saved_tensors()
         former_remaining: frozenset[int] | None = ctx.remaining
         ctx.remaining = frozenset[int]()
-        if ctx.bridge.separate is not None and ctx.chain is None and ctx.dependent_call is None:
-            separate: SeparateResults = ctx.bridge.separate()
-            ctx.remaining = separate.after(received, former_remaining)
-            needed, pairs = separate.inputs_of(ctx.remaining), enumerate(ctx.inputs)
-            ctx.inputs = [(value, version if index in needed else None) for index, (value, version) in pairs]
+        is_partial = len(received) < len(ctx.bridge.signature.results)
+        if is_partial and ctx.bridge.separate is not None and ctx.chain is None and ctx.dependent_call is None:
+            ctx.remaining = ctx.bridge.separate().after(received, former_remaining)
         if not ctx.remaining:
             ctx.inputs = ctx.former = None
 
 
-def _require_unchanged(inputs: Sequence[tuple[torch.Tensor, int | None]] | None) -> list[torch.Tensor]:
-    """Return the inputs of a program if those with a version are unchanged; raise PyTorch's own errors otherwise."""
+def received_by(incoming: Gradients) -> set[int]:
+    """Return the positions of the results that have a gradient."""
+    return {position for position, gradient in enumerate(incoming) if gradient is not None}
+
+
+def _has_changed_input(node: Any) -> bool:
+    """Whether an input of a node was written to since the forward."""
+    return any(version is not None and version_of(value) != version for value, version in node.inputs or ())
+
+
+def _require_unchanged(
+    inputs: Sequence[tuple[torch.Tensor, int | None]] | None, changed: Sequence[int]
+) -> list[torch.Tensor]:
+    """Return the inputs of a program if none of them has `changed`; raise PyTorch's own errors otherwise."""
     if inputs is None:
         raise RuntimeError(FREED_GRAPH_MESSAGE)
-    for tensor, version in inputs:
-        if version is not None and version_of(tensor) != version:
-            raise RuntimeError(
-                MODIFIED_INPUT_MESSAGE.format(shape=list(tensor.shape), found=tensor._version, wanted=version)
-            )
+    for index in changed:
+        tensor, version = inputs[index]
+        raise RuntimeError(
+            MODIFIED_INPUT_MESSAGE.format(shape=list(tensor.shape), found=tensor._version, wanted=version)
+        )
     return [tensor for tensor, _ in inputs]
 
 

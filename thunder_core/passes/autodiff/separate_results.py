@@ -16,16 +16,17 @@ from thunder_core.passes.autodiff.step import Step
 from thunder_core.tracing.ir.trace import Trace
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SeparateResults:
-    """For each result that receives gradients, by its position: its differentiated operations and its inputs.
+    """The differentiated operations of each result of a body, and the inputs that results depend on.
 
-    `operations` are the positions of operations among the steps of the reverse sweep. `inputs` are the indices of the
-    inputs that the value of the result depends on.
+    `results` are the indices of the results that receive gradients. `operations` has the positions of the operations
+    of each of these results among the steps of the reverse sweep. The methods take positions in `results`.
     """
 
+    body: Trace
+    results: Sequence[int]
     operations: tuple[frozenset[int], ...]
-    inputs: tuple[frozenset[int], ...]
 
     def after(self, received: Collection[int], remaining: Collection[int] | None) -> frozenset[int]:
         """Return the results that can still have a backward pass after a pass for the `received` results.
@@ -41,21 +42,18 @@ class SeparateResults:
         )
 
     def inputs_of(self, positions: Collection[int]) -> frozenset[int]:
-        """Return the indices of the inputs that these results depend on."""
-        return frozenset[int]().union(*(self.inputs[position] for position in positions))
+        """Return the indices of the inputs that the values of these results depend on."""
+        names = names_read(self.body, [self.results[position] for position in positions])
+        return frozenset(index for index, proxy in enumerate(self.body.inputs) if proxy.name in names)
 
 
 def find_separate_results(body: Trace, results: Sequence[int], sweep: ReverseSweep) -> SeparateResults:
-    """Return the operations and inputs of the results of a body. `results` are the results that receive gradients."""
+    """Return the operations of the results of a body. `results` are the indices of results with gradients."""
     makers: dict[str, int] = {}
     for number, step in enumerate(sweep.steps):
         makers |= {proxy.name: number for proxy in step.results}
-    inputs = []
-    for index in results:
-        names = names_read(body, [index])
-        inputs.append(frozenset(number for number, proxy in enumerate(body.inputs) if proxy.name in names))
     operations = (_operations_behind(body.output[index].name, sweep.steps, makers) for index in results)
-    return SeparateResults(tuple(operations), tuple(inputs))
+    return SeparateResults(body, results, tuple(operations))
 
 
 def _operations_behind(name: str, steps: Sequence[Step], makers: dict[str, int]) -> frozenset[int]:
