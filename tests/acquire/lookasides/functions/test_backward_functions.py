@@ -227,7 +227,7 @@ def _set_default(value: float) -> None:
     HasDefault.backward.__defaults__ = (value,)
 
 
-CHANGES = {
+CHANGES: dict[str, tuple[type[torch.autograd.Function], Callable[[float], None]]] = {
     "outside": (ReadsInBackward, _set_levels),
     "closure": _function_with_closure(),
     "default": (HasDefault, _set_default),
