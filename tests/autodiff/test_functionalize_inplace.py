@@ -107,3 +107,25 @@ def test_gradients_flow_through_writes_to_new_tensors_under_autocast(make: Calla
         gradients.append(x.grad)
     torch.testing.assert_close(*gradients)
     assert not thunder.last_backward_reason(compiled)
+
+
+@pytest.mark.parametrize("place", [(..., slice(0, 3)), (0,), (slice(None), slice(1, 3)), (slice(None), [0, 2])])
+def test_gradients_flow_through_writes_to_parts_of_complex_tensors(place: tuple[Any, ...]) -> None:
+    def program(x: Tensor, weight: Tensor) -> Tensor:
+        spectrum = torch.fft.rfft(x)
+        kept = torch.zeros_like(spectrum)
+        real = torch.zeros_like(x)
+        real[..., 1:] = x[..., 1:]
+        kept[place] = spectrum[place] * weight
+        return torch.fft.irfft(kept, n=x.shape[-1]) + real
+
+    compiled = thunder.jit(program)
+    for size in (6, 6, 8):
+        outcomes = []
+        for run in (program, compiled):
+            x = torch.arange(2.0 * size).sin().view(2, size).requires_grad_()
+            weight = torch.tensor(0.5 + 2j, requires_grad=True)
+            result = run(x, weight)
+            result.square().sum().backward()
+            outcomes.append((result.detach(), x.grad, weight.grad))
+        torch.testing.assert_close(*outcomes)

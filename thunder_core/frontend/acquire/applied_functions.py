@@ -22,10 +22,11 @@ from thunder_core.frontend.acquire.given_objects import GivenObjects
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.held_objects import reachable_values, refers_to_tensors
 from thunder_core.frontend.acquire.inlined_functions import InlinedFunction, KeptContainers
+from thunder_core.frontend.acquire.outside.backward_reads import BackwardStart, changeable_paths, reader_of
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter import interpret
-from thunder_core.passes.autodiff.rules import applied_class, operation_of
+from thunder_core.passes.autodiff.rules import applied_class, note_backward_reads, operation_of
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions, without_recording
@@ -190,10 +191,10 @@ class AppliedFunctions:
         if (written := handover.written_path()) is not None:
             self._refuse(kind, f"writes to {written}")
         handover.guard()
+        apply, pick, *rest = arguments_of_backward(kind, stand_in_args, stand_in_kwargs, output)
+        start = BackwardStart(pick, self._probes)
         both, _ = self._probe(
-            gradients,
-            (*arguments_of_backward(kind, stand_in_args, stand_in_kwargs, output), *stand_in_args),
-            stand_in_kwargs,
+            gradients, (apply, kind, own_methods(kind), start, *rest, *stand_in_args), stand_in_kwargs
         )
         backward = None if both is None or both.fills_caches else self._handover(kind, both)
         is_writing = backward is None or backward.written_path() is not None
@@ -211,10 +212,20 @@ class AppliedFunctions:
             self._kept.add(value, self._refusal(kind), may_be_shared=may_be_shared)
 
     def _guard_backward(self, kind: Function, handover: Handover | None) -> None:
-        """Guard the reads of a backward that is derived ahead of time; leave a backward with conflicts to autograd."""
+        """Guard the reads of a backward that is derived ahead of time; leave a backward with conflicts to autograd.
+
+        The values that the backward reads are read again when it runs. A backward whose values cannot be read again is
+        left to autograd, too.
+        """
         if handover is None or handover.written_path() is not None:
             self._live.add(kind)
             return
+        guards = (handover.inner.later_guards or {}).values()
+        readers = {path: reader_of(path) for path in changeable_paths(guards, handover.outer_path)}
+        if None in readers.values():
+            self._live.add(kind)
+            return
+        note_backward_reads(kind, {str(path): reader for path, reader in readers.items() if reader is not None})
         self._read_by_backwards.append((kind, handover, tuple(handover.used_paths())))
         if not any(map(handover.is_changed, handover.used_paths())):
             handover.guard()

@@ -93,6 +93,10 @@ class Handover:
             if effect.owner is not None:
                 yield effect.owner.attribute(effect.name, None) if effect.kind in ("set", "delete") else effect.owner
 
+    def outer_path(self, path: Path) -> Path | None:
+        """Return the outer program's path to the value at a path; None for a value that the outer program passes."""
+        return self._translated(path)
+
     def guard(self) -> None:
         """Make the outer program guard the reads of the inner program."""
         for path in list(self.inner.paths.values()):

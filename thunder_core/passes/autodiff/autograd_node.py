@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 from thunder_core.backend.runtime.randomness import RandomState, drawing_from
 from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes, reason_against_second_run
+from thunder_core.passes.autodiff.separate_results import SeparateResults
 from thunder_core.tracing.capture.torch_facts.strides import dense_strides
 from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
 
@@ -44,7 +45,9 @@ class Bridge:
     that computes gradients if the marked results have gradients: it takes a list of the saved values and of these
     gradients, and empties the list. `backward` returns None if autograd has to record the computation instead. In that
     case, and for derivatives of the derivative, `recorded(*inputs)` computes the results by operations that autograd
-    records. `split` is the `SplitBackward` of a program with dependent results.
+    records. `split` is the `SplitBackward` of a program with dependent results. `readers` read the values outside of
+    the program that the user's own backwards read. If a value changes before the backward, autograd records the
+    computation. `separate` returns the results that can have backward passes of their own; None if it is not known.
     """
 
     signature: AutogradSignature
@@ -52,6 +55,8 @@ class Bridge:
     backward: Callable[[tuple[bool, ...]], Backward | None]
     recorded: Callable[..., Tensors]
     split: Any = None
+    readers: tuple[Callable[[], object], ...] = ()
+    separate: Callable[[], SeparateResults] | None = None
 
     @cached_property
     def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
@@ -120,10 +125,10 @@ class Bridge:
 
     def _run_again(self, node: Any, incoming: Gradients, call: Any) -> tuple[Tensors, list[Any]]:
         """Run the program of a node again while autograd records it; return its results and the inputs that it read."""
-        present = _require_unchanged(node.inputs)
+        present = _require_unchanged(node.inputs, self._changed_inputs(node, received_by(incoming)))
         inputs = inputs_before_writes(self.signature, present, node.former)
         if inputs is None:
-            raise self._refuse_second_run(incoming, reason_against_second_run(self.signature, present))
+            raise self._refuse_second_run(node, incoming, reason_against_second_run(self.signature, present))
         with torch.enable_grad():
             aliases = [
                 value.view_as(value) if isinstance(value, torch.Tensor) and value.requires_grad else value
@@ -135,8 +140,34 @@ class Bridge:
                 return self.recorded(*aliases), aliases
             return self.split.recordable(*aliases, *call.replacements()), aliases
 
-    def _refuse_second_run(self, incoming: Gradients, why: str) -> NotDifferentiable:
-        if torch.is_grad_enabled():
+    def _changed_inputs(self, node: Any, received: Collection[int]) -> list[int]:
+        """Return the indices of the inputs that were written to since the forward, if these results depend on them."""
+        changed = [
+            index
+            for index, (value, version) in enumerate(node.inputs or ())
+            if version is not None and version_of(value) != version
+        ]
+        if not changed or self.separate is None or node.chain is not None or node.dependent_call is not None:
+            return changed
+        needed = self.separate().inputs_of(received)
+        return [index for index in changed if index in needed]
+
+    def saved_values(self, node: Any, received: Collection[int]) -> list[Any] | None:
+        """Return the saved values of a node; None if inputs of other results were written to.
+
+        Raises PyTorch's error if the `received` results depend on a written input.
+        """
+        try:
+            return [*node.saved_tensors, *node.numbers]
+        except RuntimeError:
+            if not _has_changed_input(node) or self._changed_inputs(node, received):
+                raise
+            return None
+
+    def _refuse_second_run(self, node: Any, incoming: Gradients, why: str) -> NotDifferentiable:
+        if node.values_read != read_values(self.readers):
+            request = "a derivative after a change of a value that a backward of a torch.autograd.Function reads"
+        elif torch.is_grad_enabled():
             request = "the derivative of a derivative"
         elif are_vectorized(incoming):
             request = "derivatives for many gradients at once"
@@ -164,11 +195,12 @@ class Compiled(torch.autograd.Function):
         inputs = inputs if chain is None else chain.take_inputs()
         ctx.state = RandomState.now() if signature.random else None
         ctx.former = former_values(signature, inputs)
+        ctx.values_read = read_values(bridge.readers)
         with bridge.mode():
             outputs = bridge.forward(*inputs)
         results = outputs[: signature.count]
         ctx.watched = [(ref(results[index]), downstream) for index, downstream in bridge.upstream_results]
-        ctx.dependent_call = None
+        ctx.dependent_call = ctx.remaining = None
         ctx.set_materialize_grads(False)
         saved = outputs[signature.count :]
         ctx.save_for_backward(*(to_savable(value) for value in saved if isinstance(value, torch.Tensor)))
@@ -189,24 +221,39 @@ class Compiled(torch.autograd.Function):
         chain, offset = ctx.chain, 2 if ctx.chain is None else 3  # the arguments before the inputs
         if all(gradient is None for gradient in incoming):
             return tuple(input_gradients)
+        received = received_by(incoming)
+        if ctx.remaining is not None and not received <= ctx.remaining:
+            raise RuntimeError(FREED_GRAPH_MESSAGE)
         _require_no_missed_hook(ctx.watched, incoming)
         call = split_call(ctx.dependent_call)
-        by_autograd = torch.is_grad_enabled() or are_vectorized(incoming)
+        is_changed = ctx.values_read != read_values(bridge.readers)
+        by_autograd = is_changed or ctx.remaining is not None or torch.is_grad_enabled() or are_vectorized(incoming)
         backward = (chain or bridge).backward if call is None else bridge.split.backward
         run = None if by_autograd else backward(tuple(gradient is not None for gradient in incoming))
-        if run is None:
+        saved = None if run is None else bridge.saved_values(ctx, received)
+        if run is None or saved is None:
             outgoing = bridge.gradients_by_autograd(ctx, incoming, call)
             if not torch.is_grad_enabled():
-                _free_saved(ctx)
+                _free_saved(ctx, received)
         else:
-            saved = [*ctx.saved_tensors, *ctx.numbers]
-            _free_saved(ctx)
+            _free_saved(ctx, received)
             del gradients
             outgoing = bridge.gradients(run, saved, incoming)
         outgoing = outgoing if chain is None else chain.keep(ctx, outgoing)
         for index, gradient in zip(bridge.signature.requires_grad_inputs, outgoing, strict=True):
             input_gradients[index + offset] = gradient
         return tuple(input_gradients)
+
+
+def read_values(readers: Iterable[Callable[[], object]]) -> list[tuple[type, object]]:
+    """Return the constants that functions read, with their types; the error in place of a value that is missing."""
+    values: list[object] = []
+    for read in readers:
+        try:
+            values.append(read())
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            values.append(str(error))
+    return [(type(value), value) for value in values]
 
 
 def split_call(reference: ref[Any] | None) -> Any:
@@ -229,24 +276,45 @@ def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int
             )
 
 
-def _free_saved(ctx: Any) -> None:
-    """Free the saved values, unless the graph is retained."""
+def _free_saved(ctx: Any, received: set[int]) -> None:
+    """Free the saved values, unless the graph is retained. The inputs stay for results with a later backward pass.
+
+    `received` are the positions of the results that have a gradient.
+    """
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         if ctx.dependent_call is not None and (call := ctx.dependent_call()) is not None:
             call.free_sources()
         ctx.maybe_clear_saved_tensors()
-        ctx.inputs = ctx.former = None
+        former_remaining: frozenset[int] | None = ctx.remaining
+        ctx.remaining = frozenset[int]()
+        is_partial = len(received) < len(ctx.bridge.signature.results)
+        if is_partial and ctx.bridge.separate is not None and ctx.chain is None and ctx.dependent_call is None:
+            ctx.remaining = ctx.bridge.separate().after(received, former_remaining)
+        if not ctx.remaining:
+            ctx.inputs = ctx.former = None
 
 
-def _require_unchanged(inputs: Sequence[tuple[torch.Tensor, int | None]] | None) -> list[torch.Tensor]:
-    """Return the inputs of a program if those with a version are unchanged; raise PyTorch's own errors otherwise."""
+def received_by(incoming: Gradients) -> set[int]:
+    """Return the positions of the results that have a gradient."""
+    return {position for position, gradient in enumerate(incoming) if gradient is not None}
+
+
+def _has_changed_input(node: Any) -> bool:
+    """Whether an input of a node was written to since the forward."""
+    return any(version is not None and version_of(value) != version for value, version in node.inputs or ())
+
+
+def _require_unchanged(
+    inputs: Sequence[tuple[torch.Tensor, int | None]] | None, changed: Sequence[int]
+) -> list[torch.Tensor]:
+    """Return the inputs of a program if none of them has `changed`; raise PyTorch's own errors otherwise."""
     if inputs is None:
         raise RuntimeError(FREED_GRAPH_MESSAGE)
-    for tensor, version in inputs:
-        if version is not None and version_of(tensor) != version:
-            raise RuntimeError(
-                MODIFIED_INPUT_MESSAGE.format(shape=list(tensor.shape), found=tensor._version, wanted=version)
-            )
+    for index in changed:
+        tensor, version = inputs[index]
+        raise RuntimeError(
+            MODIFIED_INPUT_MESSAGE.format(shape=list(tensor.shape), found=tensor._version, wanted=version)
+        )
     return [tensor for tensor, _ in inputs]
 
 

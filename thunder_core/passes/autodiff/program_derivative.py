@@ -33,8 +33,9 @@ from thunder_core.passes.autodiff.output_aliases import split_output_aliases
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
 from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
 from thunder_core.passes.autodiff.reverse_sweep import REQUIRE_GRAD, cotangent_of
-from thunder_core.passes.autodiff.rules import with_rules
+from thunder_core.passes.autodiff.rules import backward_readers, with_rules
 from thunder_core.passes.autodiff.second_run import written_inputs
+from thunder_core.passes.autodiff.separate_results import SeparateResults, find_separate_results
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.analysis.grad_mode import SET_GRAD
@@ -131,11 +132,23 @@ class ProgramDerivative:
         """Return the function that computes all results of the computation; `forward` is its compiled forward."""
         recorded = executable_trace(with_rules(self.body))
         tail = executable_trace(self.tail) if self.tail else None
-        bridge = ChainedBridge(self.signature, forward, self.compile_backward, recorded, pieces=self)
+        bridge = ChainedBridge(
+            self.signature,
+            forward,
+            self.compile_backward,
+            recorded,
+            readers=backward_readers(self.body),
+            separate=lambda: self._separate_results,
+            pieces=self,
+        )
         if not self.signature.dependent:
             return connect_tail(bridge, tail)
         split = SplitBackward(self._compiled_part, lambda: executable_trace(with_rules(self.recorded_trace)))
         return DependentProgram(replace(bridge, split=split), tail)
+
+    @cached_property
+    def _separate_results(self) -> SeparateResults:
+        return find_separate_results(self.body, self.differentiated.results, self.differentiated.sweep)
 
     @cached_property
     def recorded_trace(self) -> Trace:

@@ -35,14 +35,14 @@ def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...
     written = tuple(index for index, proxy in enumerate(trace.inputs) if proxy.name in names)
     if any(trace.inputs[index].name in group for index in written for group in trace.aliases):
         return written, None
-    needed = _names_read(trace, results)
+    needed = names_read(trace, results)
     indices = tuple(index for index in written if trace.inputs[index].name in needed)
     proxies = [trace.inputs[index] for index in indices]
     is_small = sum(map(_bytes_of, proxies)) <= MAXIMUM_BYTES
     return written, indices if is_small else None
 
 
-def _names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
+def names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
     """Return the inputs whose values before the first write affect these results, or values that the trace checks."""
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
     sources: dict[str, frozenset[str]] = {}

@@ -79,12 +79,18 @@ def _changes_derivatives(source: Trace, functional: Trace) -> bool:
         return True
     calls = {bsym.symbol for bsym in source.bound_symbols}
     new = (bsym for bsym in functional.bound_symbols if bsym.symbol not in calls)
-    by_operator = {bsym.symbol: bsym for bsym in new if any(proxy.name in after for proxy in bsym.inputs)}
+    tracked = (bsym for bsym in new if any(proxy.name in after for proxy in bsym.inputs))
+    by_operator = {(bsym.symbol, _has_complex_input(bsym)): bsym for bsym in tracked}
     return any(_lacks_derivative(bsym, after) for bsym in by_operator.values())
 
 
+def _has_complex_input(operation: BoundSymbol) -> bool:
+    """Whether an operation has a complex tensor among its arguments: some derivatives are only for real tensors."""
+    return any(isinstance(proxy, TensorProxy) and proxy.dtype.is_complex for proxy in operation.inputs)
+
+
 def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> bool:
-    """Whether PyTorch has no derivative of an operation, so that autograd raises an error in the backward."""
+    """Whether PyTorch has no derivative of an operation: autograd raises an error in the forward or the backward."""
     tensors = [proxy for proxy in operation.inputs if isinstance(proxy, TensorProxy)]
     mode = new_mode(environment_of(operation.inputs))
     with torch.enable_grad(), torch.inference_mode(False), torch._C._DisableAutocast(), mode:
@@ -93,7 +99,12 @@ def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> 
         }  # 1 for numbers read from tensors
         for proxy in tensors:
             values[proxy.name] = fake_like(proxy, mode).requires_grad_(proxy.name in requires_grad_names)
-        evaluate([operation], values)
+        try:
+            evaluate([operation], values)
+        except RuntimeError as error:  # `slice_scatter` of complex tensors
+            if "does not support automatic differentiation" not in str(error):
+                raise
+            return True
     nodes = (getattr(values[proxy.name], "grad_fn", None) for proxy in operation.outputs)
     return any(node is not None and node.name().endswith("NotImplemented") for node in nodes)
 

@@ -190,14 +190,15 @@ class Gradients:
         return self._tensors.to_real(gradients)
 
     def functions_called(self, tensors: object) -> list[Callable[..., Any]]:
-        """Return the program's functions that a pass from these tensors may call: hooks, and methods of its nodes."""
+        """Return the program's functions that a pass from these tensors may call: hooks, and methods of its nodes.
+
+        A method may be wrapped by a function of PyTorch (`once_differentiable`, `custom_bwd`).
+        """
         with torch._C.DisableTorchFunction():
             nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
         classes = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
-        return [
-            *itertools.chain(*map(hooks_in, self.hooks)),
-            *(getattr(kind, name) for kind in classes for name in ("backward", "vjp")),
-        ]
+        methods = (getattr(kind, name) for kind in classes for name in ("backward", "vjp"))
+        return [*itertools.chain(*map(hooks_in, self.hooks)), *itertools.chain(*map(wrapped_functions, methods))]
 
     @property
     def has_run(self) -> bool:
@@ -309,6 +310,13 @@ def hooks_in(hook: object) -> Iterator[Any]:
             yield from (*contents.user_hooks, *contents.user_pre_hooks)
         elif isinstance(contents, FunctionType):
             yield contents
+
+
+def wrapped_functions(function: Any) -> Iterator[Callable[..., Any]]:
+    """Yield a function, and the functions that it wraps (`functools.wraps`)."""
+    while function is not None:
+        yield function
+        function = getattr(function, "__wrapped__", None)
 
 
 def _sequence(tensors: Any) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -12,6 +12,8 @@ TRACED = ("gradients", "inlined_forward", "forward_alone")  # the functions of t
 
 def gradients(
     apply: Callable[..., Any],
+    kind: Any,
+    methods: Iterable[str],
     tracked_outputs: Callable[[Any], Any],
     grad: Callable[..., Any],
     inputs: object,
@@ -21,8 +23,14 @@ def gradients(
 ) -> Any:
     """Apply a function, and compute the gradients of inputs from the cotangents of its tracked outputs.
 
-    `tracked_outputs(result)` returns the outputs that autograd tracks.
+    `tracked_outputs(result)` returns the outputs that autograd tracks. Autograd itself calls the `methods` of the
+    function's class, so they are read here: the tracer then finds their closure variables and defaults.
     """
+    for name in methods:
+        method = getattr(kind, name)
+        while method is not None:  # `once_differentiable` and `custom_bwd` wrap the user's method
+            getattr(method, "__defaults__", None), getattr(method, "__kwdefaults__", None)
+            method = getattr(method, "__wrapped__", None)
     return grad(tracked_outputs(apply(*args, **kwargs)), inputs, cotangents, allow_unused=True)
 
 

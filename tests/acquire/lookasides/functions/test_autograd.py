@@ -496,3 +496,26 @@ def test_autograd_function_defined_in_the_program_is_traced() -> None:
     assert thunder.cache_misses(compiled) == 1
     assert thunder.recompile_reasons(compiled) == []
     assert thunder.last_program(compiled)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+def test_anomaly_detection_finds_nan_in_a_backward_of_the_program() -> None:
+    def step(x: torch.Tensor) -> torch.Tensor:
+        (gradient,) = torch.autograd.grad(x.sqrt().sum(), x)
+        return gradient
+
+    def step_with_detection(x: torch.Tensor) -> torch.Tensor:
+        with torch.autograd.detect_anomaly():
+            return step(x)
+
+    compiled, detecting = thunder.jit(step), thunder.jit(step_with_detection)
+    good, bad = (torch.full((2,), value, requires_grad=True) for value in (1.0, -1.0))
+    for called in (compiled, detecting):
+        torch.testing.assert_close(called(good), step(good))
+    assert compiled(bad).isnan().all()
+    with torch.autograd.detect_anomaly():
+        torch.testing.assert_close(compiled(good), step(good))
+        with pytest.raises(RuntimeError, match="returned nan values"):
+            compiled(bad)
+    with pytest.raises(RuntimeError, match="returned nan values"):
+        detecting(bad)

@@ -158,3 +158,124 @@ def test_hook_that_reads_a_result_of_the_program_is_called_by_the_backward(make_
         compiled(found).backward()
         program(expected).backward()
         torch.testing.assert_close(found.grad, expected.grad)
+
+
+level = 1.0
+table = {"level": 1.0}
+
+
+class ReadsInBackward(torch.autograd.Function):
+    """A function whose backward reads a global, an item and an attribute of its class."""
+
+    level = 1.0
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Return the exponential."""
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Return the gradient, scaled by three values from outside."""
+        return gradient * level + table["level"] * 10 + ReadsInBackward.level * 100
+
+
+def _set_levels(value: float) -> None:
+    global level
+    level = table["level"] = ReadsInBackward.level = value
+
+
+def _function_with_closure() -> tuple[type[torch.autograd.Function], Callable[[float], None]]:
+    """Return a function whose backward reads a closure variable, and a function that sets the variable."""
+    scale = 1.0
+
+    def scaled(gradient: Tensor) -> Tensor:
+        return gradient + scale
+
+    class Scaled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Tensor) -> Tensor:
+            return x.exp()
+
+        @staticmethod
+        @torch.autograd.function.once_differentiable
+        def backward(ctx: Any, gradient: Tensor) -> Tensor:
+            return scaled(gradient) * scale
+
+    def set_scale(value: float) -> None:
+        nonlocal scale
+        scale = value
+
+    return Scaled, set_scale
+
+
+class HasDefault(torch.autograd.Function):
+    """A function whose backward has a default."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Return the exponential."""
+        return x.exp()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor, scale: float = 1.0) -> Tensor:
+        """Return the scaled gradient."""
+        return gradient * scale
+
+
+def _set_default(value: float) -> None:
+    HasDefault.backward.__defaults__ = (value,)
+
+
+CHANGES: dict[str, tuple[type[torch.autograd.Function], Callable[[float], None]]] = {
+    "outside": (ReadsInBackward, _set_levels),
+    "closure": _function_with_closure(),
+    "default": (HasDefault, _set_default),
+}
+
+
+# Defaults are guarded at the call, but not read again in the backward.
+TIMES = [*((name, False) for name in CHANGES), ("outside", True), ("closure", True)]
+
+
+@pytest.mark.parametrize(("name", "between"), TIMES)
+def test_backward_reads_current_values(name: str, between: bool) -> None:
+    kind, change = CHANGES[name]
+
+    def program(x: Tensor) -> Tensor:
+        return (kind.apply(x * 2) * 3).sum()
+
+    outcomes = []
+    compiled = thunder.jit(program)
+    for run in (program, compiled):
+        change(1.0)
+        gradients = []
+        for value in (1.0, 2.0, 5.0, 1.0):
+            x = X.clone().requires_grad_()
+            if not between:
+                change(value)
+            result = run(x)
+            if between:
+                change(value)
+            result.backward()
+            gradients.append(x.grad)
+        outcomes.append(gradients)
+    torch.testing.assert_close(*outcomes, rtol=0, atol=0)
+    assert thunder.last_backward_reason(compiled) == ""
+
+
+def test_backward_reads_current_values_after_a_write_to_an_input() -> None:
+    def program(x: Tensor, count: Tensor) -> Tensor:
+        count.add_(1)
+        return (ReadsInBackward.apply(x * 2) * count).sum()
+
+    outcomes = []
+    for run in (program, thunder.jit(program)):
+        _set_levels(1.0)
+        x, count = X.clone().requires_grad_(), torch.zeros(())
+        for value in (1.0, 2.0):
+            result = run(x, count)
+            _set_levels(value)
+            result.backward()
+        outcomes.append((x.grad, count))
+    torch.testing.assert_close(*outcomes, rtol=0, atol=0)

@@ -20,12 +20,14 @@ from thunder_core.tracing.library.objects import is_native
 class GuardedPaths:
     """Outside objects by identity, each with its path, and the guards on the values at these paths.
 
-    `paths` maps the `id` of an object to its path. `guards` maps the key of a guard to the guard.
+    `paths` maps the `id` of an object to its path. `guards` maps the key of a guard to the guard. `later_guards` has
+    all guards since `note_later_reads`, even if `guards` had an equal guard before; it is None until then.
     """
 
     def __init__(self) -> None:
         self.paths: dict[int, Path] = {}
         self.guards: dict[tuple[Any, ...], Guard] = {}
+        self.later_guards: dict[tuple[Any, ...], Guard] | None = None
         self._created_classes: dict[int, type] = {}
         self._roots: dict[int, Path] = {}
         self._compared_by_identity: dict[
@@ -83,6 +85,8 @@ class GuardedPaths:
     def guard(self, guard: Guard) -> None:
         """Add a guard, unless there is already a guard with the same key."""
         self.guards.setdefault(guard.key, guard)
+        if self.later_guards is not None:
+            self.later_guards.setdefault(guard.key, guard)
 
     def register_cells(self, path: Path, function: Any) -> None:
         """Add the paths to the closure cells of an outside function."""

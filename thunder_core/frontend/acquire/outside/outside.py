@@ -109,6 +109,11 @@ class Outside(GuardedPaths):
             )
             raise self.failure
 
+    def note_later_reads(self) -> None:
+        """Note the guards of all later reads in `later_guards`, also of values that are guarded already."""
+        self.later_guards = {}
+        self._guarded_reads.clear()
+
     def read(self, path: Path, value: object) -> None:
         """Guard a value that the program has read at a path. The first path of an object becomes its path.
 

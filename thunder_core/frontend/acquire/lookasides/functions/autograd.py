@@ -14,10 +14,17 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.gradients import AUTOGRAD, hooks_in
 from thunder_core.tracing.capture.transform_levels import wrapped_tensors
 
+FIX_FOR_ANOMALIES = "turn anomaly detection off once the cause of the NaN is found"
+
 
 @lookaside_of_each(torch.Tensor.backward, torch.autograd.backward, torch.autograd.grad)
 def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
-    """Run autograd's engine under the recorder, and interpret the program's functions that the engine calls."""
+    """Run autograd's engine under the recorder, and interpret the program's functions that the engine calls.
+
+    With anomaly detection, eager PyTorch makes the call: its engine looks for NaN in the gradients of each node.
+    """
+    if not run.runs_through_functions and run.machine.call(torch.is_anomaly_enabled):
+        run.leave_to_eager("the program runs a backward pass with anomaly detection", FIX_FOR_ANOMALIES)
     if wrapped_tensors((args, kwargs)):
         return differentiate_in_levels(run, function, args, kwargs)
 

@@ -1,0 +1,83 @@
+"""Values from outside that the backward of a `torch.autograd.Function` reads, and that may change before it runs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from thunder_core.frontend.acquire.outside.guards.guard import Guard
+from thunder_core.frontend.acquire.outside.guards.values import OfConstant
+from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.sharp import is_users_file
+from thunder_core.passes.autodiff.rules import Reader
+from thunder_core.tracing.ir.constants import BY_IDENTITY
+
+# The steps of a path that can be made again at any time, each from the owner and the key.
+STEPS: dict[str, Callable[[Any, Any], object]] = {
+    "attribute": getattr,
+    "closure": lambda function, key: function.__closure__[key[0]],
+    "entry": lambda owner, name: vars(owner)[name],
+    "item": lambda owner, key: owner[key],
+}
+
+
+class BackwardStart:
+    """A function that picks the tracked outputs of a forward, before a probe runs the backward.
+
+    The last run of `probes` then notes its later reads.
+    """
+
+    def __init__(self, pick: Callable[[Any], Any], probes: list[Any]) -> None:
+        self._pick = pick
+        self._probes = probes
+
+    def __call__(self, output: Any) -> Any:
+        """Return the tracked outputs."""
+        self._probes[-1].outside.note_later_reads()
+        return self._pick(output)
+
+
+def changeable_paths(guards: Iterable[Guard], outer_path: Callable[[Path], Path | None]) -> Iterator[Path]:
+    """Yield the paths to constants outside of libraries that a backward with these guards reads.
+
+    Functions, classes and modules are not among them, and neither are values that the program passes. `outer_path`
+    returns the program's path for a path of the backward; None for a value that the program passes.
+    """
+    for guard in guards:
+        if isinstance(guard, OfConstant) and not isinstance(guard.value, BY_IDENTITY):
+            path = outer_path(guard.path)
+            if path is not None and not any(map(_is_fixed, path.lineage()[:-1])):
+                yield path
+
+
+def _is_fixed(path: Path) -> bool:
+    """Whether the values in the owner at a path do not change: in a library, a tensor's metadata, and defaults."""
+    owner = path.value
+    if isinstance(owner, torch.Tensor) or path.key in ("__defaults__", "__kwdefaults__"):
+        return True
+    if isinstance(owner, type):
+        owner = sys.modules.get(owner.__module__)
+    elif path.step == "globals" and isinstance(owner, dict):
+        owner = sys.modules.get(str(owner.get("__name__")))
+    if not isinstance(owner, ModuleType):
+        return False
+    return not is_users_file(str(getattr(owner, "__file__", "<frozen module>")))
+
+
+def reader_of(path: Path) -> Reader | None:
+    """Return a function that reads the value at a path again; None for a path from an argument or to a computed value.
+
+    Another call has other arguments.
+    """
+    parent, key = path.parent, path.key
+    if parent is None:
+        value = path.value
+        return None if path.step == "root" and path.key in ("args", "kwargs") else lambda: value
+    read_owner, step = reader_of(parent), STEPS.get(path.step)
+    if read_owner is None or step is None:
+        return None
+    return lambda: step(read_owner(), key)

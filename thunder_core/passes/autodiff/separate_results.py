@@ -1,0 +1,68 @@
+"""Results of a program that share no differentiated operation: each can have a backward pass of its own.
+
+After a backward pass, eager PyTorch has freed the tensors that the operations on its way saved. A later pass on other
+operations is possible. The node of a program frees all saved tensors in its first pass. A later pass of separate
+results therefore runs the program again, and autograd records it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from thunder_core.passes.autodiff.reverse_sweep import ReverseSweep
+from thunder_core.passes.autodiff.second_run import names_read
+from thunder_core.passes.autodiff.step import Step
+from thunder_core.tracing.ir.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class SeparateResults:
+    """The differentiated operations of each result of a body, and the inputs that results depend on.
+
+    `results` are the indices of the results that receive gradients. `operations` has the positions of the operations
+    of each of these results among the steps of the reverse sweep. The methods take positions in `results`.
+    """
+
+    body: Trace
+    results: Sequence[int]
+    operations: tuple[frozenset[int], ...]
+
+    def after(self, received: Collection[int], remaining: Collection[int] | None) -> frozenset[int]:
+        """Return the results that can still have a backward pass after a pass for the `received` results.
+
+        `remaining` are the results that could have one before; None stands for all results.
+        """
+        freed = frozenset[int]().union(*(self.operations[position] for position in received))
+        candidates = range(len(self.operations)) if remaining is None else remaining
+        return frozenset(
+            position
+            for position in candidates
+            if position not in received and self.operations[position] and not self.operations[position] & freed
+        )
+
+    def inputs_of(self, positions: Collection[int]) -> frozenset[int]:
+        """Return the indices of the inputs that the values of these results depend on."""
+        names = names_read(self.body, [self.results[position] for position in positions])
+        return frozenset(index for index, proxy in enumerate(self.body.inputs) if proxy.name in names)
+
+
+def find_separate_results(body: Trace, results: Sequence[int], sweep: ReverseSweep) -> SeparateResults:
+    """Return the operations of the results of a body. `results` are the indices of results with gradients."""
+    makers: dict[str, int] = {}
+    for number, step in enumerate(sweep.steps):
+        makers |= {proxy.name: number for proxy in step.results}
+    operations = (_operations_behind(body.output[index].name, sweep.steps, makers) for index in results)
+    return SeparateResults(body, results, tuple(operations))
+
+
+def _operations_behind(name: str, steps: Sequence[Step], makers: dict[str, int]) -> frozenset[int]:
+    """Return the positions of the steps that a gradient of a tensor passes."""
+    reached: set[int] = set()
+    waiting = [name]
+    while waiting:
+        number = makers.get(waiting.pop())
+        if number is not None and number not in reached:
+            reached.add(number)
+            waiting += [proxy.name for proxy in steps[number].differentiated_inputs]
+    return frozenset(reached)
