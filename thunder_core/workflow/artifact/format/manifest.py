@@ -62,6 +62,8 @@ class StageFacts(StoredFacts):
     """A trace after one step: its Python file, the file of its lines' metadata, and the number of lines that changed.
 
     `has_cotangent` marks the results whose gradients a backward takes; for each such tuple, one stage runs.
+    `gradient_lines` and `gradient_bytes` are the `GradientArrivals` of a backward that runs, or empty if the backward
+    is not cut into pieces.
     """
 
     trace: str
@@ -76,6 +78,8 @@ class StageFacts(StoredFacts):
     removed: int = 0
     runs: bool = False
     has_cotangent: tuple[bool, ...] = ()
+    gradient_lines: tuple[int, ...] = ()
+    gradient_bytes: tuple[int, ...] = ()
     constants: dict[str, ConstantFacts] = {}
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.parallel.backward_pieces import GradientArrivals
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
@@ -87,7 +88,9 @@ def is_consistent(facts: ProgramFacts, derivative: StoredAutogradSignature) -> b
     """Whether the facts about a derivative are complete and consistent with each other."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
-    masks = [stage.has_cotangent for stage in facts.stages if stage.trace == "backward"]
+    backwards = [stage for stage in facts.stages if stage.trace == "backward"]
+    masks = [stage.has_cotangent for stage in backwards]
+    gradients = len(derivative.requires_grad_inputs)
     is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
     return (
         stages.count(("computation", derivative.body)) == 1
@@ -96,6 +99,8 @@ def is_consistent(facts: ProgramFacts, derivative: StoredAutogradSignature) -> b
         and is_cut == bool(derivative.dependent)
         and all(result.place in derivative.results for result in derivative.dependent)
         and all(len(has_cotangent) == number for has_cotangent in masks)
+        and all(len(stage.gradient_lines) == len(stage.gradient_bytes) in (0, gradients) for stage in backwards)
+        and all(-1 <= line < stage.lines for stage in backwards for line in stage.gradient_lines)
     )
 
 
@@ -158,6 +163,11 @@ def stored_derivative(
         tail=next((source for stage, source in pairs if stage.trace == "tail"), None),
         cut=next((source for stage, source in pairs if stage.trace == RECORDED), None),
         backwards={stage.has_cotangent: source for stage, source in pairs if stage.trace == "backward"},
+        arrivals={
+            stage.has_cotangent: GradientArrivals(stage.gradient_lines, stage.gradient_bytes)
+            for stage in stages
+            if stage.gradient_lines
+        },
         folder=artifact.folder,
         strict=strict,
     )
