@@ -49,12 +49,12 @@ AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collect
 
 @pytest.mark.parametrize("name", AGREEMENT.split())
 def test_ranks_compare_their_programs(ranks: Ranks, name: str) -> None:
-    ranks.run("tests.distributed.agreement.agreement", name)
+    ranks.run("tests.distributed.agreement.agreement", "patiently", name)
 
 
 @pytest.mark.parametrize("traces_known", [False, True])
 def test_rank_that_runs_a_cached_program_is_compared(ranks: Ranks, traces_known: bool) -> None:
-    ranks.run("tests.distributed.agreement.agreement", "cached_program_against_another", traces_known)
+    ranks.run("tests.distributed.agreement.agreement", "patiently", "cached_program_against_another", traces_known)
 
 
 WHOLE_PROGRAMS = """data_parallel_around_compiled_module compiled_data_parallel_is_refused
