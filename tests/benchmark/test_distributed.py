@@ -20,7 +20,7 @@ RECIPES = tuple(f"recipe {name}, eager operations" for name in ("ddp", "fsdp", "
 @pytest.fixture(autouse=True)
 def quick_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Start the ranks in copies of a process that has imported all modules."""
-    monkeypatch.setattr(distributed.mp, "get_context", lambda kind: fork_server())
+    monkeypatch.setattr("benchmarks.distributed.mp.get_context", lambda kind: fork_server())
 
 
 def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:

@@ -52,7 +52,7 @@ def test_first_rank_reports_an_error_in_the_options_before_torchrun_ends_it(
     facts = {**place, "MASTER_ADDR": "localhost", "MASTER_PORT": 0, failure.TORCHRUN_VARIABLE: "none"}
     for name, value in facts.items():
         monkeypatch.setenv(name, str(value))
-    with mock.patch.object(failure.time, "sleep") as sleep:
+    with mock.patch("thunder_cli.failure.time.sleep") as sleep:
         assert main(["optimize", "--recipe", "fsdp", "--train", "--set", "bucket_cap_mb=-3"]) == BadOption.status
     lines = capsys.readouterr().err.splitlines()
     assert lines[0].startswith("error TH0201 recipe fsdp does not accept bucket_cap_mb='-3'")

@@ -33,7 +33,8 @@ class Normalization(nn.Module):
             total = funcol.all_reduce(y.pow(2).mean(0), "sum", dist.group.WORLD)
             x = torch.tanh(y) / (1 + total) + x
         joined = funcol.all_gather_tensor_autograd(x, 0, dist.group.WORLD)
-        return joined.sin() * x.sum()
+        result: Tensor = joined.sin() * x.sum()
+        return result
 
 
 def batch(step: int, dtype: torch.dtype) -> Tensor:
@@ -90,7 +91,8 @@ def other_collective_in_the_backward() -> None:
         @staticmethod
         def backward(ctx: Any, gradient: Tensor) -> Tensor:
             reduction = "max" if dist.get_rank() == 0 else "sum"
-            return funcol.all_reduce(gradient, reduction, dist.group.WORLD) * 2
+            result: Tensor = funcol.all_reduce(gradient, reduction, dist.group.WORLD) * 2
+            return result
 
     class Net(nn.Module):
         def __init__(self) -> None:

@@ -78,7 +78,8 @@ def test_hooks_between_pieces_see_the_random_state_of_the_process(is_loaded: boo
     module: Any = thunder.jit(Checkpointed())
     if is_loaded:
         module = saved_and_loaded(Checkpointed(), Checkpointed(), loss_of_net, tmp_path / "artifact")
-    model, states = wrap(module), []
+    model = wrap(module)
+    states: list[Tensor] = []
     for parameter in model.parameters():
         parameter.register_post_accumulate_grad_hook(lambda _: states.append(torch.get_rng_state()))
     loss = loss_of_net(model)
