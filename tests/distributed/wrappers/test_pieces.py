@@ -58,6 +58,22 @@ def test_module_from_an_artifact_has_a_chain(kind: Any, way: Any, tmp_path: Path
     assert sum(one is not None for one in gradients_of(chained)) >= 3
 
 
+def test_regions_of_inductor_from_an_artifact_are_in_pieces(tmp_path: Path) -> None:
+    compiled: Any = thunder.compile(Net().eval())
+    loss_of_net(compiled).backward()
+    loaded = thunder.load(thunder.save(compiled, tmp_path / "artifact"), Net().eval(), strict=True)
+    gradients = []
+    for module in (compiled, loaded, Net().eval()):
+        module.zero_grad()
+        model = wrap(module)
+        loss = loss_of_net(model)
+        assert isinstance(module, Net) or len(nodes_of(loss)) >= 2
+        loss.backward()
+        gradients.append(gradients_of(model))
+    assert_equal(gradients[1], gradients[0])
+    torch.testing.assert_close(gradients[1], gradients[2], rtol=1e-12, atol=1e-12)
+
+
 def test_artifact_without_arrivals_has_one_node(tmp_path: Path) -> None:
     """Artifacts of earlier versions do not say where gradients are final."""
     compiled = thunder.jit(Net())
