@@ -193,6 +193,31 @@ def difference_from_cached_program(traces_known: bool) -> str:
     return str(group.group_name)
 
 
+class Reduces(torch.nn.Module):
+    """A module that reduces in one of two ways."""
+
+    def forward(self, x, sums):
+        if sums:
+            return funcol.all_reduce(x, "sum", dist.group.WORLD) * 2
+        return funcol.all_reduce(x, "max", dist.group.WORLD) * 2
+
+
+def programs_of_an_artifact(folder: str) -> None:
+    """Ranks that choose different programs of an artifact raise an error before they communicate."""
+    compiled = thunder.jit(Reduces())
+    for sums in (True, False):
+        compiled(numbers(0, 4), sums)
+    if dist.get_rank() == 0:
+        thunder.save(compiled, folder)
+    dist.barrier()
+    loaded = thunder.load(folder, Reduces(), strict=True)
+    texts = "`all_reduce sum float64 32 bytes`", "`all_reduce max float64 32 bytes`"
+    assert_differs(loaded, *texts, line="funcol", compiled=lambda x: loaded(x, dist.get_rank() == 0))
+    again = thunder.load(folder, Reduces(), strict=True)
+    for sums in (True, False, True):
+        assert_equal(again(numbers(0, 4), sums), Reduces()(numbers(0, 4), sums))
+
+
 def program_in_eager_on_one_rank() -> None:
     """Nobody waits for a rank that calls the collectives of a program in eager PyTorch."""
     group = dist.new_group([0, 1])

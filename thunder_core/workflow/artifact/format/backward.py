@@ -9,6 +9,7 @@ from typing import Any
 
 from thunder_core.backend.parallel.backward_pieces import GradientArrivals, Groups, groups_of_gradients
 from thunder_core.backend.parallel.buckets import BucketSizes
+from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED, AutogradSignature
 from thunder_core.backend.runtime.generate import executable, executable_at_first_call
 from thunder_core.backend.runtime.program import Stage
@@ -16,6 +17,7 @@ from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.passes.autodiff.autograd_node import Backward, connect_tail
 from thunder_core.passes.autodiff.chained_nodes import ChainedBridge
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
+from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.backward_pieces import functions_of_pieces
@@ -40,6 +42,7 @@ class StoredDerivative:
     rules: tuple[str, ...]
     backwards: Mapping[tuple[bool, ...], Source]
     arrivals: Mapping[tuple[bool, ...], GradientArrivals]
+    collectives: Mapping[tuple[bool, ...], Sequence[Collective]]
     folder: Path
     strict: bool
     _functions: dict[tuple[bool, ...], Backward] = field(default_factory=dict, repr=False)
@@ -80,7 +83,9 @@ class StoredDerivative:
     def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return the backward for the results marked in `has_cotangent`; None if autograd computes these gradients."""
         if has_cotangent in self.backwards and has_cotangent not in self._functions:
-            self._functions[has_cotangent] = executable(self.backwards[has_cotangent], "backward")
+            function = executable(self.backwards[has_cotangent], "backward")
+            collectives = self.collectives.get(has_cotangent, ())
+            self._functions[has_cotangent] = compare_collectives_first(function, collectives)
         if has_cotangent not in self.backwards and self.strict:
             raise self.unknown(has_cotangent)
         return self._functions.get(has_cotangent)

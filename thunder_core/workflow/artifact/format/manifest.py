@@ -14,9 +14,11 @@ from thunder_core.backend.runtime.autograd_signature import (
     DimensionOrder,
     Strides,
 )
+from thunder_core.foundation.errors import SourceLine
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, StoredFacts
+from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.requirement import StatedConstraint
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -58,12 +60,44 @@ class ConstantFacts(StoredFacts):
     needs: tuple[str, ...] = ()
 
 
+class CollectiveFacts(StoredFacts):
+    """A `Collective` in a manifest, with its source line."""
+
+    kind: str
+    group: str
+    facts: tuple[str, ...] = ()
+    bytes: int = 0
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+    @classmethod
+    def of(cls, collective: Collective) -> Self:
+        """Return the facts of a collective."""
+        where = collective.source or SourceLine("", 0)
+        return cls(
+            kind=collective.kind,
+            group=collective.group,
+            facts=collective.facts,
+            bytes=collective.bytes,
+            file=where.filename,
+            line=where.lineno,
+            function=where.function,
+        )
+
+    @property
+    def collective(self) -> Collective:
+        """The collective that ranks compare."""
+        where = SourceLine(self.file, self.line, self.function) if self.file else None
+        return Collective(self.kind, self.group, self.facts, self.bytes, where)
+
+
 class StageFacts(StoredFacts):
     """A trace after one step: its Python file, the file of its lines' metadata, and the number of lines that changed.
 
     `has_cotangent` marks the results whose gradients a backward takes; for each such tuple, one stage runs.
     `gradient_lines` and `gradient_bytes` are the `GradientArrivals` of a backward that runs, or empty if the backward
-    is not cut into pieces.
+    is not cut into pieces. Ranks compare the `collectives` of a stage that runs.
     """
 
     trace: str
@@ -80,6 +114,7 @@ class StageFacts(StoredFacts):
     has_cotangent: tuple[bool, ...] = ()
     gradient_lines: tuple[int, ...] = ()
     gradient_bytes: tuple[int, ...] = ()
+    collectives: tuple[CollectiveFacts, ...] = ()
     constants: dict[str, ConstantFacts] = {}
 
 

@@ -11,12 +11,13 @@ from pathlib import Path
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
+from thunder_core.tracing.analysis.collectives import collectives_of
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import list_trace, print_trace
 from thunder_core.workflow.artifact.format.backward_pieces import statements_of
 from thunder_core.workflow.artifact.format.constants import ConstantConverter
 from thunder_core.workflow.artifact.format.listing_check import LISTINGS
-from thunder_core.workflow.artifact.format.manifest import TRACES, StageFacts
+from thunder_core.workflow.artifact.format.manifest import TRACES, CollectiveFacts, StageFacts
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | 
         removed=0 if before is None else (before - lines).total(),
         runs=runs,
         has_cotangent=stage.has_cotangent,
+        collectives=tuple(map(CollectiveFacts.of, collectives_of(trace))) if runs else (),
     )
     return PrintedStage(facts, source.text, listing, source.constants, named)
 

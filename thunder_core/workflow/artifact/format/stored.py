@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from thunder_core.backend.parallel.backward_pieces import GradientArrivals
+from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
+from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
 from thunder_core.tracing.ir.trace import Trace
@@ -51,6 +53,7 @@ class StoredProgram(Program):
     sources: Mapping[str, Source] = field(default_factory=dict)
     written: tuple[int, ...] | None = None
     cubins: Cubins = field(default_factory=dict)
+    collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before it checks the last value, as stored."""
@@ -62,7 +65,8 @@ class StoredProgram(Program):
 
     def build_function(self, name: str) -> Callable[..., Any]:
         """Return the stored text as a function; nothing of the text runs before the first call."""
-        return executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
+        function = executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
+        return compare_collectives_first(function, self.collectives.get(name, ()))
 
 
 def stored_programs(
@@ -120,7 +124,13 @@ def stored_program(
         sources=sources,
         written=facts.written,
         cubins=cubins,
+        collectives={name: collectives_in(stages[name]) for name in sources},
     )
+
+
+def collectives_in(stage: StageFacts) -> list[Collective]:
+    """Return the collectives of a stage that runs."""
+    return [facts.collective for facts in stage.collectives]
 
 
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
@@ -168,6 +178,7 @@ def stored_derivative(
             for stage in stages
             if stage.gradient_lines
         },
+        collectives={stage.has_cotangent: collectives_in(stage) for stage in stages},
         folder=artifact.folder,
         strict=strict,
     )
