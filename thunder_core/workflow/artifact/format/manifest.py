@@ -14,11 +14,9 @@ from thunder_core.backend.runtime.autograd_signature import (
     DimensionOrder,
     Strides,
 )
-from thunder_core.foundation.errors import SourceLine
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, StoredFacts
-from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.requirement import StatedConstraint
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -61,7 +59,7 @@ class ConstantFacts(StoredFacts):
 
 
 class CollectiveFacts(StoredFacts):
-    """A `Collective` in a manifest, with its source line."""
+    """A `Collective` in a manifest, with the file, the line number and the function of its source line."""
 
     kind: str
     group: str
@@ -70,26 +68,6 @@ class CollectiveFacts(StoredFacts):
     file: str = ""
     line: int = 0
     function: str = ""
-
-    @classmethod
-    def of(cls, collective: Collective) -> Self:
-        """Return the facts of a collective."""
-        where = collective.source or SourceLine("", 0)
-        return cls(
-            kind=collective.kind,
-            group=collective.group,
-            facts=collective.facts,
-            bytes=collective.bytes,
-            file=where.filename,
-            line=where.lineno,
-            function=where.function,
-        )
-
-    @property
-    def collective(self) -> Collective:
-        """The collective that ranks compare."""
-        where = SourceLine(self.file, self.line, self.function) if self.file else None
-        return Collective(self.kind, self.group, self.facts, self.bytes, where)
 
 
 class StageFacts(StoredFacts):

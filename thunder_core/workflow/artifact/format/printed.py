@@ -10,8 +10,9 @@ from pathlib import Path
 
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.foundation.errors import SourceLine
 from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
-from thunder_core.tracing.analysis.collectives import collectives_of
+from thunder_core.tracing.analysis.collectives import Collective, collectives_of
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import list_trace, print_trace
 from thunder_core.workflow.artifact.format.backward_pieces import statements_of
@@ -71,9 +72,23 @@ def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | 
         removed=0 if before is None else (before - lines).total(),
         runs=runs,
         has_cotangent=stage.has_cotangent,
-        collectives=tuple(map(CollectiveFacts.of, collectives_of(trace))) if runs else (),
+        collectives=tuple(map(collective_facts, collectives_of(trace))) if runs else (),
     )
     return PrintedStage(facts, source.text, listing, source.constants, named)
+
+
+def collective_facts(collective: Collective) -> CollectiveFacts:
+    """Return a collective as plain data."""
+    where = collective.source or SourceLine("", 0)
+    return CollectiveFacts(
+        kind=collective.kind,
+        group=collective.group,
+        facts=collective.facts,
+        bytes=collective.bytes,
+        file=where.filename,
+        line=where.lineno,
+        function=where.function,
+    )
 
 
 def with_arrivals(stage: PrintedStage, program: Program) -> PrintedStage:

@@ -14,6 +14,7 @@ from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
+from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
@@ -130,7 +131,16 @@ def stored_program(
 
 def collectives_in(stage: StageFacts) -> list[Collective]:
     """Return the collectives of a stage that runs."""
-    return [facts.collective for facts in stage.collectives]
+    return [
+        Collective(
+            facts.kind,
+            facts.group,
+            facts.facts,
+            facts.bytes,
+            SourceLine(facts.file, facts.line, facts.function) if facts.file else None,
+        )
+        for facts in stage.collectives
+    ]
 
 
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
