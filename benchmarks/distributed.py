@@ -22,11 +22,13 @@ import argparse
 import ctypes
 import gc
 import json
+import queue
 import statistics
 import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,6 +44,7 @@ import thunder_core
 from thunder_core.workflow.benchmark.allocations import peak_allocated
 
 WARM_UP = 2
+END_SECONDS = 30.0  # seconds in which the processes end after the result
 CLEAR_PEAK = "5"  # Linux resets the peak of the resident memory if this is written to `clear_refs`
 MIB = 2**20
 PLAN = {"layers.*.up": "colwise", "layers.*.down": "rowwise"}
@@ -205,10 +208,24 @@ def run(measure: Callable[..., Any], names: list[str], arguments: argparse.Names
         processes = [context.Process(target=serve, args=values) for values in inputs]
         for process in processes:
             process.start()
-        result = answer.get(timeout=arguments.timeout)
-        for process in processes:
-            process.join()
+        try:
+            result = result_of(processes, answer, arguments.timeout)
+        finally:
+            for process in processes:
+                process.join(END_SECONDS)
+                process.kill()
     return result
+
+
+def result_of(processes: list[Any], answer: Any, timeout: float) -> Any:
+    """Return the result in a queue; raise `RuntimeError` if a process fails, or after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while time.monotonic() < end:
+        with suppress(queue.Empty):
+            return answer.get(timeout=1)
+        if any(process.exitcode for process in processes):
+            raise RuntimeError("a rank has failed; its error is above")
+    raise RuntimeError(f"the ranks have not answered for {timeout:.0f} seconds")
 
 
 def main() -> None:

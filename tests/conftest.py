@@ -36,6 +36,7 @@ LONG = Path(__file__).resolve().parent / "long.txt"
 SECONDS = 0.12
 FIXTURE_SECONDS = 2.0
 PARTS = 30
+DISTRIBUTED, DISTRIBUTED_SECONDS = "tests/distributed/", 180
 SETUP = "setup seconds"  # the property of a test's report with the time that its fixtures took
 PART = "THUNDER_TEST_PART"  # the variable that names the part to the workers of pytest-xdist
 ROTATION = "THUNDER_TEST_ROTATION"  # the variable with a number that decides which tests of a rotation run
@@ -83,6 +84,16 @@ def pytest_report_header() -> str:
     part = os.environ[PART]
     words = f"part {part} of 0 to {PARTS - 1}" if part else "all"
     return f"long tests: {words} (--part N chooses, --all-cases runs all, and a path all that are below it)"
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Report the seconds of the tests on several ranks, and the limit for the part that a run of all tests has."""
+    entries = [entry for group in terminalreporter.stats.values() for entry in group]
+    reports = [entry for entry in entries if isinstance(entry, pytest.TestReport)]
+    seconds = [report.duration for report in reports if report.nodeid.startswith(DISTRIBUTED)]
+    if seconds:
+        limit = f" of {DISTRIBUTED_SECONDS}" if os.environ[PART] else ""
+        terminalreporter.write_line(f"{DISTRIBUTED} took {sum(seconds):.0f}{limit} seconds, on all workers together")
 
 
 def part_of_long_tests(config: pytest.Config) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 import traceback
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +27,8 @@ from thunder_core.foundation.memory_limits import is_refused_memory, process_lim
 from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
 
+TORCHRUN_VARIABLE = "TORCHELASTIC_RUN_ID"  # an environment variable that torchrun sets
+FIRST_RANK_SECONDS = 10.0  # the time in which the first rank reports an error that all ranks have
 CONTINUATION = "\n      "  # the lines of a message are indented, so that they differ from the other parts
 
 
@@ -54,7 +58,15 @@ def report_error(error: BaseException, audience: Audience) -> int:
             text = error_text(thunder_error) if audience.prints_in_full(thunder_error) else error_line(thunder_error)
             stderr().print(text, soft_wrap=True)
             sys.stderr.flush()
+    if audience.follows and isinstance(thunder_error, BadOption):
+        wait_for_first_rank()
     return thunder_error.status
+
+
+def wait_for_first_rank() -> None:
+    """Under torchrun, let the first rank report the error: torchrun ends all ranks as soon as one rank has failed."""
+    if TORCHRUN_VARIABLE in os.environ:
+        time.sleep(FIRST_RANK_SECONDS)
 
 
 def thunder_error_for(error: BaseException) -> ThunderError:

@@ -21,6 +21,14 @@ from tests.distributed.comparison import assert_equal
 from thunder_core.backend.runtime import agreement
 from thunder_core.foundation.errors import CollectivesDiffer
 
+PATIENCE = 60.0  # seconds for which a rank waits in vain for another rank; a busy machine delays ranks by less
+
+
+def patiently(name: str, *arguments: Any) -> None:
+    """Run a check in which the ranks compare their programs for `PATIENCE` seconds."""
+    with mock.patch.object(agreement, "SECONDS", PATIENCE):
+        globals()[name](*arguments)
+
 
 def assert_differs(program: Callable[..., Any], *texts: str, line: str, compiled: Any = None) -> None:
     """Assert that a program is stopped on this rank at a line, and the error names the collectives of both ranks."""
@@ -114,7 +122,7 @@ def rank_that_traces_again() -> None:
     for call in range(3):
         x = numbers(call, 3 + call * dist.get_rank())
         assert_equal(compiled(x.clone()), program(x.clone()))
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < PATIENCE
     assert (thunder.cache_misses(compiled) > 1) is (dist.get_rank() == 1)
 
 
@@ -130,7 +138,7 @@ def rank_that_traces_again_for_a_size_that_varies() -> None:
     for size in (3, 4, 5):
         flag = 2.0 if size == 5 and dist.get_rank() else True
         assert_equal(compiled(numbers(0, size), flag), program(numbers(0, size), flag))
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < PATIENCE
     assert thunder.cache_misses(compiled) == 2 + dist.get_rank()
 
 
@@ -162,7 +170,7 @@ def cached_program_against_another(traces_known: bool) -> None:
         dist.destroy_process_group(torch._C._distributed_c10d._resolve_process_group(name))
         gc.collect()
     dist.barrier()
-    assert time.monotonic() - start < 15
+    assert time.monotonic() - start < PATIENCE
 
 
 def difference_from_cached_program(traces_known: bool) -> str:
@@ -181,8 +189,33 @@ def difference_from_cached_program(traces_known: bool) -> str:
         assert all(text in str(error) for text in ("`broadcast 0 ", "`all_reduce sum ", "collective 1")), error
     else:
         raise AssertionError("no error")
-    assert time.monotonic() - start < 10
+    assert time.monotonic() - start < PATIENCE
     return str(group.group_name)
+
+
+class Reduces(torch.nn.Module):
+    """A module that reduces in one of two ways."""
+
+    def forward(self, x, sums):
+        if sums:
+            return funcol.all_reduce(x, "sum", dist.group.WORLD) * 2
+        return funcol.all_reduce(x, "max", dist.group.WORLD) * 2
+
+
+def programs_of_an_artifact(folder: str) -> None:
+    """Ranks that choose different programs of an artifact raise an error before they communicate."""
+    compiled = thunder.jit(Reduces())
+    for sums in (True, False):
+        compiled(numbers(0, 4), sums)
+    if dist.get_rank() == 0:
+        thunder.save(compiled, folder)
+    dist.barrier()
+    loaded = thunder.load(folder, Reduces(), strict=True)
+    texts = "`all_reduce sum float64 32 bytes`", "`all_reduce max float64 32 bytes`"
+    assert_differs(loaded, *texts, line="funcol", compiled=lambda x: loaded(x, dist.get_rank() == 0))
+    again = thunder.load(folder, Reduces(), strict=True)
+    for sums in (True, False, True):
+        assert_equal(again(numbers(0, 4), sums), Reduces()(numbers(0, 4), sums))
 
 
 def program_in_eager_on_one_rank() -> None:
@@ -197,7 +230,7 @@ def program_in_eager_on_one_rank() -> None:
         mixed = (reduced, compiled[1]) if dist.get_rank() else (compiled[0], sent)
         for one, function in zip(mixed, (reduced, sent), strict=True):
             assert_equal(one(numbers(0, size)), function(numbers(0, size)))
-    assert time.monotonic() - start < 8
+    assert time.monotonic() - start < PATIENCE
 
 
 def messages_do_not_shift_programs() -> None:
@@ -223,7 +256,7 @@ def messages_do_not_shift_programs() -> None:
     total = thunder.jit(lambda x: funcol.all_reduce(x.sum(), "sum", dist.group.WORLD))
     for part in (numbers(0, 4), x, x[1:]):
         total(part)  # the last rank traces again, for its own sizes
-    assert time.monotonic() - start < 9
+    assert time.monotonic() - start < PATIENCE
     assert_differs(
         lambda x: funcol.all_reduce(x, "max" if dist.get_rank() == 2 else "sum", dist.group.WORLD),
         *("`all_reduce max ", "`all_reduce sum "),
@@ -243,7 +276,7 @@ def programs_in_a_group_made_again() -> None:
         again = dist.new_group([0, 1])
         start = time.monotonic()
         assert_equal(thunder.jit(sent_in(again))(numbers(0, 3)), sent_in(again)(numbers(0, 3)))
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < PATIENCE
         program = (reduced_in if dist.get_rank() else sent_in)(again)
         assert_differs(program, "`broadcast 0 ", "`all_reduce sum ", line="funcol.")
         dist.destroy_process_group(again)

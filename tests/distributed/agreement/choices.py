@@ -112,7 +112,7 @@ def rank_that_chooses_alone_does_not_wait() -> None:
         start = time.monotonic()
         if dist.get_rank() == 1:
             assert times("alone", lambda: KernelTimes(**SLOW)) == KernelTimes(**SLOW)
-        assert time.monotonic() - start < 5
+        assert time.monotonic() - start < 30
         dist.barrier()
         assert times("alone", never) == KernelTimes(**SLOW)
 

@@ -13,6 +13,7 @@ from tests.distributed.agreement import deadlocks
 from tests.distributed.preload import fork_server
 from thunder_core.foundation.errors import CollectivesDiffer
 
+TIME_LIMIT = 100.0  # seconds in which all ranks end, also on a busy machine
 IN_BARRIER, IN_PROGRAM = "waits in `barrier`", "waits in `all_reduce"
 FULL = re.compile(r"^error \[TH0813\] rank \d waits .*\n  fix: ", re.MULTILINE)
 CASES = {  # the rank that is ahead, and what its error says of the other rank
@@ -38,7 +39,7 @@ def run(case: str, ahead: int, folder: Path, size: int = 2) -> list[tuple[int, s
     ]
     for process in processes:
         process.start()
-    end = time.monotonic() + 60
+    end = time.monotonic() + TIME_LIMIT
     for process in processes:
         process.join(max(end - time.monotonic(), 0))
         process.kill()
@@ -69,7 +70,7 @@ def test_collective_of_another_size_in_eager_pytorch_names_the_line_of_each_rank
     """Gloo aborts a process that receives more bytes than its collective has."""
     start = time.monotonic()
     ends = run("other_in_eager_collective_of_the_same_kind", 0, tmp_path)
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < TIME_LIMIT
     assert sorted(status for status, _ in ends) == [-signal.SIGABRT, 1]
     assert all("deadlocks.py" in text for _, text in ends)
     assert "in steps" in ends[0][1]

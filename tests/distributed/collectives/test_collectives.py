@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from tests.distributed.collectives import differentiated, refused
@@ -49,12 +51,18 @@ AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collect
 
 @pytest.mark.parametrize("name", AGREEMENT.split())
 def test_ranks_compare_their_programs(ranks: Ranks, name: str) -> None:
-    ranks.run("tests.distributed.agreement.agreement", name)
+    ranks.run("tests.distributed.agreement.agreement", "patiently", name)
 
 
 @pytest.mark.parametrize("traces_known", [False, True])
 def test_rank_that_runs_a_cached_program_is_compared(ranks: Ranks, traces_known: bool) -> None:
-    ranks.run("tests.distributed.agreement.agreement", "cached_program_against_another", traces_known)
+    ranks.run("tests.distributed.agreement.agreement", "patiently", "cached_program_against_another", traces_known)
+
+
+def test_programs_of_an_artifact_are_compared(ranks: Ranks, tmp_path: Path) -> None:
+    ranks.run(
+        "tests.distributed.agreement.agreement", "patiently", "programs_of_an_artifact", str(tmp_path / "artifact")
+    )
 
 
 WHOLE_PROGRAMS = """data_parallel_around_compiled_module compiled_data_parallel_is_refused

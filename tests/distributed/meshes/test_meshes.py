@@ -46,7 +46,7 @@ CASES: dict[str, tuple[Any, ...]] = {
 
 
 def test_messages_do_not_shift_the_programs_that_ranks_compare(four_ranks: Ranks) -> None:
-    four_ranks.run("tests.distributed.agreement.agreement", "messages_do_not_shift_programs")
+    four_ranks.run("tests.distributed.agreement.agreement", "patiently", "messages_do_not_shift_programs")
 
 
 @pytest.mark.parametrize("recipes", ["fsdp ddp", "fsdp tensor-parallel", "ddp tensor-parallel"])

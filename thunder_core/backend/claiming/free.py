@@ -45,6 +45,21 @@ def last_uses(trace: Trace) -> list[list[Proxy]]:
     return last_uses[::-1]
 
 
+def lines_after_freeing(trace: Trace, freed: Trace) -> list[int]:
+    """Return for each line of a trace the index of its last line after `take_single_list` and `free_after_last_use`.
+
+    A last item follows: the index of the last line of all.
+    """
+    lines: list[int] = []
+    for index, bsym in enumerate(freed.bound_symbols):
+        if bsym.symbol == DELETE and lines and lines[-1] == index - 1:
+            lines[-1] = index
+        elif bsym.symbol not in (UNPACK, DELETE, LIST):
+            lines.append(index)
+    assert len(lines) == len(trace.bound_symbols)
+    return [*lines, len(freed.bound_symbols) - 1]
+
+
 def _with_deletion(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Proxy]) -> Iterator[BoundSymbol]:
     """Yield a bound symbol, and the deletion of the names that are not read after it."""
     read = {proxy.name for proxy in bsym.inputs}

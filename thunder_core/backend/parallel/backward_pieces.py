@@ -8,26 +8,41 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
+
+import torch
 
 from thunder_core.backend.parallel.buckets import BucketSizes
 from thunder_core.tracing.analysis.aliasing import alias_sets
-from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
+from thunder_core.tracing.analysis.collectives import Waits
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
 Groups = tuple[tuple[int, ...], ...]  # the positions of gradients in the output of a backward, in the order of pieces
+SET_RANDOM_STATE = frozenset({torch.set_rng_state, torch.cuda.set_rng_state})
 
 
-def can_be_cut(backward: Trace) -> bool:
-    """Whether a backward may be cut: no line depends on a state of the process, and no collective is in flight."""
-    return not any(bsym.ordered or bsym.communicates for bsym in backward.bound_symbols)
+class GradientArrivals(NamedTuple):
+    """The index of the line after which a piece of a backward may return each gradient, and the bytes of each gradient.
+
+    The index is -1 for a gradient that is None.
+    """
+
+    lines: tuple[int, ...]
+    bytes: tuple[int, ...]
+
+    def at_lines(self, lines: Sequence[int]) -> GradientArrivals:
+        """Return the arrivals in another form of the backward, in which each line ends at another index."""
+        return GradientArrivals(tuple(lines[end] if end >= 0 else end for end in self.lines), self.bytes)
 
 
-def groups_of_gradients(backward: Trace, sizes: Sequence[int], buckets: BucketSizes) -> Groups:
+def groups_of_gradients(arrivals: GradientArrivals, buckets: BucketSizes) -> Groups:
     """Divide the gradients that a backward returns into groups with the sizes of buckets, in the order of the backward.
 
-    `sizes` are the bytes of the gradients. A gradient that is None belongs to the first group.
+    A gradient that is None belongs to the first group.
     """
-    ends = final_positions(backward)
+    ends, sizes = arrivals
     order = sorted(range(len(ends)), key=ends.__getitem__)
     groups: list[list[int]] = [[]]
     size = 0
@@ -39,6 +54,51 @@ def groups_of_gradients(backward: Trace, sizes: Sequence[int], buckets: BucketSi
             groups.append([])
             size = 0
     return tuple(map(tuple, groups))
+
+
+def gradient_arrivals(backward: Trace, inputs: Sequence[Proxy]) -> GradientArrivals:
+    """Return the arrivals of the gradients that a backward returns for inputs."""
+    sizes = (proxy.bytes if isinstance(proxy, TensorProxy) else 0 for proxy in inputs)
+    return GradientArrivals(tuple(cut_positions(backward)), tuple(sizes))
+
+
+def cut_positions(backward: Trace) -> list[int]:
+    """Return for each gradient the index of the line after which a piece may return the gradient; -1 for None."""
+    following = lines_before_cuts(backward.bound_symbols)
+    return [following[end] if 0 <= end < len(following) else end for end in final_positions(backward)]
+
+
+def lines_before_cuts(bsyms: Sequence[BoundSymbol]) -> list[int]:
+    """Return for each line the index of the first line, from this line on, after which a backward may be cut."""
+    following = list(range(len(bsyms)))
+    for first, last in inseparable_spans(bsyms):
+        following[first] = max(following[first], last)
+    following = list(accumulate(following, max))
+    for index in reversed(range(len(bsyms))):
+        following[index] = following[following[index]]
+    return following
+
+
+def inseparable_spans(bsyms: Sequence[BoundSymbol]) -> Iterator[tuple[int, int]]:
+    """Yield the first and the last line of each part of a backward that is not cut.
+
+    Such a part begins with the start of a collective and ends with its wait, or begins with the change of a state of
+    the process, such as the state of the random numbers, and ends with the line that restores the state.
+    """
+    yield from ((start, wait) for wait, start in Waits(bsyms).starts.items())
+    makers: dict[str, int] = {}
+    for index, bsym in enumerate(bsyms):
+        if bsym.ordered:
+            yield from ((makers[proxy.name], index) for proxy in bsym.inputs if proxy.name in makers)
+            makers |= {proxy.name: index for proxy in bsym.outputs}
+    switches = [index for index, bsym in enumerate(bsyms) if _switches(bsym)]
+    if switches:
+        yield switches[0], switches[-1]
+
+
+def _switches(bsym: BoundSymbol) -> bool:
+    """Whether a bound symbol may change a state of the process other than the state of the random numbers."""
+    return bsym.ordered and not (bsym.outputs or bsym.mutates) and bsym.symbol.target not in SET_RANDOM_STATE
 
 
 def final_positions(backward: Trace) -> list[int]:
@@ -62,9 +122,7 @@ def cut_into_pieces(backward: Trace, groups: Groups) -> tuple[Trace, ...]:
     The inputs of the first piece are the inputs of the backward. A piece returns the gradients of its group, followed
     by the values that later pieces read. These values are the inputs of the next piece.
     """
-    positions = final_positions(backward)
-    ends = accumulate((max((positions[position] for position in group), default=-1) + 1 for group in groups), max)
-    bounds = [0, *list(ends)[:-1], len(backward.bound_symbols)]
+    bounds = [0, *ends_of_pieces(cut_positions(backward), groups)[:-1], len(backward.bound_symbols)]
     numbers = [proxy.name for proxy in backward.inputs if isinstance(proxy, NumberProxy)]
     piece_inputs: tuple[Proxy, ...] = backward.inputs
     pieces: list[Trace] = []
@@ -78,6 +136,12 @@ def cut_into_pieces(backward: Trace, groups: Groups) -> tuple[Trace, ...]:
         pieces.append(backward.having(bsyms, made_by=made_by, inputs=piece_inputs, output=(*gradients, *passed_on)))
         piece_inputs = passed_on
     return tuple(pieces)
+
+
+def ends_of_pieces(positions: Sequence[int], groups: Groups) -> list[int]:
+    """Return for each group of gradients the number of lines up to the end of its piece."""
+    ends = (max((positions[position] for position in group), default=-1) + 1 for group in groups)
+    return list(accumulate(ends, max))
 
 
 def _names_read(backward: Trace, groups: Groups, start: int) -> Iterator[str]:

@@ -225,10 +225,13 @@ def compare_first(function: Callable[..., Any], trace: Trace) -> Callable[..., A
 
     `function` is the trace's function without the comparison.
     """
-    members = groups_of(collectives_of(trace))
-    groups = {
-        name: GroupCollectives(collectives, tuple(map(str, collectives))) for name, collectives in members.items()
-    }
+    return compare_collectives_first(function, collectives_of(trace))
+
+
+def compare_collectives_first(function: Callable[..., Any], collectives: Sequence[Collective]) -> Callable[..., Any]:
+    """Return a function that calls collectives, and that compares them with other ranks before its first call."""
+    members = groups_of(collectives)
+    groups = {name: GroupCollectives(of_group, tuple(map(str, of_group))) for name, of_group in members.items()}
     if not groups or os.environ.get(COMPARE_VARIABLE) == "0":
         return function
     is_compared = False

@@ -15,8 +15,14 @@ import torch
 from thunder_core.backend.cache.built_for import model_of_new_entries, record_model
 from thunder_core.backend.claiming.claim import claim, claim_operations
 from thunder_core.backend.claiming.executor import Executor
-from thunder_core.backend.claiming.free import UNPACK, free_after_last_use
-from thunder_core.backend.parallel.backward_pieces import Groups, can_be_cut, cut_into_pieces, groups_of_gradients
+from thunder_core.backend.claiming.free import UNPACK, free_after_last_use, lines_after_freeing
+from thunder_core.backend.parallel.backward_pieces import (
+    GradientArrivals,
+    Groups,
+    cut_into_pieces,
+    gradient_arrivals,
+    groups_of_gradients,
+)
 from thunder_core.backend.parallel.buckets import BucketSizes
 from thunder_core.backend.parallel.compiling import compiling
 from thunder_core.backend.runtime.agreement import answer_in_groups
@@ -205,14 +211,23 @@ class ProgramDerivative:
         return self._groups[buckets]
 
     def _groups_of(self, buckets: BucketSizes) -> Groups:
-        claimed = self._claimed.get(self._all_results)
-        names = {proxy.name for proxy in self.body.inputs}
-        returns_input = any(isinstance(proxy, Proxy) and proxy.name in names for proxy in self.body.output)
-        if claimed is None or returns_input or not can_be_cut(claimed):
-            return ()
-        inputs = (self.body.inputs[index] for index in self.differentiated.requires_grad_inputs)
-        sizes = [proxy.bytes if isinstance(proxy, TensorProxy) else 0 for proxy in inputs]
-        return groups_of_gradients(claimed, sizes, buckets)
+        arrivals = self._arrivals(self._all_results)
+        return () if arrivals is None else groups_of_gradients(arrivals, buckets)
+
+    def _arrivals(self, has_cotangent: tuple[bool, ...]) -> GradientArrivals | None:
+        """Return the lines and bytes of the gradients in a claimed backward; None if the backward is not cut."""
+        claimed = self._claimed.get(has_cotangent)
+        inputs = [self.body.inputs[index] for index in self.differentiated.requires_grad_inputs]
+        returns_input = not {proxy.name for proxy in inputs}.isdisjoint(proxy.name for proxy in self.body.outputs)
+        return None if claimed is None or returns_input else gradient_arrivals(claimed, inputs)
+
+    def arrivals(self, has_cotangent: tuple[bool, ...]) -> GradientArrivals | None:
+        """Return the lines and bytes of the gradients in a backward that runs; None if the backward is not cut."""
+        arrivals = self._arrivals(has_cotangent)
+        if arrivals is None:
+            return None
+        claimed = self._claimed[has_cotangent]
+        return arrivals.at_lines(lines_after_freeing(claimed, free_after_last_use(take_single_list(claimed))))
 
     def functions(self, has_cotangent: tuple[bool, ...], groups: Groups) -> Sequence[Backward] | None:
         """Implement `BackwardPieces.functions`: return the compiled pieces of the backward for these cotangents."""
@@ -221,7 +236,7 @@ class ProgramDerivative:
             with self._lock:
                 self.compile_backward(has_cotangent)
                 claimed = self._claimed.get(has_cotangent)
-                pieces = () if claimed is None or not can_be_cut(claimed) else cut_into_pieces(claimed, groups)
+                pieces = () if claimed is None else cut_into_pieces(claimed, groups)
                 traces = (check_trace(free_after_last_use(take_single_list(piece))) for piece in pieces)
                 self._pieces[key] = [executable_trace(trace) for trace in traces] or None
         return self._pieces[key]

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from thunder_core.backend.parallel.backward_pieces import GradientArrivals, Groups, groups_of_gradients
+from thunder_core.backend.parallel.buckets import BucketSizes
+from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED, AutogradSignature
 from thunder_core.backend.runtime.generate import executable, executable_at_first_call
 from thunder_core.backend.runtime.program import Stage
 from thunder_core.foundation.errors import NotDifferentiable
-from thunder_core.passes.autodiff.autograd_node import Backward, Bridge, connect_tail
+from thunder_core.passes.autodiff.autograd_node import Backward, connect_tail
+from thunder_core.passes.autodiff.chained_nodes import ChainedBridge
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
+from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.workflow.artifact.format.backward_pieces import functions_of_pieces
 from thunder_core.workflow.artifact.format.manifest import results_in_words
 
 
@@ -24,7 +30,7 @@ class StoredDerivative:
 
     If no backward was saved for the results that have gradients, autograd records the program and differentiates it;
     with `strict`, `NotDifferentiable` is raised instead. For gradients of results with respect to other results,
-    autograd records the text `cut`.
+    autograd records the text `cut`. Backwards with `arrivals` are cut into pieces inside `DistributedDataParallel`.
     """
 
     signature: AutogradSignature
@@ -35,15 +41,18 @@ class StoredDerivative:
     cut: Source | None
     rules: tuple[str, ...]
     backwards: Mapping[tuple[bool, ...], Source]
+    arrivals: Mapping[tuple[bool, ...], GradientArrivals]
+    collectives: Mapping[tuple[bool, ...], Sequence[Collective]]
     folder: Path
     strict: bool
     _functions: dict[tuple[bool, ...], Backward] = field(default_factory=dict, repr=False)
+    _pieces: dict[tuple[tuple[bool, ...], Groups], Sequence[Backward]] = field(default_factory=dict, repr=False)
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function that computes all results; `forward` is the compiled forward."""
         tail = executable_at_first_call(self.tail, "tail") if self.tail else None
         recorded = self._recorded_by_autograd(self.recorded, self.body.name)
-        bridge = Bridge(self.signature, forward, self.compiled, recorded)
+        bridge = ChainedBridge(self.signature, forward, self.compiled, recorded, pieces=self)
         if self.cut is None:
             return connect_tail(bridge, tail)
         cut = self._recorded_by_autograd(self.cut, RECORDED)
@@ -74,10 +83,25 @@ class StoredDerivative:
     def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return the backward for the results marked in `has_cotangent`; None if autograd computes these gradients."""
         if has_cotangent in self.backwards and has_cotangent not in self._functions:
-            self._functions[has_cotangent] = executable(self.backwards[has_cotangent], "backward")
+            function = executable(self.backwards[has_cotangent], "backward")
+            collectives = self.collectives.get(has_cotangent, ())
+            self._functions[has_cotangent] = compare_collectives_first(function, collectives)
         if has_cotangent not in self.backwards and self.strict:
             raise self.unknown(has_cotangent)
         return self._functions.get(has_cotangent)
+
+    def groups(self, buckets: BucketSizes) -> Groups:
+        """Implement `BackwardPieces.groups` for the backward for all results, or for the last backward."""
+        masks = sorted(self.arrivals, key=all)
+        return groups_of_gradients(self.arrivals[masks[-1]], buckets) if masks else ()
+
+    def functions(self, has_cotangent: tuple[bool, ...], groups: Groups) -> Sequence[Backward] | None:
+        """Implement `BackwardPieces.functions`: return the pieces of a stored backward."""
+        key = (has_cotangent, groups)
+        if has_cotangent in self.arrivals and key not in self._pieces:
+            lines = self.arrivals[has_cotangent].lines
+            self._pieces[key] = functions_of_pieces(self.backwards[has_cotangent], lines, groups)
+        return self._pieces.get(key)
 
     def unknown(self, has_cotangent: tuple[bool, ...]) -> NotDifferentiable:
         """Return the error for gradients that no backward was saved for."""

@@ -58,10 +58,24 @@ class ConstantFacts(StoredFacts):
     needs: tuple[str, ...] = ()
 
 
+class CollectiveFacts(StoredFacts):
+    """A `Collective` in a manifest, with the file, the line number and the function of its source line."""
+
+    kind: str
+    group: str
+    facts: tuple[str, ...] = ()
+    bytes: int = 0
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
 class StageFacts(StoredFacts):
     """A trace after one step: its Python file, the file of its lines' metadata, and the number of lines that changed.
 
     `has_cotangent` marks the results whose gradients a backward takes; for each such tuple, one stage runs.
+    `gradient_lines` and `gradient_bytes` are the `GradientArrivals` of a backward that runs, or empty if the backward
+    is not cut into pieces. Ranks compare the `collectives` of a stage that runs.
     """
 
     trace: str
@@ -76,6 +90,9 @@ class StageFacts(StoredFacts):
     removed: int = 0
     runs: bool = False
     has_cotangent: tuple[bool, ...] = ()
+    gradient_lines: tuple[int, ...] = ()
+    gradient_bytes: tuple[int, ...] = ()
+    collectives: tuple[CollectiveFacts, ...] = ()
     constants: dict[str, ConstantFacts] = {}
 
 

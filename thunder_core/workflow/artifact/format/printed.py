@@ -10,11 +10,15 @@ from pathlib import Path
 
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.foundation.errors import SourceLine
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
+from thunder_core.tracing.analysis.collectives import Collective, collectives_of
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import list_trace, print_trace
+from thunder_core.workflow.artifact.format.backward_pieces import statements_of
 from thunder_core.workflow.artifact.format.constants import ConstantConverter
 from thunder_core.workflow.artifact.format.listing_check import LISTINGS
-from thunder_core.workflow.artifact.format.manifest import TRACES, StageFacts
+from thunder_core.workflow.artifact.format.manifest import TRACES, CollectiveFacts, StageFacts
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,8 @@ def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
             last = index == len(stages) - 1 or stage.has_cotangent != stages[index + 1].has_cotangent
             printed = printed_stage(stage, f"traces/{number}", index, None if first else before, runs=last)
             before = lines_of(printed.listing)
+            if name == "backward" and last:
+                printed = with_arrivals(printed, program)
             is_executed = last or is_body(stage, program)
             yield printed if is_executed else replace(printed, needed={})
 
@@ -66,8 +72,33 @@ def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | 
         removed=0 if before is None else (before - lines).total(),
         runs=runs,
         has_cotangent=stage.has_cotangent,
+        collectives=tuple(map(collective_facts, collectives_of(trace))) if runs else (),
     )
     return PrintedStage(facts, source.text, listing, source.constants, named)
+
+
+def collective_facts(collective: Collective) -> CollectiveFacts:
+    """Return a collective as plain data."""
+    where = collective.source or SourceLine("", 0)
+    return CollectiveFacts(
+        kind=collective.kind,
+        group=collective.group,
+        facts=collective.facts,
+        bytes=collective.bytes,
+        file=where.filename,
+        line=where.lineno,
+        function=where.function,
+    )
+
+
+def with_arrivals(stage: PrintedStage, program: Program) -> PrintedStage:
+    """Return the stage of a backward that runs, with the lines after which its gradients are final."""
+    derivative = program.derivative
+    arrivals = derivative.arrivals(stage.facts.has_cotangent) if isinstance(derivative, ProgramDerivative) else None
+    if arrivals is None or len(statements_of(stage.text)) != stage.facts.lines + 1:
+        return stage
+    update = {"gradient_lines": arrivals.lines, "gradient_bytes": arrivals.bytes}
+    return replace(stage, facts=stage.facts.model_copy(update=update))
 
 
 def lines_of(listing: Listing) -> Counter[str]:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
+from thunder_core.backend.parallel.backward_pieces import GradientArrivals
+from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
+from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
 from thunder_core.tracing.ir.trace import Trace
@@ -50,6 +54,7 @@ class StoredProgram(Program):
     sources: Mapping[str, Source] = field(default_factory=dict)
     written: tuple[int, ...] | None = None
     cubins: Cubins = field(default_factory=dict)
+    collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before it checks the last value, as stored."""
@@ -61,7 +66,8 @@ class StoredProgram(Program):
 
     def build_function(self, name: str) -> Callable[..., Any]:
         """Return the stored text as a function; nothing of the text runs before the first call."""
-        return executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
+        function = executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
+        return compare_collectives_first(function, self.collectives.get(name, ()))
 
 
 def stored_programs(
@@ -87,7 +93,9 @@ def is_consistent(facts: ProgramFacts, derivative: StoredAutogradSignature) -> b
     """Whether the facts about a derivative are complete and consistent with each other."""
     number = len(derivative.results)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
-    masks = [stage.has_cotangent for stage in facts.stages if stage.trace == "backward"]
+    backwards = [stage for stage in facts.stages if stage.trace == "backward"]
+    masks = [stage.has_cotangent for stage in backwards]
+    gradients = len(derivative.requires_grad_inputs)
     is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
     return (
         stages.count(("computation", derivative.body)) == 1
@@ -96,6 +104,8 @@ def is_consistent(facts: ProgramFacts, derivative: StoredAutogradSignature) -> b
         and is_cut == bool(derivative.dependent)
         and all(result.place in derivative.results for result in derivative.dependent)
         and all(len(has_cotangent) == number for has_cotangent in masks)
+        and all(len(stage.gradient_lines) == len(stage.gradient_bytes) in (0, gradients) for stage in backwards)
+        and all(-1 <= line < stage.lines for stage in backwards for line in stage.gradient_lines)
     )
 
 
@@ -115,7 +125,22 @@ def stored_program(
         sources=sources,
         written=facts.written,
         cubins=cubins,
+        collectives={name: collectives_in(stages[name]) for name in sources},
     )
+
+
+def collectives_in(stage: StageFacts) -> list[Collective]:
+    """Return the collectives of a stage that runs."""
+    return [
+        Collective(
+            facts.kind,
+            facts.group,
+            facts.facts,
+            facts.bytes,
+            SourceLine(facts.file, facts.line, facts.function) if facts.file else None,
+        )
+        for facts in stage.collectives
+    ]
 
 
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
@@ -158,6 +183,12 @@ def stored_derivative(
         tail=next((source for stage, source in pairs if stage.trace == "tail"), None),
         cut=next((source for stage, source in pairs if stage.trace == RECORDED), None),
         backwards={stage.has_cotangent: source for stage, source in pairs if stage.trace == "backward"},
+        arrivals={
+            stage.has_cotangent: GradientArrivals(stage.gradient_lines, stage.gradient_bytes)
+            for stage in stages
+            if stage.gradient_lines
+        },
+        collectives={stage.has_cotangent: collectives_in(stage) for stage in stages},
         folder=artifact.folder,
         strict=strict,
     )
