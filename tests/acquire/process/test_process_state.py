@@ -367,11 +367,18 @@ def copy_of_a_copy(x: Tensor) -> Tensor:
     return x * torch.tensor([first.run(VARIABLE.get), second.run(VARIABLE.get), VARIABLE.get()])
 
 
+def new_context(x: Tensor) -> Tensor:
+    context = contextvars.Context()
+    context.run(OTHER.set, 4)
+    numbers = (context.run(VARIABLE.get), context[OTHER], VARIABLE in context, context.copy().run(VARIABLE.get))
+    return x * torch.tensor((*numbers, VARIABLE.get(), OTHER.get()))
+
+
 @pytest.mark.parametrize(
     "program",
     [
         *(set_in_a_copy, read_and_set_in_a_copy, copy_within_a_copy, set_before_and_behind_a_copy),
-        *(reset_in_a_copy, raise_in_a_copy, copy_of_a_copy),
+        *(reset_in_a_copy, raise_in_a_copy, copy_of_a_copy, new_context),
     ],
 )
 def test_context_that_a_program_copies_matches_eager(program: Callable[[Tensor], Tensor]) -> None:
@@ -569,3 +576,32 @@ def test_the_old_value_of_a_token_is_read_in_eager_pytorch() -> None:
     with pytest.warns(UserWarning, match="old value"):
         assert torch.equal(compiled(x), x * 2)
     assert torch.equal(compiled(x), x * 5)
+
+
+UNSET: contextvars.ContextVar[int] = contextvars.ContextVar("unset")
+
+
+def item_of_a_copy(x: Tensor) -> Tensor:
+    try:
+        return x * contextvars.copy_context()[UNSET]
+    except KeyError:
+        return x * 100
+
+
+@pytest.mark.parametrize("program", [item_of_a_copy, lambda x: x * (2 if UNSET in contextvars.copy_context() else 3)])
+def test_variable_without_a_value_in_a_copied_context_is_guarded(program: Callable[[Tensor], Tensor]) -> None:
+    compiled, context = thunder.jit(program), contextvars.Context()
+    for number in range(3):
+        assert torch.equal(context.run(compiled, X), context.run(program, X))
+        context.run(UNSET.set, number + 5)
+
+
+@pytest.mark.parametrize("read", [lambda c: c.run(VARIABLE.get), lambda c: c[VARIABLE], lambda c: VARIABLE in c])
+def test_context_from_outside_is_read_in_eager_pytorch(read: Callable[[contextvars.Context], int]) -> None:
+    context = contextvars.Context()
+    context.run(VARIABLE.set, 2)
+    compiled = thunder.jit(lambda x: x * read(context))
+    with pytest.warns(UserWarning, match="a context from outside"):
+        assert torch.equal(compiled(X), X * read(context))
+    context.run(VARIABLE.set, 3)
+    assert torch.equal(compiled(X), X * read(context))

@@ -71,6 +71,26 @@ def test_coroutine_that_computes_is_part_of_the_program() -> None:
     assert CLOSED == ["closed"] * 12
 
 
+async def raise_level() -> int:
+    LEVEL.set(LEVEL.get() + 5)
+    return LEVEL.get()
+
+
+def test_coroutine_reads_the_variables_of_its_own_run() -> None:
+    def program(x: Tensor) -> Tensor:
+        before = asyncio.run(raise_level()), asyncio.run(raise_level())
+        LEVEL.set(LEVEL.get() * 10)
+        return x * torch.tensor((*before, asyncio.run(raise_level()), LEVEL.get()))
+
+    compiled, x = thunder.jit(program), torch.ones(4)
+    for level in (1, 2, 3):
+        contexts = contextvars.Context(), contextvars.Context()
+        for context in contexts:
+            context.run(LEVEL.set, level)
+        assert torch.equal(contexts[0].run(compiled, x), contexts[1].run(program, x))
+        assert contexts[0][LEVEL] == level * 10
+
+
 def test_error_of_a_coroutine_matches_eager() -> None:
     with pytest.raises(ValueError, match="of the user's"):
         thunder.jit(lambda x: asyncio.run(raises(x)))(torch.ones(2))

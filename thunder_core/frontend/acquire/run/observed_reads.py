@@ -18,7 +18,7 @@ from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import ME
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import require_known_identity
 from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
-from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
+from thunder_core.frontend.acquire.lookasides.state.context_variables import LOOKUPS, ContextVariables
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operate_in_prologue, store_item
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
@@ -214,8 +214,9 @@ class ObservedReads(ObservedWrites, TracedRun):
         may_be_computed = self.draws.arrays or self.recorder.numbers.has_symbolic
         if may_be_computed and (value := operate_in_prologue(self, function, operands)) is not NOT_TAKEN:
             return value
-        if function is operator.getitem and type(operands[0]) is contextvars.Context:
-            return self.context_variables.item(*operands)
+        if function in LOOKUPS and type(operands[0]) is contextvars.Context:
+            self.context_variables.guard_lookup(*operands)
+            return NOT_TAKEN
         method = IN_PLACE_METHODS.get(function)
         if method is not None and is_consumed(method, operands[1]) and self._is_outside_container(operands[0]):
             collected = self.machine.call(container_type(operands[1]), operands[1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import inspect
 import sys
 from typing import Any, NoReturn
@@ -26,7 +25,7 @@ def run_coroutine(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Run `asyncio.run` of a coroutine in a new context. asyncio refuses other arguments."""
     if not args or not inspect.iscoroutine(args[0]) or asyncio._get_running_loop() is not None:
         return run.machine.call_uninterpreted(asyncio.run, args, kwargs)
-    return contextvars.copy_context().run(drive_all, run, args[0])
+    return run.context_variables.run_in_copy(drive_all, run, args[0])
 
 
 def drive_all(run: TracedRun, main: object) -> Any:

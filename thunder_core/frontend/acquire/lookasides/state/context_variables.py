@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import operator
 import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -21,6 +22,9 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.context_variables import set_variable
 
 METHODS = frozenset({"get", "set", "reset"})
+LOOKUPS = frozenset({operator.getitem, operator.contains})  # operators that look a variable up in a context
+NO_VALUE = "no value of a context variable"  # the default of reads that guard whether a variable has a value
+FIX_OF_CONTEXT = "copy or make the context in the compiled program, or pass the values as arguments"
 RESET_FIX = "reset the variable outside the compiled program, or set it inside"
 Tokens = dict[int, list[contextvars.Token[Any]]]
 
@@ -30,16 +34,18 @@ class ContextState:
     """The variables that the program has set in one context.
 
     `tokens` maps the `id` of a variable to its tokens, the latest last. `inherited` are the variables that the program
-    had set before it copied the context.
+    had set before it copied the context. A context that `is_own` has no values of the caller: the program made it by
+    `contextvars.Context()`, or copied such a context.
     """
 
     context: contextvars.Context | None = None
     inherited: frozenset[int] = frozenset()
+    is_own: bool = False
     tokens: Tokens = field(default_factory=dict)
 
     def has_set(self, variable: object) -> bool:
-        """Whether the program has set a variable's value in this context."""
-        return bool(self.tokens.get(id(variable))) or id(variable) in self.inherited
+        """Whether only the program determines a variable's value in this context."""
+        return self.is_own or bool(self.tokens.get(id(variable))) or id(variable) in self.inherited
 
     def variables_set(self) -> frozenset[int]:
         """Return the `id` of each variable that the program has set."""
@@ -49,23 +55,20 @@ class ContextState:
 class ContextVariables:
     """The context variables from outside that a program sets, in the caller's context and in copied contexts.
 
-    Coroutines run by `asyncio.run` set variables in a context of their own, which is dropped when `asyncio.run`
+    Coroutines run by `asyncio.run` set variables in a copy of the current context, which is dropped when `asyncio.run`
     returns.
     """
 
     def __init__(self, run: TracedRun) -> None:
         self._run = run
         self._callers = ContextState()
-        self._of_coroutines = ContextState()
         self._copies: dict[int, ContextState] = {}
         self._entered: list[ContextState] = []
 
     @property
     def _state(self) -> ContextState:
         """The context in which the program currently runs."""
-        if self._entered:
-            return self._entered[-1]
-        return self._of_coroutines if self._run.asyncio_run_depth else self._callers
+        return self._entered[-1] if self._entered else self._callers
 
     # ---- variables ------------------------------------------------------------------------------------------
 
@@ -119,8 +122,20 @@ class ContextVariables:
     def copy_current(self) -> contextvars.Context:
         """Return a copy of the current context."""
         context = contextvars.copy_context()
-        self._copies[id(context)] = ContextState(context, self._state.variables_set())
+        self._copies[id(context)] = ContextState(context, self._state.variables_set(), self._state.is_own)
         return context
+
+    def make_context(self) -> contextvars.Context:
+        """Return a new context, in which no variable is set."""
+        context = contextvars.Context()
+        self._copies[id(context)] = ContextState(context, is_own=True)
+        return context
+
+    def run_in_copy(self, function: Callable[..., Any], *args: Any) -> Any:
+        """Call a function in a copy of the current context."""
+        context = self.copy_current()
+        with self._within(self._copies[id(context)]):
+            return context.run(function, *args)
 
     def _call_method_of_context(self, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         state = self._copies.get(id(method.__self__))
@@ -129,7 +144,14 @@ class ContextVariables:
             return call(self, state, *args, **kwargs)
         if state is not None:
             self._run.note_edge("all variables of a context are read: contextvars.copy_context()", loud=True)
+        else:
+            self._leave_outside_context(method.__self__)
         return NOT_TAKEN
+
+    def _leave_outside_context(self, context: object) -> None:
+        """Leave a program that uses a context from outside to eager PyTorch: the values in it cannot be guarded."""
+        if self._run.outside.path_of(context) is not None:
+            self._run.leave_to_eager("the program uses a context from outside", FIX_OF_CONTEXT)
 
     def _run_in(self, state: ContextState, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         assert state.context is not None
@@ -144,10 +166,13 @@ class ContextVariables:
     def _get(self, state: ContextState, variable: Any, *default: Any) -> Any:
         return self._run_in(state, variable.get, *(default or (None,)))
 
-    def item(self, context: contextvars.Context, variable: Any) -> Any:
-        """Read a variable in a context that the program has copied."""
+    def guard_lookup(self, context: contextvars.Context, variable: Any) -> None:
+        """Guard the value of a variable in a context that the program has copied, also that it has no value."""
         state = self._copies.get(id(context))
-        return NOT_TAKEN if state is None or variable not in context else self._run_in(state, variable.get)
+        if state is None:
+            self._leave_outside_context(context)
+        elif type(variable) is contextvars.ContextVar:
+            self._run_in(state, variable.get, NO_VALUE)
 
     @contextmanager
     def _within(self, state: ContextState) -> Iterator[None]:
@@ -169,6 +194,13 @@ def method_of_context_variable(run: TracedRun, method: object, args: tuple[Any, 
     """Call a method of a context variable, or of a context that the program has copied."""
     variables: ContextVariables = run.context_variables
     return variables.call_method(method, args, kwargs)
+
+
+@lookaside(contextvars.Context)
+def make_context(run: TracedRun, /) -> contextvars.Context:
+    """Make a context. It belongs to the program."""
+    variables: ContextVariables = run.context_variables
+    return variables.make_context()
 
 
 @lookaside(contextvars.copy_context)
