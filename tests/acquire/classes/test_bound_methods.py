@@ -24,9 +24,34 @@ class Box:
     def hidden(self, n: Any) -> Any:
         return self.x + n
 
+    @staticmethod
+    def added(box: Any, n: Any) -> Any:
+        return box.x + n
+
     @classmethod
     def made(cls, x: Any) -> Any:
         return cls(x).times(2)
+
+
+class Doubled(list[Any]):
+    """A list that hides a method of C code."""
+
+    def append(self, item: Any) -> None:
+        super().append(item * 2)
+
+    def plain_append(self) -> Any:
+        return super().append
+
+
+class Table(dict[str, Any]):
+    """A dict whose instances may have attributes."""
+
+
+def hidden_get(items: dict[str, Any]) -> Any:
+    table = Table(items)
+    get = table.get
+    table.get = lambda key: 5  # type: ignore[method-assign]
+    return get
 
 
 def scaled(tensor: Any, n: Any) -> Any:
@@ -50,6 +75,10 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "of an object": (lambda x: Box(x).times, (2,)),
     "of an object, which an attribute hides": (lambda x: types.MethodType(Box.hidden, Box(x)), (2,)),
     "of a class": (lambda x: Box.made, (torch.ones(2),)),
+    "of C, which a method hides": (lambda x: Doubled([x]).plain_append(), (3,)),
+    "of a dict in C, which an attribute hides": (lambda x: hidden_get({"x": x}), ("x",)),
+    "a static method that is bound to an object": (lambda x: types.MethodType(Box.added, Box(x)), (2,)),
+    "a class method that is bound to an object": (lambda x: types.MethodType(Box.made.__func__, Box), (torch.ones(2),)),
 }
 
 
@@ -61,3 +90,12 @@ def test_a_bound_method_that_is_returned_matches_eager(name: str) -> None:
         ours, eager = compiled(x), program(x)
         assert type(ours) is type(eager)
         torch.testing.assert_close(ours(*args), eager(*args))
+
+
+def test_method_of_c_that_a_method_hides_appends_to_the_same_object() -> None:
+    items = Doubled()
+    compiled = thunder.jit(lambda x: (items.plain_append(), x + 1))
+    for number in range(3):
+        append, _ = compiled(torch.ones(2))
+        append(number)
+    assert items == [0, 1, 2]

@@ -13,6 +13,7 @@ from torch.utils.hooks import RemovableHandle
 
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.codegen.rebuilding import (
+    class_of_hidden_method,
     is_rebuildable,
     name_of_method,
     parts_of,
@@ -157,6 +158,8 @@ class Expressions(TensorExpressions):
         if not issubclass(type(value), types.MethodType) and not is_bound_in_c(value):
             return None
         owner = self.value(value.__self__, where)
+        if is_bound_in_c(value) and (kind := class_of_hidden_method(value)) is not None:
+            return f"{literal(kind, self.scope)}.{value.__name__}.__get__({owner})"
         name = name_of_method(value)
         if name is None:
             self.scope.imports.add("types")

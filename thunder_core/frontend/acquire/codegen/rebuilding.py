@@ -24,6 +24,7 @@ from thunder_core.tracing.library.objects import is_native
 MEMO_PREFIXES = ("_nonzero_memo", "_item_memo", "_unique_memo", "_unique_consecutive_memo", "_nested_int_memo")
 # Ends of the names of attributes in which C++ code stores sizes and strides.
 CAPSULE_SUFFIXES = ("_sizes_capsule", "_sizes_capsule_len", "_strides_capsule", "_strides_capsule_len")
+C_DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 REBUILT_BASES = (dict, list, set, object, OrderedDict, defaultdict, deque)
 
 
@@ -70,14 +71,31 @@ def name_of_method(method: Any) -> str | None:
     first = getattr(function, "__name__", None)
     for kind in (owner, type(owner)) if isinstance(owner, type) else (type(owner),):
         entries = {name: entry for base in reversed(mro_of(kind)) for name, entry in dict_of(base).items()}
-        names = [
-            name for name, entry in entries.items() if entry is function or getattr(entry, "__func__", None) is function
-        ]
+        if kind is owner:  # a class binds its class methods, and an object its functions
+            entries = {name: entry.__func__ for name, entry in entries.items() if isinstance(entry, classmethod)}
+        names = [name for name, entry in entries.items() if entry is function]
         if names:
             chosen = first if first in names else names[0]
             is_shadowed = not isinstance(owner, type) and chosen in getattr(owner, "__dict__", {})
             return None if is_shadowed else chosen
     return None
+
+
+def class_of_hidden_method(method: Any) -> type | None:
+    """Return the class of a C method that its object hides by another attribute of this name; None for others."""
+    owner, name = method.__self__, method.__name__
+    classes = [kind for kind in mro_of(type(owner)) if name in dict_of(kind)]
+    entries = [(kind, dict_of(kind)[name]) for kind in classes]
+    owning = next(
+        (
+            kind
+            for kind, entry in entries
+            if type(entry) in C_DESCRIPTORS and entry.__get__(owner, type(owner)) == method
+        ),
+        None,
+    )
+    is_hidden = owning is not None and (owning is not classes[0] or name in getattr(owner, "__dict__", {}))
+    return owning if is_hidden else None
 
 
 def is_rebuildable(kind: type) -> bool:
