@@ -97,6 +97,50 @@ def test_a_check_under_autograd_is_no_part_of_the_graph() -> None:
     assert torch.equal(x.grad, y.grad)  # type: ignore[arg-type]
 
 
+def appends(x: Tensor) -> Tensor:
+    """Run a check whose message appends to a list of the program."""
+    seen: list[int] = []
+    torch._check_tensor_all(x > 0, lambda: f"not positive {seen.append(1)}")
+    return x * len(seen)
+
+
+def counts(x: Tensor) -> Tensor:
+    """Run a check whose message assigns a variable of the program."""
+    number = 0
+
+    def message() -> str:
+        nonlocal number
+        number += 1
+        return "not positive"
+
+    torch._check_tensor_all(x > 0, message)
+    return x * number
+
+
+def draws(x: Tensor) -> Tensor:
+    """Run a check whose message draws random numbers."""
+    torch._check_tensor_all(x > 0, lambda: f"not positive {torch.rand(1)}")
+    return torch.rand(2)
+
+
+def writes(x: Tensor) -> Tensor:
+    """Run a check whose message writes to a tensor of the program."""
+    y = x.clone()
+    torch._check_tensor_all(x > 0, lambda: f"not positive {y.add_(1)}")
+    return y
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+@pytest.mark.parametrize("program", [appends, counts, draws, writes])
+def test_message_with_a_side_effect_is_computed_only_if_the_check_fails(program: Callable[[Tensor], Tensor]) -> None:
+    compiled, x = thunder.jit(program, executors=("torch",)), torch.ones(2)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        found = compiled(x)
+        torch.manual_seed(seed)
+        assert torch.equal(found, program(x))
+
+
 def caught(x: Tensor) -> str:
     """Run a check whose error is caught."""
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.held_objects import HeldObjects
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -79,10 +80,7 @@ def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
     `message` is a function without arguments that returns the message, or None for PyTorch's message. The bound symbol
     computes the values in the message at each call.
     """
-    effect_count = len(run.outside.effects.effects)
-    text = DEFAULT_MESSAGE if message is None else run.machine.call(str, run.machine.call(message))
-    if len(run.outside.effects.effects) != effect_count:
-        run.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
+    text = DEFAULT_MESSAGE if message is None else text_of_message(run, message)
     recorder, location = run.recorder, run.location()
     with torch._C.DisableTorchFunction():
         args = (
@@ -91,6 +89,22 @@ def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
             *(as_argument(recorder, part) for part in parts_of_text(text) or ()),
         )
     recorder.emit(BoundSymbol(symbol_of(require), args, {}, None, (), location.source, location.module, ordered=True))
+
+
+def text_of_message(run: TracedRun, message: Any) -> Any:
+    """Return the text of a message that a function computes.
+
+    Refuse a function with a side effect, also on objects of the program, because eager PyTorch calls the function only
+    if the check fails.
+    """
+    bsyms, effects = run.recorder.bound_symbols, run.outside.effects.effects
+    bsym_count, effect_count = len(bsyms), len(effects)
+    held = HeldObjects(message, lambda value: run.outside.path_of(value) is not None)
+    text = run.machine.call(str, run.machine.call(message))
+    has_written = any(bsym.mutates or bsym.ordered for bsym in bsyms[bsym_count:])
+    if has_written or len(effects) != effect_count or held.have_changed():
+        run.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
+    return text
 
 
 def as_argument(recorder: Any, part: str | TextPart) -> Any:
