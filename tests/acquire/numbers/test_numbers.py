@@ -431,3 +431,23 @@ def test_grown_list_is_written_at_one_index() -> None:
     for _ in range(4):
         assert torch.equal(compiled(rows[0], torch.ones(1)), program(rows[1], torch.ones(1)))
         assert rows[0] == rows[1]
+
+
+class Converted(torch.Tensor):
+    """A tensor with conversions of its own."""
+
+    def __float__(self) -> float:
+        return 42.0
+
+    def __int__(self) -> int:
+        return 43
+
+
+def test_conversions_of_a_subclass_of_tensors_are_called() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x * float(y), x * int(y)
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for value in (1.0, 2.0):
+        y = torch.tensor([value]).as_subclass(Converted)
+        torch.testing.assert_close(compiled(x, y), program(x, y))

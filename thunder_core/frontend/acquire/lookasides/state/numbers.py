@@ -20,15 +20,20 @@ from thunder_core.tracing.capture.symbolic.numbers import PREDICATES, RESULT_CLA
 
 CONVERSIONS = (float, int)
 LENGTHS = (torch.Tensor, torch.nn.Parameter, FakeTensor)  # classes without their own Python code for `len`
+# PyTorch's own methods, which a subclass may override.
+CONVERSIONS_OF_TENSOR: dict[Any, Any] = {float: torch.Tensor.__float__, int: torch.Tensor.__int__}
 LEN_OF_TENSOR = torch.Tensor.__len__
 
 
 @lookaside_of_each(*CONVERSIONS)
 def convert(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Record `float(tensor)` or `int(tensor)` as a symbolic number, whose value is not read at tracing."""
-    if len(args) == 1 and issubclass(type(args[0]), torch.Tensor) and args[0].numel() == 1 and not args[0].is_complex():
-        return _convert(run, function, args[0].item())
-    return compute(function, run, *args, **kwargs)
+    if len(args) != 1 or not issubclass(type(args[0]), torch.Tensor):
+        return compute(function, run, *args, **kwargs)
+    converts_itself = getattr(type(args[0]), f"__{function.__name__}__") is not CONVERSIONS_OF_TENSOR[function]
+    if converts_itself or args[0].numel() != 1 or args[0].is_complex():
+        return NOT_TAKEN
+    return _convert(run, function, args[0].item())
 
 
 def _convert(run: TracedRun, function: Callable[..., Any], number: object) -> Any:
