@@ -132,3 +132,29 @@ def test_schedules_in_a_compiled_step_are_traced_a_few_times(name: str) -> None:
         torch.testing.assert_close(compiled(*ours), step(*eager))
         assert ours[1].param_groups[0]["lr"] == eager[1].param_groups[0]["lr"]
     assert thunder.cache_misses(compiled) <= MOST_PROGRAMS
+
+
+class Milestone:
+    """An object that is compared with numbers."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __lt__(self, other: Any) -> bool:
+        return self.n < other
+
+    def __gt__(self, other: Any) -> bool:
+        return self.n > other
+
+
+@pytest.mark.parametrize("search", [bisect.bisect_left, bisect.bisect_right])
+def test_objects_that_are_compared_with_a_counter_are_guarded(search: Any) -> None:
+    milestones = [Milestone(1), Milestone(5), Milestone(9)]
+
+    def step(n: int, x: Any) -> Any:
+        return x * search(milestones, n)
+
+    compiled, x = thunder.jit(step), torch.ones(2)
+    for n, middle in ((2, 5), (6, 5), (7, 5), (6, 8), (7, 8)):
+        milestones[1].n = middle
+        torch.testing.assert_close(compiled(n, x), step(n, x))

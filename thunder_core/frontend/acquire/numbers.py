@@ -156,7 +156,9 @@ class OutsideNumbers:
         if isinstance(function, functools._lru_cache_wrapper):  # the cached function is interpreted
             return self.run.machine.call_cached(function, *plain_arguments(args, kwargs))
         plain_args, plain_kwargs = plain_arguments(args, kwargs)
-        return function(*plain_args, **plain_kwargs)
+        if type(function) is types.FunctionType:  # the caller has guarded all contents of the arguments
+            return function(*plain_args, **plain_kwargs)
+        return self.run.machine.natively(function, plain_args, plain_kwargs)
 
 
 def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:

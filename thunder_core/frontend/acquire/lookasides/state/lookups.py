@@ -124,6 +124,8 @@ def search(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs
     items, value = args
     if not any(isinstance(item, SymbolicNumber) for item in (value, *items)):
         return NOT_TAKEN
+    if not all(isinstance(item, SymbolicNumber) or type(item) in NUMBERS for item in (value, *items)):
+        return NOT_TAKEN  # the interpreter must run the comparisons of other classes
     run.outside.expand(items)
     low, high = 0, len(items)
     while low < high:
