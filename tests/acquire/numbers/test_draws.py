@@ -560,6 +560,27 @@ def test_overridden_method_of_a_generator_is_interpreted() -> None:
     assert_drawn_as_in_eager(lambda rng, x: x * rng.random() * rng.uniform(1, 2), lambda: Constant(1))
 
 
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.SharpEdgeWarning")
+@pytest.mark.filterwarnings("error::thunder_core.foundation.errors.InternalErrorWarning")
+@pytest.mark.parametrize("method", ["choice", "sample", "choices", "shuffle"])
+def test_items_that_a_generator_of_the_program_draws_match_eager(method: str) -> None:
+    class Constant(random.Random):
+        def random(self) -> float:
+            return 0.5
+
+        def getrandbits(self, count: int) -> int:
+            return 1
+
+    def program(x: Tensor) -> Any:
+        items = ["a", "b", "c"]
+        drawn = getattr(Constant(), method)(items, **({"k": 2} if method in ("sample", "choices") else {}))
+        return x, drawn, items
+
+    compiled, x = thunder.jit(program), torch.ones(2)
+    for _ in range(3):
+        assert compiled(x)[1:] == program(x)[1:]
+
+
 FRESH: list[Callable[[], Any]] = [
     lambda: secrets.randbelow(1 << 30),
     lambda: random.SystemRandom().random(),

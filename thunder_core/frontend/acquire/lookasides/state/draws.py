@@ -174,8 +174,12 @@ def _choice(run: TracedRun, owner: object, function: object, args: tuple[Any, ..
         run.outside.expand(sequence)
         return replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (tuple(sequence),), {})
     run.machine.call(len, sequence)
-    index = replay(run, function, (args, kwargs), run.draws.draw, owner, "choice", (range(len(sequence)),), {})
-    return run.machine.load_item(sequence, concrete(index))
+    positions = (range(len(sequence)),)
+
+    def draw_item() -> Any:
+        return run.machine.load_item(sequence, concrete(run.draws.draw(owner, "choice", positions, {})))
+
+    return replay(run, function, (args, kwargs), draw_item)
 
 
 def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -193,8 +197,13 @@ def _sample(run: TracedRun, owner: Any, function: Any, args: tuple[Any, ...], kw
         run.outside.expand(population)
         return replay(run, function, (args, kwargs), draw, owner, name, (tuple(population), *args[1:]), kwargs)
     run.machine.call(len, population)
-    indices = replay(run, function, (args, kwargs), draw, owner, name, (range(len(population)), *args[1:]), kwargs)
-    return [run.machine.load_item(population, concrete(index)) for index in indices]
+    positions = range(len(population))
+
+    def draw_items() -> list[Any]:
+        indices = draw(owner, name, (positions, *args[1:]), kwargs)
+        return [run.machine.load_item(population, concrete(index)) for index in indices]
+
+    return replay(run, function, (args, kwargs), draw_items)
 
 
 def _shuffle(run: TracedRun, owner: object, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -207,7 +216,10 @@ def _shuffle(run: TracedRun, owner: object, function: object, args: tuple[Any, .
         return replay(run, function, (args, kwargs), refuse_replay)
     run.machine.announce_iteration(items)
     items_or_positions = list(items) if are_numbers(items) else list(range(len(items)))
-    order = replay(run, function, (args, kwargs), run.draws.shuffle, owner, items_or_positions)
+    try:
+        order = run.draws.shuffle(owner, items_or_positions)
+    except NotReplayedError:
+        return replay(run, function, (args, kwargs), refuse_replay)
     shuffled = order if are_numbers(items) else [items[concrete(index)] for index in order]
     run.machine.store_item(items, slice(None), shuffled)
     return None
