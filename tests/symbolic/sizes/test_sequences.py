@@ -188,3 +188,71 @@ def test_a_list_that_is_stored_outside_is_stored_for_each_length() -> None:
         compiled(torch.ones(size))
         assert box.numbers == list(range(1, size))
     assert thunder.cache_misses(compiled) == 1
+
+
+def extended(numbers: list[Any], n: int) -> None:
+    numbers += [5]
+
+
+def extended_by_itself(numbers: list[Any], n: int) -> None:
+    numbers += numbers
+
+
+def extended_by_another(numbers: list[Any], n: int) -> None:
+    numbers += [7] * n
+
+
+def extended_by_a_generator(numbers: list[Any], n: int) -> None:
+    numbers += (2 * number for number in range(3))
+
+
+def repeated(numbers: list[Any], n: int) -> None:
+    numbers *= 2
+
+
+def repeated_by_length(numbers: list[Any], n: int) -> None:
+    numbers *= n
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *(extended, extended_by_itself, extended_by_another, extended_by_a_generator),
+        *(repeated, repeated_by_length),
+    ],
+)
+@pytest.mark.parametrize("make", [lambda n: [1] * n, lambda n: [1], lambda n: [1, 2], lambda n: list(range(n))])
+def test_list_that_changes_in_place_is_the_same_list(make: Any, change: Any) -> None:
+    def program(x: Tensor) -> Any:
+        numbers = make(x.shape[0])
+        same = numbers
+        change(numbers, x.shape[0])
+        same.append(4)
+        return numbers, same, numbers is same
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for size in (5, 7, 9):
+        found, wanted = compiled(torch.ones(size)), program(torch.ones(size))
+        assert found == wanted
+        assert found[0] is found[1]
+
+
+def test_list_from_outside_that_is_repeated_stays_the_same_list() -> None:
+    numbers = [1]
+
+    def program(x: Tensor) -> Any:
+        same = numbers
+        same *= x.shape[0]
+        return same is numbers, len(numbers)
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    for size in (5, 7, 9):
+        del numbers[1:]
+        assert compiled(torch.ones(size)) == (True, size)
+        assert numbers == [1] * size
+
+
+def test_float_that_is_too_large_for_the_dtype_becomes_infinite() -> None:
+    compiled = thunder.jit(lambda x: torch.tensor([1e300] * x.shape[0]), cache="symbolic values")
+    for size in (5, 7, 9):
+        assert torch.equal(compiled(torch.ones(size)), torch.full((size,), torch.inf))

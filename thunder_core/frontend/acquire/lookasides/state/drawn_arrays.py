@@ -119,7 +119,7 @@ def operate_on_drawn(run: TracedRun, function: object, operands: tuple[Any, ...]
 def operate_in_prologue(run: TracedRun, function: Any, operands: tuple[Any, ...]) -> Any:
     """Apply an operator to values of NumPy or to sequences of symbolic length; return `NOT_TAKEN` for others."""
     value = operate_on_drawn(run, function, operands)
-    return operation_on_sequences(function, operands) if value is NOT_TAKEN else value
+    return operation_on_sequences(run, function, operands) if value is NOT_TAKEN else value
 
 
 def combine_numbers(run: TracedRun, function: object, operands: tuple[Any, ...]) -> Any:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import operator
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +13,21 @@ import torch
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
-from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
 from thunder_core.tracing.capture.symbolic.sequences import (
     SEQUENCE_CLASSES,
     SEQUENCES,
     Progression,
+    SymbolicList,
     SymbolicSequence,
+    plain_sequence,
     repeated_sequence,
     sum_of_sequences,
 )
 
 ADDITIONS = (operator.add, operator.iadd)
+IN_PLACE = (operator.iadd, operator.imul)
+REPEATED_IN_PLACE = (list, deque, bytearray)  # classes whose instances `*=` with a number changes
 TENSOR_OPTIONS = frozenset({"dtype", "device", "requires_grad"})
 # Dtypes to which `torch.tensor` can convert all numbers. Conversions to other dtypes may raise errors.
 SAFE_DTYPES = (None, torch.int64, torch.float32, torch.float64, torch.bool)
@@ -43,12 +49,14 @@ def copy_of(function: type, run: TracedRun, /, *args: Any, **kwargs: Any) -> Sym
     return SEQUENCES[function](args[0].progressions)
 
 
-def operation_on_sequences(function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+def operation_on_sequences(run: TracedRun, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
     """Return the sum of two sequences, or a sequence that is repeated a symbolic number of times.
 
     Returns `NOT_TAKEN` for other functions and operands.
     """
     value = None
+    if function in IN_PLACE and issubclass(type(operands[0]), (SymbolicList, *REPEATED_IN_PLACE)):
+        return change_in_place(run, function, *operands)
     if function in ADDITIONS and any(map(is_unread, operands)):
         value = sum_of_sequences(*operands)
     elif function is operator.mul and any(isinstance(operand, SymbolicNumber) for operand in operands):
@@ -57,9 +65,35 @@ def operation_on_sequences(function: Callable[..., Any], operands: tuple[Any, ..
     return NOT_TAKEN if value is None else value
 
 
-def can_be_tensor(sequence: object, kwargs: dict[str, Any]) -> bool:
+def change_in_place(run: TracedRun, function: Callable[..., Any], sequence: Any, operand: object) -> Any:
+    """Add items to a list itself, or repeat its items a symbolic number of times, and return the list.
+
+    Returns `NOT_TAKEN` for a list of known length and an operand without a symbolic number.
+    """
+    if type(sequence) is SymbolicList:
+        total = sum_of_sequences(sequence, operand) if function is operator.iadd else None
+        if type(total) is SymbolicList:
+            sequence.progressions = total.progressions
+        else:
+            run.machine.operate(function, sequence.real(), plain_sequence(operand))
+        return sequence
+    if function is operator.imul and isinstance(operand, SymbolicNumber):
+        return run.machine.operate(function, sequence, concrete(operand))
+    return NOT_TAKEN
+
+
+def can_be_tensor(sequence: Any, kwargs: dict[str, Any]) -> bool:
     """Whether `tensor_of` can record `torch.tensor` of a value, with these options, for all lengths."""
-    return is_unread(sequence) and not kwargs.keys() - TENSOR_OPTIONS and kwargs.get("dtype") in SAFE_DTYPES
+    if not is_unread(sequence) or kwargs.keys() - TENSOR_OPTIONS or kwargs.get("dtype") not in SAFE_DTYPES:
+        return False
+    dtype = kwargs.get("dtype") or torch.get_default_dtype()
+    return not any(overflows(part.start, dtype) for part in sequence.progressions)
+
+
+def overflows(number: object, dtype: torch.dtype) -> bool:
+    """Whether a float is too large for a dtype: `torch.tensor` makes it infinite, and `torch.full` raises an error."""
+    is_finite = type(number) is float and math.isfinite(number)
+    return is_finite and dtype.is_floating_point and abs(number) > torch.finfo(dtype).max
 
 
 def tensor_of(run: TracedRun, sequence: SymbolicSequence, kwargs: dict[str, Any]) -> torch.Tensor:
