@@ -33,6 +33,19 @@ class Box:
         return cls(x).times(2)
 
 
+class Meta(type):
+    """A class of classes with a method."""
+
+    def method(cls, n: Any) -> Any:
+        return n + 1
+
+
+class Hiding(metaclass=Meta):
+    """A class that hides the method of its class by an attribute."""
+
+    method = 5  # type: ignore[assignment]
+
+
 class Doubled(list[Any]):
     """A list that hides a method of C code."""
 
@@ -77,6 +90,7 @@ PROGRAMS: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "of a class": (lambda x: Box.made, (torch.ones(2),)),
     "of C, which a method hides": (lambda x: Doubled([x]).plain_append(), (3,)),
     "of a dict in C, which an attribute hides": (lambda x: hidden_get({"x": x}), ("x",)),
+    "of a metaclass, which the class hides": (lambda x: types.MethodType(Meta.method, Hiding), (2,)),
     "a static method that is bound to an object": (lambda x: types.MethodType(Box.added, Box(x)), (2,)),
     "a class method that is bound to an object": (lambda x: types.MethodType(Box.made.__func__, Box), (torch.ones(2),)),
 }

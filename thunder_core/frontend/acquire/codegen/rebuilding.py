@@ -76,7 +76,10 @@ def name_of_method(method: Any) -> str | None:
         names = [name for name, entry in entries.items() if entry is function]
         if names:
             chosen = first if first in names else names[0]
-            is_shadowed = not isinstance(owner, type) and chosen in getattr(owner, "__dict__", {})
+            if isinstance(owner, type):
+                is_shadowed = kind is not owner and any(chosen in dict_of(base) for base in mro_of(owner))
+            else:
+                is_shadowed = chosen in getattr(owner, "__dict__", {})
             return None if is_shadowed else chosen
     return None
 
