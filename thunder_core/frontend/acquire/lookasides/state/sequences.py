@@ -92,8 +92,9 @@ def can_be_tensor(sequence: Any, kwargs: dict[str, Any]) -> bool:
 
 def overflows(number: object, dtype: torch.dtype) -> bool:
     """Whether a float is too large for a dtype: `torch.tensor` makes it infinite, and `torch.full` raises an error."""
-    is_finite = type(number) is float and math.isfinite(number)
-    return is_finite and dtype.is_floating_point and abs(number) > torch.finfo(dtype).max
+    if type(number) is not float or not dtype.is_floating_point:
+        return False
+    return math.isfinite(number) and abs(number) > torch.finfo(dtype).max
 
 
 def tensor_of(run: TracedRun, sequence: SymbolicSequence, kwargs: dict[str, Any]) -> torch.Tensor:
