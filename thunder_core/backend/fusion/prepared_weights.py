@@ -74,7 +74,8 @@ class PreparedWeights(Generic[Form]):
             else None
         )
         if entry is None or entry.state != state:
-            storages = tuple(StorageWeakRef(tensor.untyped_storage()) for tensor in tensors if tensor is not None)
+            owners = (tensor.untyped_storage() for tensor in tensors if tensor is not None)
+            storages = tuple(StorageWeakRef(owner) for owner in owners)  # type: ignore[no-untyped-call]
             with self.lock:  # the state was read before the tensors are: a later write is noticed at the next call
                 entry = KeptForm(state, make(), storages)
                 self._kept_for(weight).forms[settings] = entry
