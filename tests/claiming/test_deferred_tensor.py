@@ -110,3 +110,9 @@ def test_only_the_smallest_tensors_are_copied_at_once(monkeypatch):
     monkeypatch.setattr(deferred_tensor, "SMALL_BYTES", 150)
     assert small_tensors({"a": 60, "b": 100, "c": 10, "d": 90}) == {"a", "c"}
     assert small_tensors({"b": 100}) == small_tensors({}) == frozenset()
+
+
+def test_product_with_a_bias_without_dimensions_is_computed_by_columns() -> None:
+    weight, rows, bias = torch.randn(1024, 8192), torch.randn(2, 1024).double(), torch.tensor(1.0).double()
+    deferred = DeferredTensor(weight, torch.Tensor.double)
+    torch.testing.assert_close(torch.addmm(bias, rows, deferred), torch.addmm(bias, rows, weight.double()))

@@ -201,3 +201,25 @@ def test_eager_function_gets_an_object_as_it_was_at_the_call() -> None:
         x = torch.randn(4, generator=torch.Generator().manual_seed(step))
         torch.testing.assert_close(compiled(x), changed_later(x))
     assert any("called in eager PyTorch" in reason for reason in thunder.recompile_reasons(compiled))
+
+
+def chosen(scores: Tensor, first: Any, second: Any) -> Any:
+    return first if int(np.argsort(scores.numpy())[0]) == 0 else second
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize(
+    "arguments", [(torch.zeros(2), torch.ones(2)), (Order(2.0), Order(5.0))], ids=["tensor", "object"]
+)
+def test_function_that_returns_one_of_its_arguments_returns_the_argument_of_each_call(
+    arguments: tuple[Any, Any],
+) -> None:
+    def program(x: Tensor, first: Any, second: Any) -> Tensor:
+        result = chosen(x, first, second)
+        return x * 2 + (result.sign if isinstance(result, Order) else result)
+
+    compiled = thunder.jit(program)
+    for step in range(12):
+        x = torch.tensor([step / 7, 1.0 if step % 3 else -1.0])
+        assert torch.equal(compiled(x, *arguments), program(x, *arguments))
+    assert "is called in eager PyTorch" in " ".join(thunder.recompile_reasons(compiled))

@@ -201,3 +201,37 @@ def test_wrapper_of_a_compiled_function_is_another_function() -> None:
     doubled = torch.compile(lambda x: x * 2, backend="eager")
     wrapped = functools.wraps(doubled)(lambda x: doubled(x) + 1)
     assert torch.equal(thunder.jit(lambda x: wrapped(x))(x), x * 3)
+
+
+class Factor:
+    """An object with a number, as an argument or as an item of an outside list."""
+
+    def __init__(self, number: float) -> None:
+        self.number = number
+
+
+FACTORS = [Factor(2.0), Factor(5.0)]
+CHOICES: dict[str, Any] = {
+    "argument": (lambda x, a, b: a if x.sum() > 0 else b, lambda chosen: chosen.number),
+    "outside object": (lambda x, a, b: FACTORS[0] if x.sum() > 0 else FACTORS[1], lambda chosen: chosen.number),
+    "tensor": (lambda x, a, b: x if x.sum() > 0 else a.number * X, lambda chosen: chosen + 1),
+    "two": (lambda x, a, b: [a, b] if x.sum() > 0 else [b, a], lambda chosen: chosen[0].number * 3),
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_inner_function_that_returns_an_argument_by_a_value_returns_the_argument_of_each_call(name: str) -> None:
+    choose, use = CHOICES[name]
+    inner = thunder.jit(choose, cache="symbolic values")
+    outer = thunder.jit(lambda x, a, b: x * use(inner(x, a, b)))
+    for x in (X, -X, X * 2, -X * 3):
+        assert torch.equal(outer(x, *FACTORS), x * use(choose(x, *FACTORS)))
+    assert calls(outer)
+
+
+def test_inner_function_that_returns_one_of_two_tensors_by_a_value_returns_the_tensor_of_each_call() -> None:
+    inner = thunder.jit(lambda x, a, b: a if x.sum() > 0 else b, cache="symbolic values")
+    outer = thunder.jit(lambda x, a, b: inner(x, a * 1, b) + 1)
+    for x in (X, -X, X * 2, -X * 3):
+        assert torch.equal(outer(x, X * 5, X * 7), (X * 5 if x.sum() > 0 else X * 7) + 1)
+    assert thunder.cache_misses(outer) == 2

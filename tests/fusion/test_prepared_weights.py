@@ -41,6 +41,15 @@ def test_a_form_is_made_again_after_a_write(write: str, place: int) -> None:
     assert form_of(*tensors) == form_of(*tensors) == 1
 
 
+def test_a_form_is_made_again_after_two_assignments_that_reuse_the_first_address() -> None:
+    prepared: PreparedWeights[torch.Tensor] = PreparedWeights()
+    weight = torch.zeros(64, 64)
+    for number in range(1, 9):
+        weight.data = weight.data + 1
+        weight.data = weight.data + 1  # the allocator may use the memory of the first tensor again
+        assert prepared.form_of([weight], weight.clone)[0, 0] == 2 * number
+
+
 def test_forms_are_freed_with_the_weight() -> None:
     prepared: PreparedWeights[int] = PreparedWeights()
     form_of, weights = counting(prepared), [torch.ones(2), torch.ones(2)]

@@ -430,3 +430,26 @@ def test_bases_after_library_classes_are_guarded(program, name, value, monkeypat
     assert torch.equal(compiled(x), program(x))
     monkeypatch.setattr(Ancestor, name, value)
     assert torch.equal(compiled(x), program(x))
+
+
+def test_class_entry_that_a_method_reads_by_object_getattribute_is_guarded() -> None:
+    class Base:
+        scale = 2.0
+
+    class Derived(Base):
+        def __getattribute__(self, name: str) -> Any:
+            return super().__getattribute__(name)
+
+    class Plain(Base):
+        def read(self) -> Any:
+            return self.__getattribute__("scale") * object.__getattribute__(self, "scale")
+
+    derived, plain = Derived(), Plain()
+    compiled = thunder.jit(lambda x: x * derived.scale * plain.read())
+    changes: list[Any] = [lambda: None, lambda: setattr(Base, "scale", 3.0), lambda: setattr(derived, "scale", 5.0)]
+    for change in (*changes, lambda: setattr(plain, "scale", 7.0), lambda: delattr(derived, "scale")):
+        change()
+        assert torch.equal(compiled(torch.ones(2)), torch.ones(2) * derived.scale * plain.read())
+    misses = thunder.cache_misses(compiled)
+    compiled(torch.ones(2))
+    assert thunder.cache_misses(compiled) == misses

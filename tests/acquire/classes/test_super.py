@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -86,6 +87,33 @@ def attributes() -> Case:
     return lambda x: x * derived.all(), changes
 
 
+def getters() -> Case:
+    class OwnProperty(property):
+        """A property that inherits the methods of `property`."""
+
+    class Base:
+        scale = 2
+
+        @OwnProperty
+        def own(self) -> int:
+            return self.scale * 3
+
+        partial: Any = property(functools.partial(lambda self: self.scale * 5))
+
+    class Derived(Base):
+        @property
+        def own(self) -> int:
+            return super().own + 1
+
+        @property
+        def partial(self) -> int:
+            return super().partial + 1
+
+    derived = Derived()
+    changes = [lambda: setattr(Base, "scale", 7), lambda: setattr(derived, "scale", 11)]
+    return lambda x: x * derived.own * derived.partial, changes
+
+
 def modules() -> Case:
     class Base(torch.nn.Module):
         def __init__(self) -> None:
@@ -111,7 +139,7 @@ def modules() -> Case:
     return lambda x: module(x) * Derived()(x), changes
 
 
-@pytest.mark.parametrize("case", [methods, attributes, modules])
+@pytest.mark.parametrize("case", [methods, attributes, getters, modules])
 def test_replaced_member_of_a_base_class_is_noticed(case: Callable[[], Case]) -> None:
     program, changes = case()
     compiled = thunder.jit(program)

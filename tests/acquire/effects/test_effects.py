@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.outside.paths import Path
 
 COUNT = 0
 X = torch.ones(2)
+LIGATURE = "\ufb01"  # in source code, this identifier means `fi`
 
 
 class Box:
@@ -106,6 +107,13 @@ def in_place(box: Box, x: Tensor) -> Tensor:
     return x
 
 
+def attributes_that_source_code_normalizes(box: Box, x: Tensor) -> Tensor:
+    for value, name in enumerate((LIGATURE, "__debug__", "e\u0301")):
+        setattr(box, name, x + value)
+    delattr(box, "e\u0301")
+    return x * getattr(box, LIGATURE)
+
+
 PROGRAMS: list[Callable[[Box, Tensor], Tensor]] = [
     append,
     set_attribute,
@@ -119,6 +127,7 @@ PROGRAMS: list[Callable[[Box, Tensor], Tensor]] = [
     attribute_for_a_while,
     new_defaultdict,
     in_place,
+    attributes_that_source_code_normalizes,
 ]
 
 
@@ -358,3 +367,14 @@ def test_variables_may_have_the_names_of_functions_that_the_epilogue_calls() -> 
     for box, (restore, become) in (log[:2], log[2:]):
         assert box.items[0] is tensors[0] and box.items[1] is tensors[1]
         assert restore is tensors[2] and become.label == collections.Counter(a=2)
+
+
+def test_slots_and_properties_with_names_that_source_code_normalizes_are_read() -> None:
+    slots = type("Slots", (), {"__slots__": (LIGATURE, "fi")})
+    instance = slots()
+    setattr(slots, f"{LIGATURE}1", property(lambda self: self.fi + 1))
+    compiled = thunder.jit(lambda x, owner: x * getattr(owner, LIGATURE) + getattr(owner, f"{LIGATURE}1"))
+    for number in (2.0, 3.0):
+        setattr(instance, LIGATURE, number)
+        instance.fi = 7.0
+        assert torch.equal(compiled(X, instance), X * number + 8)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import array
 import bisect
+import collections
 import datetime as dt
 import decimal
 import fractions
@@ -15,7 +16,7 @@ import statistics
 import struct
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -126,6 +127,41 @@ def test_size_is_a_plain_number_in_c(cache: Any) -> None:
     compiled = thunder.jit(sizes, cache=cache)
     for count in (2, 3, 4, 5):
         assert_same(compiled(torch.ones(count)), sizes(torch.ones(count)), rtol=0, atol=0)
+
+
+class Point(NamedTuple):
+    """A named tuple of two numbers."""
+
+    first: Any
+    second: Any
+
+
+class Reversed(list[Any]):
+    """A list that iterates from its end."""
+
+    def __iter__(self) -> Any:
+        return reversed([*super().__iter__()])
+
+
+CONTAINERS: dict[str, Callable[[Any], Any]] = {
+    "named tuple": lambda number: Point(number, 2),
+    "nested": lambda number: [Point((number, 1), [2, number])[0]],
+    "deque": lambda number: collections.deque([number, 2]),
+    "list subclass": lambda number: Reversed([number, 2]),
+}
+
+
+@pytest.mark.parametrize("make", CONTAINERS.values(), ids=CONTAINERS)
+@pytest.mark.parametrize("cache", ["constant values", "symbolic values"])
+def test_number_in_any_container_is_a_plain_number_in_c(cache: Any, make: Callable[[Any], Any]) -> None:
+    def program(x: Tensor, number: int) -> Any:
+        return x, np.array(make(number)), np.array(make(x.sum().item()))
+
+    compiled = thunder.jit(program, cache=cache)
+    for count in (2, 3, 4, 5):
+        found, expected = compiled(torch.ones(count), count), program(torch.ones(count), count)
+        assert [array.dtype for array in found[1:]] == [array.dtype for array in expected[1:]]
+        assert_same(found, expected, rtol=0, atol=0)
 
 
 class Counter:

@@ -263,3 +263,23 @@ def program_subscripts_of_every_kind():
 
 def program_small_and_large_integers():
     return 0, 1, 255, 256, 257, -1, -5, 2**62, [n + 255 for n in range(3)]
+
+
+def program_unpacking_an_object_that_is_not_iterable():
+    class Without:
+        pass
+
+    class Forbidden:
+        __iter__ = None
+
+    messages = []
+    for value in (Without(), Forbidden(), 3):
+        try:
+            first, second = value
+        except TypeError as error:
+            messages.append(str(error))
+        try:
+            first, *rest = value
+        except TypeError as error:
+            messages.append(str(error))
+    return messages

@@ -85,7 +85,7 @@ def product_by_columns(
     result = torch.empty((args[index - 1].shape[0], columns), dtype=weight.dtype, device=weight.device)
     for start in range(0, columns, width):
         end = min(start + width, columns)
-        added = [bias[..., start:end] if bias.shape[-1] == columns else bias for bias in args[: index - 1]]
+        added = [bias[..., start:end] if bias.shape[-1:] == (columns,) else bias for bias in args[: index - 1]]
         result[:, start:end] = func(*added, args[index - 1], weight[:, start:end], *args[index + 1 :], **kwargs)
     return result
 

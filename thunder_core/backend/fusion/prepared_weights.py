@@ -10,33 +10,46 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from thunder_core.backend.fusion.wrapping import is_held
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.trace import Trace
 
 Form = TypeVar("Form")
-State = list[tuple[int, int] | None]  # the version and the address of each tensor
+State = list[tuple[int, int, int] | None]  # the version, the address and the storage of each tensor
+
+
+@dataclass(frozen=True, eq=False)
+class KeptForm(Generic[Form]):
+    """A form of a weight, and the state that the form was made in.
+
+    A weak reference to each storage keeps the number of the storage, so that no later storage has the same number.
+    """
+
+    state: State
+    form: Form
+    storages: tuple[Any, ...]
 
 
 @dataclass(eq=False)
 class KeptForms(Generic[Form]):
-    """The forms of a weight by the settings of the kernel, each with the state that the form was made in."""
+    """The forms of a weight by the settings of the kernel."""
 
     weight: weakref.ref[torch.Tensor]
-    forms: dict[Hashable, tuple[State, Form]] = field(default_factory=dict)
+    forms: dict[Hashable, KeptForm[Form]] = field(default_factory=dict)
 
 
 @dataclass(eq=False)
 class PreparedWeights(Generic[Form]):
     """The prepared forms of weights, by weight and by the settings of the kernel, for all programs of the process.
 
-    A form is freed with its weight. A form is made again if the version counter or the address of one of its source
-    tensors has changed. Writes that do not increase the version counter (`weight.data[0] = 1`, or by NumPy) are not
-    noticed. Tensors that were made in inference mode have no version counter: their form is made at each call.
+    A form is freed with its weight. A form is made again if the version counter, the address or the storage of one of
+    its source tensors has changed. Writes that do not increase the version counter (`weight.data[0] = 1`, or by NumPy)
+    are not noticed. Tensors that were made in inference mode have no version counter: their form is made at each call.
     """
 
     forms: dict[int, KeptForms[Form]] = field(default_factory=dict)  # by the `id` of the weight
@@ -47,7 +60,7 @@ class PreparedWeights(Generic[Form]):
     ) -> Form:
         """Return the form of the weight `tensors[0]` and of the tensors that belong to it, which `make` makes."""
         try:
-            state = [None if tensor is None else (tensor._version, tensor.data_ptr()) for tensor in tensors]
+            state = list(map(_state_of, tensors))
         except RuntimeError:
             if any(tensor is not None and tensor.is_inference() for tensor in tensors):
                 return make()
@@ -60,11 +73,13 @@ class PreparedWeights(Generic[Form]):
             if forms_of_weight is not None and forms_of_weight.weight() is weight
             else None
         )
-        if entry is None or entry[0] != state:
+        if entry is None or entry.state != state:
+            owners = (tensor.untyped_storage() for tensor in tensors if tensor is not None)
+            storages = tuple(StorageWeakRef(owner) for owner in owners)  # type: ignore[no-untyped-call]
             with self.lock:  # the state was read before the tensors are: a later write is noticed at the next call
-                entry = state, make()
+                entry = KeptForm(state, make(), storages)
                 self._kept_for(weight).forms[settings] = entry
-        return entry[1]
+        return entry.form
 
     def _kept_for(self, weight: torch.Tensor) -> KeptForms[Form]:
         """Return the forms that are kept for a weight, which are freed with the weight."""
@@ -79,6 +94,14 @@ class PreparedWeights(Generic[Form]):
         forms_of_weight = self.forms.get(number)
         if forms_of_weight is not None and forms_of_weight.weight is reference:
             self.forms.pop(number, None)
+
+
+def _state_of(tensor: torch.Tensor | None) -> tuple[int, int, int] | None:
+    """Return the version, the address and the number of the storage of a tensor; None for a missing tensor.
+
+    The address alone is not enough: two assignments to `weight.data` may reuse the first address for other values.
+    """
+    return None if tensor is None else (tensor._version, tensor.data_ptr(), tensor.untyped_storage()._cdata)
 
 
 def names_to_prepare(trace: Trace) -> set[str]:

@@ -25,7 +25,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.symbolic.expectations import with_count_checks
 from thunder_core.tracing.capture.symbolic.numbers import SYMBOLIC_CLASSES
-from thunder_core.tracing.capture.torch_facts.compiled_call import BESIDE, CompiledCall, NumberOf, Part
+from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall, NumberOf, Part
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
@@ -98,7 +98,7 @@ class PieceCall(NestedCall):
         checked = tuple(part for part, _ in parts)
         call = CompiledCall(self.name, piece, spec, checked, self.line, depends_on_values=True, in_eager=True)
         self._require_repeatable(call)
-        named = {**kwargs, BESIDE: captured} if captured else kwargs
+        named = {**kwargs, **self._own_keywords(call, captured, parts)}
         bsym = BoundSymbol(Symbol("eager.call", call), args, named, call.output, (), ordered=True)
         self.recorder.emit(bsym)
         for check in with_count_checks(bsym) if self.recorder.sizes is not None else ():

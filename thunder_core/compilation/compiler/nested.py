@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NoReturn, Protocol
@@ -31,6 +31,8 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concre
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import tracked_from_call
 from thunder_core.tracing.capture.torch_facts.compiled_call import (
     BESIDE,
+    OWN_KEYWORDS,
+    RETURNED,
     CompiledCall,
     Constant,
     NumberOf,
@@ -170,8 +172,8 @@ class NestedCall:
 
     def record(self) -> Any:
         """Trace the function, check its reads and writes, record its bound symbol, and return its result."""
-        if BESIDE in self.kwargs:
-            self.refuse(f"takes a keyword argument `{BESIDE}`, a name that Thunder uses itself")
+        for name in self.kwargs.keys() & OWN_KEYWORDS:
+            self.refuse(f"takes a keyword argument `{name}`, a name that Thunder uses itself")
         arguments = self._line_arguments((self.args, self.kwargs))
         probe, acquired = self._probe()
         handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
@@ -193,7 +195,7 @@ class NestedCall:
             has_effects=bool(probe.outside.effects.effects),
         )
         self._require_repeatable(call)
-        kwargs = {**arguments[1], BESIDE: captured} if captured else arguments[1]
+        kwargs = {**arguments[1], **self._own_keywords(call, captured, parts)}
         self.recorder.emit(
             BoundSymbol(
                 Symbol("compiled.call", call), arguments[0], kwargs, call.output, (), mutates=mutates, ordered=True
@@ -358,6 +360,22 @@ class NestedCall:
         with torch._C.DisableTorchFunction():
             fake = self.recorder.tensors.new_tensor(named)
             return named, tracked_from_call(fake) if named.requires_grad else fake
+
+    def _own_keywords(
+        self, call: CompiledCall, captured: tuple[Proxy, ...], parts: Sequence[tuple[Part, Any]]
+    ) -> dict[str, tuple[Proxy, ...]]:
+        """Return the keyword arguments of the bound symbol that the function does not receive.
+
+        If the control flow depends on values, another call may return another argument or outside object.
+        """
+        same = [value for part, value in parts if isinstance(part, Same)] if call.depends_on_values else []
+        returned = tuple(
+            self.recorder.proxy_of(value)
+            if isinstance(value, torch.Tensor)
+            else self.recorder.tensors.object_proxy(value)
+            for value in same
+        )
+        return {name: proxies for name, proxies in ((BESIDE, captured), (RETURNED, returned)) if proxies}
 
     def _with_symbolic_sizes(self, proxy: TensorProxy) -> TensorProxy:
         """Return the proxy of a result, with symbols for sizes that are not the same at each call; here, unchanged."""

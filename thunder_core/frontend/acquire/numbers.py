@@ -22,7 +22,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
 from thunder_core.tracing.capture.symbolic.sequences import SEQUENCE_CLASSES, plain_sequence
 from thunder_core.tracing.ir.retrace import NeedsNumbers, Retrace
-from thunder_core.tracing.ir.tree import leaves, replace_leaves
+from thunder_core.tracing.ir.tree import leaves, like, replace_leaves, stored_items
 
 ITERTOOLS_NAMES = (
     "accumulate batched combinations compress cycle dropwhile filterfalse groupby islice pairwise permutations product "
@@ -71,6 +71,7 @@ ACCEPTING_FUNCTIONS: frozenset[object] = frozenset(
     )
 )
 EXTREMES = (max, min)
+MUTABLE_CONTAINERS: tuple[Any, ...] = (list, dict, deque)
 ACCEPTING_METHODS = frozenset(
     {"__setattr__", "__init__", "__new__", "__call__", "__get__", "__set__", "__setstate__", "send", "throw"}
 )
@@ -190,21 +191,26 @@ def combines_with_symbolic(operand: object) -> bool:
 
 
 def with_plain_numbers(tree: Any, visited: set[int]) -> Any:
-    """Return a tree with plain guarded numbers in place of symbolic numbers. Lists and dicts are changed in place."""
+    """Return a tree with plain guarded numbers in place of symbolic numbers.
+
+    Lists, deques and dicts are changed in place. The methods that their subclasses override do not run.
+    """
     if isinstance(tree, SymbolicNumber):
         return tree.concretize()
     if type(tree) in SEQUENCE_CLASSES:
         return with_plain_numbers(tree.real(), visited)
-    if type(tree) is tuple:
-        items = [with_plain_numbers(item, visited) for item in tree]
-        return tree if all(map(operator.is_, items, tree)) else tuple(items)
-    if type(tree) is slice:
+    kind = type(tree)
+    if kind is slice:
         return slice(*(with_plain_numbers(part, visited) for part in (tree.start, tree.stop, tree.step)))
-    if type(tree) in (list, dict, OrderedDict, defaultdict) and id(tree) not in visited:
+    if issubclass(kind, tuple):
+        items = [with_plain_numbers(item, visited) for item in stored_items(tree)]
+        return tree if all(map(operator.is_, items, stored_items(tree))) else like(tree, items)
+    base = next((base for base in MUTABLE_CONTAINERS if issubclass(kind, base)), None)
+    if base is not None and id(tree) not in visited:
         visited.add(id(tree))
-        for key, item in list(tree.items() if isinstance(tree, dict) else enumerate(tree)):
+        for key, item in list(dict.items(tree) if base is dict else enumerate(base.__iter__(tree))):
             if (read := with_plain_numbers(item, visited)) is not item:
-                tree[key] = read
+                base.__setitem__(tree, key, read)
     return tree
 
 

@@ -132,10 +132,7 @@ def _may_call_python(kind: type, owner: Any, name: str) -> bool:
     return bool(type(unbound).__flags__ & HEAP_TYPE) and type_lookup(type(unbound), "__get__") is not ABSENT
 
 
-PythonCall = tuple[Any, tuple[Any, ...]]  # a Python function and its first arguments
-
-
-def _getter(kind: type, owner: object, name: str) -> PythonCall | None:
+def _getter(kind: type, owner: object, name: str) -> introspection.PythonCall | None:
     """Return the Python function that reading an instance's attribute calls, with its arguments; None if none."""
     unbound = type_lookup(kind, name)
     if unbound is ABSENT or type(unbound) is FunctionType:
@@ -155,7 +152,7 @@ def _module_hook(module: object, name: str) -> FunctionType | None:
     return None
 
 
-def _class_getter(kind: type, owner: type, name: str) -> PythonCall | None:
+def _class_getter(kind: type, owner: type, name: str) -> introspection.PythonCall | None:
     """Return the Python function that reading a class's attribute calls, with its arguments; None if none."""
     of_metaclass = type_lookup(kind, name)
     own = type_lookup(owner, name)
@@ -174,7 +171,9 @@ def _class_getter(kind: type, owner: type, name: str) -> PythonCall | None:
 _TYPES_WITHOUT_PYTHON_GET = frozenset({FunctionType, staticmethod, classmethod, property, int, str, float, bool, tuple})
 
 
-def _descriptor_getter(unbound: Any, owner: Any, kind: type, is_hidden: Callable[[], bool]) -> PythonCall | None:
+def _descriptor_getter(
+    unbound: Any, owner: Any, kind: type, is_hidden: Callable[[], bool]
+) -> introspection.PythonCall | None:
     """Return the getter of a descriptor, with its arguments.
 
     Return None if the owner's own entry takes precedence (`is_hidden()`), or if the descriptor's `__get__` is in C and
@@ -187,25 +186,17 @@ def _descriptor_getter(unbound: Any, owner: Any, kind: type, is_hidden: Callable
         return None if getter is None or is_hidden() else getter
     method = python_method(type(unbound), "__get__")
     if method is None:
-        return property_getter(unbound, owner)
+        return introspection.property_getter(unbound, owner)
     if not _is_data_descriptor(type(unbound)) and is_hidden():
         return None
     return method, (unbound, owner, kind)
 
 
-def property_getter(unbound: object, owner: object) -> PythonCall | None:
-    """Return the getter of a property, or of an instance of a subclass that inherits `property.__get__`."""
-    if isinstance(unbound, property) and type_lookup(type(unbound), "__get__") is property.__dict__["__get__"]:
-        function = property.__dict__["fget"].__get__(unbound)
-        return None if function is None else (function, (owner,))
-    return None
-
-
-def _getter_of_class_method(unbound: object, owner: type) -> PythonCall | None:
+def _getter_of_class_method(unbound: object, owner: type) -> introspection.PythonCall | None:
     """Return the getter of `classmethod(property(...))`, which attribute access calls before Python 3.13; else None."""
     if type(unbound) is not classmethod or sys.version_info >= (3, 13):
         return None
-    return property_getter(unbound.__func__, owner)
+    return introspection.property_getter(unbound.__func__, owner)
 
 
 def _is_data_descriptor(kind: type) -> bool:
@@ -258,7 +249,7 @@ def delete_generic(machine: Machine, remove: object, owner: object, name: str) -
         machine.invoke(deleter[0], deleter[1], {})
 
 
-def _accessor(owner: object, name: str, property_field: str, method_name: str) -> PythonCall | None:
+def _accessor(owner: object, name: str, property_field: str, method_name: str) -> introspection.PythonCall | None:
     """Return the Python function that writing or deleting an attribute calls, with its first arguments."""
     unbound = type_lookup(type(owner), name)
     if unbound is ABSENT:

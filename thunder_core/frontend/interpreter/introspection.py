@@ -11,6 +11,7 @@ from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 Reader = Callable[[Machine, Any, str], Any]
+PythonCall = tuple[Any, tuple[Any, ...]]  # a Python function and its first arguments
 
 # Functions that read attributes of objects with frames. The C getters would return the frames of drivers.
 ATTRIBUTE_READERS: dict[type, Reader] = {}
@@ -58,12 +59,21 @@ def _read_generator_attribute(_machine: Machine, owner: object, name: str) -> An
 def _read_super_attribute(machine: Machine, owner: object, name: str) -> Any:
     """Read `super().name`, with getters in Python interpreted."""
     unbound, instance, kind = _find_in_super(owner, name)
-    if type(unbound) is property and type(unbound.fget) is FunctionType and instance is not None:
-        return machine.invoke(unbound.fget, (instance,), {})
+    call = None if instance is None else property_getter(unbound, instance)
+    if call is not None:
+        return machine.invoke(*call, {})
     getter = ABSENT if unbound is ABSENT else type_lookup(type(unbound), "__get__")
     if type(getter) is FunctionType:
         return machine.invoke(getter, (unbound, instance, kind), {})
     return getattr(owner, name)
+
+
+def property_getter(unbound: object, owner: object) -> PythonCall | None:
+    """Return the getter of a property, or of an instance of a subclass that inherits `property.__get__`."""
+    if isinstance(unbound, property) and type_lookup(type(unbound), "__get__") is property.__dict__["__get__"]:
+        function = property.__dict__["fget"].__get__(unbound)
+        return None if function is None else (function, (owner,))
+    return None
 
 
 def _find_in_super(owner: object, name: str) -> tuple[Any, Any, Any]:

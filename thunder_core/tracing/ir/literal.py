@@ -9,6 +9,7 @@ import math
 import re
 import sys
 import types
+import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -29,10 +30,23 @@ def valid_name(text: str) -> str:
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
+def is_source_name(text: str) -> bool:
+    """Whether source code can use a text as the name of an attribute or argument.
+
+    Python normalizes identifiers in source code (NFKC), so the name `\ufb01` of `setattr` would become `fi`.
+    """
+    is_word = text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
+    return is_word and (text.isascii() or unicodedata.normalize("NFKC", text) == text)
+
+
+def attribute_of(owner: str, name: str) -> str:
+    """Return the source that reads an attribute: `owner.name`, or `getattr` for a name that source code cannot use."""
+    return f"{owner}.{name}" if is_source_name(name) else f"getattr({owner}, {name!r})"
+
+
 def keyword_argument(name: str, text: str) -> str:
     """Return the source of a keyword argument: `to=1`, or `**{'from': 1}`, because `from` is a word of the language."""
-    usable = name.isidentifier() and not keyword.iskeyword(name)
-    return f"{name}={text}" if usable else f"**{{{name!r}: {text}}}"
+    return f"{name}={text}" if is_source_name(name) else f"**{{{name!r}: {text}}}"
 
 
 # The first letters of the names of results, of symbolic sizes, and of numbers that are computed from sizes.

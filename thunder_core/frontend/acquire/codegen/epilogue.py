@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import keyword
 from collections.abc import Callable
 
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.codegen.expressions import Expressions
 from thunder_core.frontend.acquire.outside.effects import Effect
-from thunder_core.tracing.ir.literal import LibraryFunction, keyword_argument, literal
+from thunder_core.tracing.ir.literal import LibraryFunction, is_source_name, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import python_statement
 from thunder_core.tracing.ir.trace import Trace
@@ -48,12 +47,12 @@ class Epilogue(Expressions):
         """Emit `owner.name = value`.
 
         Emit `Base.__setattr__(owner, "name", value)` if the program called a base class's method, and `setattr` for a
-        name that is not an identifier.
+        name that source code cannot use.
         """
         assert effect.owner is not None
         owner = self.outside(effect.owner)
         value = self.value(effect.arguments[0], f"{effect.owner}.{effect.name}")
-        if effect.c_class is None and is_attribute_name(effect.name):
+        if effect.c_class is None and is_source_name(effect.name):
             self.bsyms.append(python_statement(f"{owner}.{effect.name} = {value}"))
         else:
             setter = "setattr" if effect.c_class is None else f"{literal(effect.c_class, self.scope)}.__setattr__"
@@ -63,11 +62,11 @@ class Epilogue(Expressions):
         """Emit `del owner.name`.
 
         Emit `Base.__delattr__(owner, "name")` if the program called a base class's method, and `delattr` for a name
-        that is not an identifier.
+        that source code cannot use.
         """
         assert effect.owner is not None
         owner = self.outside(effect.owner)
-        if effect.c_class is None and is_attribute_name(effect.name):
+        if effect.c_class is None and is_source_name(effect.name):
             self.bsyms.append(python_statement(f"del {owner}.{effect.name}"))
         else:
             deleter = "delattr" if effect.c_class is None else f"{literal(effect.c_class, self.scope)}.__delattr__"
@@ -112,8 +111,3 @@ STATEMENTS: dict[str, Callable[[Epilogue, Effect], None]] = {
     "print": Epilogue.call_function,
     "partial": Epilogue.refuse_partial,
 }
-
-
-def is_attribute_name(text: str) -> bool:
-    """Whether a text is an identifier, and not a keyword, so that it can follow a dot."""
-    return text.isidentifier() and not keyword.iskeyword(text)

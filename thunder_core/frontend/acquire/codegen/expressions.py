@@ -40,7 +40,7 @@ from thunder_core.tracing.capture.torch_facts.autograd_nodes import tensor_and_s
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 from thunder_core.tracing.ir.constants import BY_IDENTITY, CONSTANT_CONTAINERS, is_constant
-from thunder_core.tracing.ir.literal import LibraryFunction, dotted_name, keyword_argument, literal
+from thunder_core.tracing.ir.literal import LibraryFunction, attribute_of, dotted_name, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.stored_attributes import attributes_of, namespace_of, pairs_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
@@ -164,7 +164,7 @@ class Expressions(TensorExpressions):
         if name is None:
             self.scope.imports.add("types")
             return f"types.MethodType({self.value(value.__func__, where)}, {owner})"
-        return f"{owner}.{name}" if owner.isidentifier() else f"({owner}).{name}"
+        return attribute_of(owner if owner.isidentifier() else f"({owner})", name)
 
     def function(self, value: Any, where: str) -> str | None:
         """Emit a function that the program created and that cannot be imported by its name; return its name."""

@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.outside.paths import (
 )
 from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.ir.constants import bind_constant
-from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, unique_name
+from thunder_core.tracing.ir.literal import LibraryFunction, Scope, attribute_of, literal, unique_name
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import ReadsAssignment, Retrace
 from thunder_core.tracing.ir.sizes import text_of
@@ -191,7 +191,7 @@ def _stored_item_text(path: Path, owner: str, scope: Scope) -> str:
 STEP_EXPRESSIONS: dict[str, Callable[[Path, str, Scope], str]] = {
     "item": _item_text,
     "stored item": _stored_item_text,
-    "attribute": lambda path, owner, scope: f"{owner}.{path.key}",
+    "attribute": lambda path, owner, scope: attribute_of(owner, path.key),
     "size": lambda path, owner, scope: f"{owner}.size({path.key})",
     "stride": lambda path, owner, scope: f"{owner}.stride({path.key})",
     "closure": lambda path, owner, scope: f"{owner}.__closure__[{path.key[0]}]",

@@ -31,7 +31,7 @@ from thunder_core.frontend.acquire.outside.call_traits import (
     is_plain_mapping,
 )
 from thunder_core.frontend.acquire.outside.classes import Classes
-from thunder_core.frontend.acquire.outside.containers import container_base, container_type, is_consumed
+from thunder_core.frontend.acquire.outside.containers import container_base, container_type, is_consumed, lacks_key
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_plain_membership_test
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
@@ -43,6 +43,7 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
 from thunder_core.tracing.capture.torch_facts.storages import shown_device
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
+from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.ir.tree import leaves
 
 READ_STATE = "read the state before the first draw, or outside the compiled program"
@@ -134,7 +135,13 @@ class ObservedReads(ObservedWrites, TracedRun):
         return value
 
     def on_load_stored(self, owner: object, name: str, value: object) -> None:
-        """Guard a value that an object with its own `__getattribute__` stores."""
+        """Guard a value that an object with its own `__getattribute__` stores, or that a class of the user defines."""
+        kind = type(owner)
+        if self.classes.is_users(kind) and lacks_key(namespace := namespace_of(owner), name):
+            path = self.outside.path_of(owner)
+            if path is not None and not self.outside.effects.has_written(owner, name):
+                self.outside.guard_absence(path.attribute("__dict__", namespace), name)
+            self.classes.guard_defining_class(kind, name)
         self.outside.note_stored_read(owner, name, value)
 
     def on_call_result(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> Any:

@@ -75,7 +75,7 @@ def _take(frame: Frame, iterator: object, count: int) -> list[Any]:
 def unpack_iterator(frame: Frame, value: object) -> Any:
     """Return the iterator of a value that is unpacked; raise TypeError if the value is not iterable."""
     kind = type(value)
-    if type_lookup(kind, "__iter__") in (ABSENT, None) and type_lookup(kind, "__getitem__") is ABSENT:
+    if type_lookup(kind, "__iter__") is ABSENT and type_lookup(kind, "__getitem__") is ABSENT:
         raise TypeError(f"cannot unpack non-iterable {kind.__name__} object")
     return operators.iterate(frame.machine, value)
 

@@ -17,6 +17,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.objects import UnexpectedValue
 
 BESIDE = "beside"  # the keyword for tensors that the function reads or writes besides its arguments
+RETURNED = "returned_as_is"  # the keyword for values that the caller has, and that the function returned when traced
+OWN_KEYWORDS = (BESIDE, RETURNED)
 WHY_RECORDED = "it calls a compiled function that has its own backward"
 
 
@@ -79,16 +81,27 @@ class CompiledCall:
         names = tuple(name for part in self.parts if (name := proxy_of(part)) is not None)
         return names[0] if len(names) == 1 else names
 
-    def __call__(self, *args: Any, beside: tuple[Any, ...] = (), **kwargs: Any) -> Any:  # noqa: ARG002
+    def __call__(
+        self,
+        *args: Any,
+        beside: tuple[Any, ...] = (),  # noqa: ARG002
+        returned_as_is: tuple[Any, ...] = (),
+        **kwargs: Any,
+    ) -> Any:
         """Call the function, and return the parts that have proxies.
 
         `beside` are tensors that the function reads or writes without receiving them as arguments. They are unused
         here, and are arguments of the bound symbol only so that passes keep the order of reads and writes.
+        `returned_as_is` are the values of the parts that the caller already has, if other values may be returned.
         """
         result = self.compiled.call(args, kwargs)
         leaves, spec = tree_flatten(result)
         if spec != self.spec or not all(map(fits, self.parts, leaves)):
             raise self._mismatch(leaves, spec)
+        if returned_as_is:
+            same = (leaf for part, leaf in zip(self.parts, leaves, strict=True) if isinstance(part, Same))
+            if not all(map(is_same_value, same, returned_as_is)):
+                raise self._refusal("a certain argument or outside object", "another one")
         returned = tuple(leaf for part, leaf in zip(self.parts, leaves, strict=True) if proxy_of(part) is not None)
         return returned[0] if len(returned) == 1 else returned
 
@@ -97,6 +110,10 @@ class CompiledCall:
         differing = next(((part, leaf) for part, leaf in pairs if not fits(part, leaf)), None)
         expected = f"{self.spec}" if differing is None else describe(differing[0])
         received = f"{spec}" if differing is None else describe(part_like(differing[1]))
+        return self._refusal(expected, received)
+
+    def _refusal(self, expected: str, received: str) -> Exception:
+        """Return the error for a result other than the recorded one."""
         if self.depends_on_values and not self.has_effects:
             return UnexpectedValue(expected, received)
         return CannotReplay(
@@ -106,6 +123,16 @@ class CompiledCall:
             "that one program contains them",
             where=self.where,
         )
+
+
+def is_same_value(value: object, other: object) -> bool:
+    """Whether two values are the same object, or tensors with the same elements of the same memory."""
+    if value is other:
+        return True
+    if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)):
+        return False
+    layouts = [(tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()) for tensor in (value, other)]
+    return layouts[0] == layouts[1] and torch._C._is_alias_of(value, other)
 
 
 def proxy_of(part: Part) -> Proxy | None:
