@@ -132,7 +132,8 @@ def is_same_value(value: object, other: object) -> bool:
     if not (isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor)):
         return False
     layouts = [(tensor.dtype, tensor.shape, tensor.stride(), tensor.storage_offset()) for tensor in (value, other)]
-    return layouts[0] == layouts[1] and torch._C._is_alias_of(value, other)
+    aliases: bool = torch._C._is_alias_of(value, other)  # type: ignore[attr-defined]
+    return layouts[0] == layouts[1] and aliases
 
 
 def proxy_of(part: Part) -> Proxy | None:
