@@ -44,7 +44,7 @@ def test_accepted_dtypes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None
         tried.append(function.__name__)
         return eager_error(function, *args, **kwargs)
 
-    monkeypatch.setattr(kernel_types.KERNEL_TYPES, "_taken", set())
+    monkeypatch.setattr(kernel_types.KERNEL_TYPES, "_accepted", set())
     monkeypatch.setattr(kernel_types, "eager_error", counted)
 
     def program(x: Tensor, mask: Tensor) -> Tensor:

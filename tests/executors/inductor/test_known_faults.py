@@ -14,7 +14,7 @@ from tests.executors.inductor.regions import evaluate_region
 from thunder_core.backend.fusion.partition import partition_into_regions
 from thunder_core.foundation.tested_versions import release_of
 from thunder_executors import inductor
-from thunder_executors.inductor import AS_STRIDED, EXECUTOR, WRONG
+from thunder_executors.inductor import AS_STRIDED, EXECUTOR, MISCOMPILED
 from thunder_executors.inductor.build import build
 
 not_mended = pytest.mark.skipif(
@@ -44,7 +44,7 @@ BY_PLACES = {
 
 
 def test_every_known_fault_is_tested_here() -> None:
-    assert {LABELLED, *AS_STRIDED} == WRONG
+    assert {LABELLED, *AS_STRIDED} == MISCOMPILED
 
 
 @not_mended

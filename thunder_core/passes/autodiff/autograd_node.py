@@ -29,7 +29,9 @@ Gradients = Sequence[torch.Tensor | None]
 Backward = Callable[[list[torch.Tensor]], Gradients]
 FREED_GRAPH_MESSAGE = (
     "Trying to backward through the graph a second time (or directly access saved tensors after they have already been "
-    "freed). Specify retain_graph=True if you need to backward through the graph a second time."
+    "freed). Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). Specify "
+    "retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors "
+    "after calling backward."
 )
 MODIFIED_INPUT_MESSAGE = (
     "one of the variables needed for gradient computation has been modified by an inplace operation: an input of the "
