@@ -446,7 +446,7 @@ REASONS = {
     appends_what_it_updates: "it appends a tensor to which later iterations write in place",
     counts_calls: "its body changes an object from outside, or prints",
     takes_from_an_iterator: "its body refers to an object of type count, whose state is unknown",
-    draws_in_a_function: "its body draws random numbers outside of PyTorch, or reads a clock",
+    draws_in_a_function: "its body draws random numbers outside of PyTorch",
     calls_what_asks: "`asks_for_gradients`, which its body calls, uses `requires_grad`",
     catches: "line {line + 1} is a statement (Try) other than assignments, `append` and `if`",
     of_a_step: "the step of its range is neither 1 nor -1",
