@@ -130,6 +130,13 @@ def plain(model: Any, loss: Callable[[Any], Tensor]) -> None:
     loss(model).backward()
 
 
+def run_twice(way: Callable[..., None], model: Any, loss: Callable[[Any], Tensor]) -> None:
+    """Compute the gradients of a model in a way, and once more with the compiled programs."""
+    for _ in range(2):
+        model.zero_grad()
+        way(model, loss)
+
+
 WAYS = [
     plain,
     backward_twice,

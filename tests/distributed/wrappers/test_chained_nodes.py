@@ -25,6 +25,7 @@ from tests.distributed.wrappers.chains import (
     gradients_of,
     nodes_of,
     penalty,
+    run_twice,
     wrap,
 )
 from thunder_core.passes.autodiff.chained_nodes import PieceNode
@@ -39,9 +40,7 @@ def test_gradients_match_one_node_and_eager(kind: Any, way: Any) -> None:
     loss = MODELS[kind]
     chained, single, eager = wrap(thunder.jit(kind())), NoWrapper(thunder.jit(kind())), wrap(kind())
     for model in (chained, single, eager):
-        for _ in range(2):
-            model.zero_grad()
-            way(model, loss)
+        run_twice(way, model, loss)
     with chained.no_sync():
         assert len(nodes_of(loss(chained))) >= 2
     assert_equal(gradients_of(chained), gradients_of(single))

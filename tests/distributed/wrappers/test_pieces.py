@@ -25,6 +25,7 @@ from tests.distributed.wrappers.chains import (
     loss_of_net,
     nodes_of,
     penalty,
+    run_twice,
     wrap,
 )
 from thunder_core.backend.parallel.backward_pieces import lines_before_cuts
@@ -49,9 +50,7 @@ def test_module_from_an_artifact_has_a_chain(kind: Any, way: Any, tmp_path: Path
     loss = MODELS[kind]
     chained, eager = wrap(saved_and_loaded(kind(), kind(), loss, tmp_path / "artifact")), wrap(kind())
     for model in (chained, eager):
-        for _ in range(2):
-            model.zero_grad()
-            way(model, loss)
+        run_twice(way, model, loss)
     with chained.no_sync():
         assert len(nodes_of(loss(chained))) >= 2
     assert_equal(gradients_of(chained), gradients_of(eager))

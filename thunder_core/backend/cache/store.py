@@ -156,8 +156,7 @@ class Store:
         mark_used(self.folder / ENTRIES / key.digest)
         return entry, ""
 
-    def _build(self, key: Key, build: Build, label: str, replaced: str, lock_failure: str) -> Entry:
-        hindrance = lock_failure
+    def _build(self, key: Key, build: Build, label: str, replaced: str, hindrance: str) -> Entry:
         if not hindrance:
             try:
                 return build_entry(self.folder, key, build, label, replaced)

@@ -200,7 +200,7 @@ class Scheduling:
     def _wait_for(self, buckets: Sequence[Bucket], number: int) -> int:
         """Return the index at which the trace waits for the reduction of a bucket."""
         most, bucket = self.schedule.most_reductions, buckets[number]
-        # With a limit of `most` reductions, the one that is `most` buckets later starts only after this wait.
+        # With a limit of `most` reductions, the reduction of the bucket `number + most` starts only after this wait.
         latest = buckets[number + most].last if most and number + most < len(buckets) else None
         return max(bucket.last, self._index_of_wait(self._results_of(bucket), latest))
 
@@ -259,7 +259,8 @@ def offloaded_results(trace: Trace, over_replicas: Mapping[str, BoundSymbol]) ->
                 yield result_of(over_replicas[name]).name
 
 
-StartAndWait = tuple[list[BoundSymbol], list[BoundSymbol]]  # those that start a collective, and those that wait for it
+# The bound symbols that start a collective, and the bound symbols that wait for the collective.
+StartAndWait = tuple[list[BoundSymbol], list[BoundSymbol]]
 Reduce = Callable[[Delivery, Sequence[BoundSymbol]], Reduced]  # makes the reduction of a bucket
 
 

@@ -33,6 +33,22 @@ CONTAINER_CLASSES = (types.MethodType, functools.partial, list, tuple, set, froz
 LEAF_CLASSES = (str, bytes, int, float, complex, type(None), type, types.ModuleType, torch.Tensor, SymbolicNumber)
 
 
+# For each type of iterator, a function that returns the position of an iterator.
+POSITIONS: dict[type, Callable[[Any], object]] = {
+    **dict.fromkeys(ITERATORS_IN_C, operator.length_hint),
+    # The length hint of these iterators would call `__len__` of the iterated object.
+    **dict.fromkeys(CALLING_ITERATORS, lambda iterator: iterator.__reduce__()[2:]),
+    enumerate: lambda iterator: iterator.__reduce__()[1][1],
+    itertools.count: repr,
+}
+# For classes whose instances have a state in C, also for derived classes, a function that returns the state.
+STATES_IN_C: dict[type, Callable[[Any], object]] = {
+    random.Random: random.Random.getstate,
+    io.StringIO: lambda stream: stream.closed or (stream.getvalue(), stream.tell()),
+    io.BytesIO: lambda stream: stream.closed or (stream.getvalue(), stream.tell()),
+}
+
+
 class HeldObjects:
     """The program's objects that an object refers to, directly or indirectly.
 
@@ -98,23 +114,14 @@ def all_contents_of(value: object) -> Iterator[Any]:
 def state_of(value: Any) -> tuple[Any, ...]:
     """Return the state of an object that is not among its contents: names, the position of an iterator, or bytes."""
     names = tuple(vars(value) if isinstance(value, type) else attributes_of(value))
-    if type(value) in ITERATORS_IN_C:
-        return *names, operator.length_hint(value)
-    if type(value) in CALLING_ITERATORS:  # their length hint would call `__len__` of the iterated object
-        return *names, *value.__reduce__()[2:]
-    if type(value) is enumerate:
-        return *names, value.__reduce__()[1][1]
-    if type(value) is itertools.count:
-        return *names, repr(value)
+    position = POSITIONS.get(type(value))
+    if position is not None:
+        return *names, position(value)
     if (frame := frame_of(value)) is not None:
         return *names, frame.pc, frame.suspended
     if buffers.is_buffer(value):
         return *names, buffers.contents_of(value)
-    if isinstance(value, random.Random):
-        return *names, random.Random.getstate(value)
-    if isinstance(value, io.StringIO | io.BytesIO) and not value.closed:
-        return *names, value.getvalue(), value.tell()
-    return names
+    return *names, *(state(value) for kind, state in STATES_IN_C.items() if isinstance(value, kind))
 
 
 def is_local_class(value: object) -> bool:

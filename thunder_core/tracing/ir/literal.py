@@ -31,7 +31,7 @@ def valid_name(text: str) -> str:
 
 
 def is_source_name(text: str) -> bool:
-    """Whether source code can use a text as the name of an attribute or argument.
+    """Whether Python source code can have a text as the name of an attribute or of an argument.
 
     Python normalizes identifiers in source code (NFKC), so the name `\ufb01` of `setattr` would become `fi`.
     """

@@ -39,9 +39,8 @@ class CachedCalls:
         # By `id` of a cached function, the effect counts before its calls.
         self._counts_before_calls: dict[int, list[tuple[int, ...]]] = {}
         self._called: set[int] = set()  # the `id` of each cached function that the run has called
-        self._read_statistics: set[int] = (
-            set()
-        )  # the `id` of each cached function whose `cache_info` the run has called
+        # The `id` of each cached function whose `cache_info` the run has called.
+        self._read_statistics: set[int] = set()
         self._overflowing: set[int] = set()  # the `id` of each cached function with a value that the run computed
         self._paths: dict[tuple[Any, ...], Path] = {}  # the paths to cached values, by function and arguments
 
@@ -93,7 +92,7 @@ class CachedCalls:
 
         Tracing and the prologue call the cached function, too, so that the statistics differ from eager PyTorch.
         """
-        if id(cached) in self._read_statistics & self._called:
+        if id(cached) in self._read_statistics and id(cached) in self._called:
             self._run.leave_to_eager(
                 f"the program calls `{cached.__qualname__}` and reads `{cached.__qualname__}.cache_info()`",
                 "read the statistics of the cache outside the compiled program",

@@ -57,7 +57,7 @@ def addresses_of_tensor(tensor: torch.Tensor) -> range | None:
 
 
 def overlap(first: Iterable[range | None], second: Iterable[range | None]) -> bool:
-    """Whether some range of the first ranges has an element in common with some range of the second ranges."""
+    """Whether a range of `first` and a range of `second` have an element in common; None stands for no range."""
     others = [other for other in second if other is not None]
     return any(
         one.start < other.stop and other.start < one.stop for one in first if one is not None for other in others

@@ -235,8 +235,7 @@ class Session:
         """Return the inputs of these sizes and numbers, then the variants of the first, each with its size in words."""
         labelled = [(self.inputs(size, number, seed), self.size_in_words(size)) for size, number in numbered]
         first, label = labelled[0]
-        # Variants of real inputs were in the file, so a program must accept them. Nobody has passed those of random
-        # inputs yet: they are compared if a program accepts them.
+        # Variants of real inputs are compared always. Variants of random inputs are compared if a program accepts them.
         is_real = self.purpose.data is not None
         variants = (
             [variant for variant in self.variants(first) if is_real or self.serves(variant)] if with_variants else []
