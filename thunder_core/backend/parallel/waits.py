@@ -10,7 +10,7 @@ import linecache
 import re
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
 from types import FrameType
@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from thunder_core.backend.parallel.ledger import Ledger
 from thunder_core.backend.parallel.positions import position_of
+from thunder_core.backend.parallel.thread_stacks import StackLine, thread_stacks
 from thunder_core.tracing.analysis.collectives import Collective
 
 C10D = dist.distributed_c10d.__file__ if dist.is_available() else ""
@@ -104,71 +105,65 @@ def text_of_group(group: Any) -> str:
     return f"{group.group_name} {dist.get_process_group_ranks(group)}"
 
 
-def frames_outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    """Yield a frame and the frames of its callers, from the inside to the outside.
-
-    If the thread of the frame continues to run in the meantime, `f_back` in CPython 3.11 may be an object that is no
-    frame. The iteration ends there, because such a thread does not wait.
-    """
-    while isinstance(frame, FrameType):
-        yield frame
-        frame = frame.f_back
-
-
 def waits(running: Sequence[Running]) -> list[Wait]:
     """Return the collectives in which the threads of this process wait now."""
     current_waits: list[Wait] = []
     main = threading.main_thread().ident
-    for thread, innermost in list(sys._current_frames().items()):
-        if waits_in_program(innermost):
+    for thread, stack in thread_stacks().items():
+        if waits_in_program(stack):
             waits_of_thread = [wait for program in running for wait in program_wait(program)]
-        elif innermost.f_code.co_filename == C10D:
-            waits_of_thread = eager_wait(innermost)
         else:
-            waits_of_thread = work_wait(innermost)
+            waits_of_thread = eager_wait(thread, stack) or work_wait(thread, stack)
         current_waits += [wait._replace(in_main=thread == main) for wait in waits_of_thread]
     return current_waits
 
 
-def waits_in_program(innermost: FrameType) -> bool:
+def waits_in_program(stack: Sequence[StackLine]) -> bool:
     """Whether a thread is at a line of a printed program that waits for a collective."""
-    for frame in frames_outwards(innermost):
-        if frame.f_code.co_filename.startswith(GENERATED_PREFIX):
-            line = linecache.getline(frame.f_code.co_filename, frame.f_lineno)
-            return any(text in line for text in WAIT_TEXTS)
-    return False
+    in_program = next((line for line in stack if line.file.startswith(GENERATED_PREFIX)), None)
+    if in_program is None:
+        return False
+    return any(text in linecache.getline(in_program.file, in_program.number) for text in WAIT_TEXTS)
 
 
-def eager_wait(innermost: FrameType) -> list[Wait]:
+def eager_wait(thread: int, stack: Sequence[StackLine]) -> list[Wait]:
     """Return the collective that a thread in a function of `torch.distributed` waits for; empty for other functions."""
-    if "group" not in innermost.f_locals:
+    if not stack or stack[0].file != C10D:
+        return []
+    innermost = innermost_frame(thread, stack[0])
+    if innermost is None or "group" not in innermost.f_locals:
         return []
     group = innermost.f_locals["group"] or dist.group.WORLD
     if group is None:  # the thread creates or destroys the default group
         return []
-    outside = (frame for frame in frames_outwards(innermost) if not frame.f_code.co_filename.startswith(TORCH))
-    caller = next(outside, innermost)
-    return [Wait(text_of_group(group), position_of(group), innermost.f_code.co_name, line_of(caller))]
+    caller = next((line for line in stack if not line.file.startswith(TORCH)), stack[0])
+    return [Wait(text_of_group(group), position_of(group), stack[0].function, str(caller))]
 
 
-def line_of(frame: FrameType) -> str:
-    """Return the file and the line at which a frame is."""
-    return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+def innermost_frame(thread: int, line: StackLine) -> FrameType | None:
+    """Return the innermost frame of a thread that waits at a line; None if the thread has left the line."""
+    frame = sys._current_frames().get(thread)
+    if frame is None or (frame.f_code.co_filename, frame.f_lineno) != (line.file, line.number):
+        return None
+    return frame
 
 
-def work_wait(innermost: FrameType) -> list[Wait]:
+def work_wait(thread: int, stack: Sequence[StackLine]) -> list[Wait]:
     """Return the collective of a `Work` for which a thread waits; empty if this is not known, or for other waits.
 
     A `Work` has no reference to its group, so the group is known only if the process has a single group.
     """
     groups = list(dist.distributed_c10d._world.pg_map) if dist.is_available() else []
-    work = waited_object(innermost) if len(groups) == 1 else None
+    if len(groups) != 1 or not stack or WAIT_CALL.search(linecache.getline(stack[0].file, stack[0].number)) is None:
+        return []
+    innermost = innermost_frame(thread, stack[0])
+    work = None if innermost is None else waited_object(innermost)
     if not isinstance(work, dist.Work):
         return []
     kind = OPERATIONS.get(work._get_op_type())  # type: ignore[attr-defined]
     if kind is None:
         return []
-    return [Wait(text_of_group(groups[0]), position_of(groups[0]), kind, line_of(innermost), WORK)]
+    return [Wait(text_of_group(groups[0]), position_of(groups[0]), kind, str(stack[0]), WORK)]
 
 
 def waited_object(frame: FrameType) -> Any:
