@@ -37,12 +37,18 @@ class CubinLaunch:
         """The machine code, which each device loads at its first launch."""
         return LoadedCubin(self.cubin)
 
+    @cached_property
+    def parameters(self) -> tuple[int, ...]:
+        """The indices in `arguments` of the parameters of the machine code."""
+        return tuple(self.arguments.index(name) for name, _ in self.cubin.specialization.types)
+
     def __call__(self, *values: Any) -> None:
         """Launch the kernel on the current device's current stream."""
-        arguments = dict(zip(self.arguments, values, strict=True))
-        grid = self.grid if self.grid_function is None else self.grid_function(**arguments)
+        function = self.grid_function
+        grid = self.grid if function is None else function(**dict(zip(self.arguments, values, strict=True)))
         if 0 not in grid:
-            self.loaded.launch(driver(), torch.cuda.current_device(), grid, arguments)
+            ordered = [values[index] for index in self.parameters]
+            self.loaded.launch(driver(), torch.cuda.current_device(), grid, ordered)
 
     def with_grid(self, grid_function: Callable[..., tuple[int, ...]]) -> CubinLaunch:
         """Return the kernel with a function that computes the grid from the arguments of each launch."""

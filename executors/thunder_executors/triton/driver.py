@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -25,10 +25,11 @@ from thunder_executors.triton.launch import STORED_KERNELS, Launch, Specializati
 LIBRARY = "libcuda.so.1"
 MAX_DYNAMIC_SHARED_SIZE_BYTES = 8  # CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
 FREE_SHARED = 48 * 1024  # shared memory that a block may have without a request
-SCRATCH = (ctypes.c_void_p(0), ctypes.c_void_p(0))  # the last two parameters of Triton's kernels, unused by Thunder's
+SCRATCH = 2  # the number of pointers after the parameters of Triton's kernels; Thunder's kernels do not read them
+INVALID_CONTEXT = 201  # the error of a launch in a thread that has no context
 
 # The C type of each type of a number; pointers are passed as `c_void_p`.
-SCALARS: dict[str, Callable[[Any], Any]] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
+SCALARS: dict[str, Callable[[], Any]] = {"i32": ctypes.c_int32, "i64": ctypes.c_int64, "fp32": ctypes.c_float}
 
 # The driver's error codes that have a cause outside this program.
 CAUSES: dict[int, tuple[type[ThunderError], str]] = {
@@ -53,7 +54,10 @@ class Driver:
 
     def call(self, function: str, *args: Any) -> None:
         """Call a function of the driver; raise a ThunderError with the name of its error."""
-        code = getattr(self.library, function)(*args)
+        self.check(function, getattr(self.library, function)(*args))
+
+    def check(self, function: str, code: int) -> None:
+        """Raise a ThunderError with the name of an error code that a function has returned; 0 is no error."""
         if code:
             error, fix = CAUSES.get(code, UNEXPECTED)
             raise error(f"{function} failed: {self.name_of(code)} ({code})", fix=fix)
@@ -84,50 +88,76 @@ class Driver:
         return function
 
     def launch(
-        self, function: ctypes.c_void_p, grid: tuple[int, ...], cubin: Cubin, stream: int, values: Iterable[Any]
+        self, function: ctypes.c_void_p, grid: tuple[int, ...], cubin: Cubin, stream: int, addresses: Any, device: int
     ) -> None:
-        """Launch a function on a stream; `values` are C values in the order of the kernel's parameters."""
-        arguments = [*values, *SCRATCH]
-        addresses = (ctypes.c_void_p * len(arguments))(*(ctypes.addressof(value) for value in arguments))
+        """Launch a function on a stream of a device; `addresses` is a C array of the addresses of its parameters."""
         x, y, z = (*grid, 1, 1)[:3]
-        sizes = map(ctypes.c_uint, (x, y, z, cubin.threads, 1, 1, cubin.shared))
-        self.call("cuLaunchKernel", function, *sizes, ctypes.c_void_p(stream), addresses, None)
+        arguments = (function, x, y, z, cubin.threads, 1, 1, cubin.shared, stream, addresses, None)
+        code = self.library.cuLaunchKernel(*arguments)
+        if code == INVALID_CONTEXT:
+            self.enter(device)
+            code = self.library.cuLaunchKernel(*arguments)
+        self.check("cuLaunchKernel", code)
 
 
 @cache
 def driver() -> Driver:
     """Return the driver of this machine; raise DeviceNotAvailable if there is none."""
     try:
-        return Driver(ctypes.CDLL(LIBRARY))
+        library = ctypes.CDLL(LIBRARY)
     except OSError as error:
         raise DeviceNotAvailable(
             f"the CUDA driver cannot be loaded: {error}", fix="run on a machine with a GPU"
         ) from error
+    # With these types, ctypes converts integers faster than objects of the types are made.
+    library.cuLaunchKernel.argtypes = [ctypes.c_void_p, *[ctypes.c_uint] * 7, *[ctypes.c_void_p] * 3]
+    return Driver(library)
 
 
-def pack_arguments(specialization: Specialization, values: Mapping[str, Any]) -> list[Any]:
-    """Return the arguments of a launch as C values, in the order of the kernel's parameters."""
-    return [
-        ctypes.c_void_p(values[name].data_ptr()) if kind.startswith("*") else SCALARS[kind](values[name])
-        for name, kind in specialization.types
-    ]
+class Parameters:
+    """The parameters of a kernel as C values, and the array of their addresses, which a launch passes to the driver."""
+
+    def __init__(self, specialization: Specialization) -> None:
+        kinds = [kind for _, kind in specialization.types]
+        self.values = [ctypes.c_void_p() if kind.startswith("*") else SCALARS[kind]() for kind in kinds]
+        self.scratch = [ctypes.c_void_p() for _ in range(SCRATCH)]
+        every = [*self.values, *self.scratch]
+        self.addresses = (ctypes.c_void_p * len(every))(*map(ctypes.addressof, every))
+
+    def set(self, values: Sequence[Any]) -> None:
+        """Set the parameters to tensors and numbers, in the order of the kernel's parameters."""
+        for parameter, value in zip(self.values, values, strict=True):
+            parameter.value = value.data_ptr() if isinstance(value, torch.Tensor) else value
 
 
 @dataclass
 class LoadedCubin:
-    """Machine code and its functions on devices, loaded on a device at the first launch there."""
+    """Machine code and its functions on devices, loaded on a device at the first launch there.
+
+    A launch takes `Parameters` from `unused`, and returns them when the driver has copied the values. So launches from
+    several threads never share parameters.
+    """
 
     cubin: Cubin
     functions: dict[int, ctypes.c_void_p] = field(default_factory=dict)
+    unused: list[Parameters] = field(default_factory=list)
 
-    def launch(self, driver: Driver, device: int, grid: tuple[int, ...], values: Mapping[str, Any]) -> None:
-        """Launch the kernel on the current stream of this device, which is current; `values` are the arguments."""
-        driver.enter(device)
-        if device not in self.functions:
-            self.functions[device] = driver.function(self.cubin)
+    def launch(self, driver: Driver, device: int, grid: tuple[int, ...], values: Sequence[Any]) -> None:
+        """Launch the kernel on the current stream of this device, which is current.
+
+        `values` are the arguments in the order of the specialization's `types`.
+        """
+        if (function := self.functions.get(device)) is None:
+            driver.enter(device)
+            function = self.functions[device] = driver.function(self.cubin)
+        try:
+            parameters = self.unused.pop()
+        except IndexError:
+            parameters = Parameters(self.cubin.specialization)
+        parameters.set(values)
         stream = torch.cuda.current_stream(device).cuda_stream
-        arguments = pack_arguments(self.cubin.specialization, values)
-        driver.launch(self.functions[device], grid, self.cubin, stream, arguments)
+        driver.launch(function, grid, self.cubin, stream, parameters.addresses, device)
+        self.unused.append(parameters)
 
 
 @dataclass
@@ -149,7 +179,9 @@ class CubinKernel:
             raise Bug(f"{theirs} cannot be launched as {ours}", fix=UNEXPECTED[1])
         device = launch.device.index or 0
         with torch.cuda.device(device) if device != torch.cuda.current_device() else nullcontext():
-            self.loaded.launch(self.driver, device, launch.grid, launch.values)
+            values = launch.arguments
+            ordered = [values[name] for name, _ in ours.types]
+            self.loaded.launch(self.driver, device, launch.grid, ordered)
 
 
 @dataclass

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import ctypes
+import subprocess
+import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,8 +28,8 @@ from thunder_core.foundation.errors import (
 from thunder_executors.triton import driver as driving
 from thunder_executors.triton import launch as launching
 from thunder_executors.triton.cubin import Cubin, compile_for
-from thunder_executors.triton.driver import CAUSES, CubinKernel, Driver, keep
-from thunder_executors.triton.launch import INTERPRETED, STORED_KERNELS, Launch, launch_now
+from thunder_executors.triton.driver import CAUSES, INVALID_CONTEXT, CubinKernel, Driver, LoadedCubin, keep
+from thunder_executors.triton.launch import INTERPRETED, STORED_KERNELS, Launch, Specialization, launch_now
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.rms_norm import rms_norm
 
@@ -75,7 +79,7 @@ class Notes:
             READERS.get(kind, lambda at: ctypes.c_void_p.from_address(at).value)(address)
             for kind, address in zip(kinds, addresses, strict=True)
         ]
-        self.launched.append((function.value, tuple(size.value for size in sizes), stream.value, values, extra))
+        self.launched.append((function.value, tuple(sizes), stream, values, extra))
         return self.codes.get("cuLaunchKernel", 0)
 
 
@@ -132,6 +136,87 @@ def test_a_thread_without_a_context_gets_pytorchs() -> None:
     Driver(notes).enter(3)
     assert [name for name, _ in notes.calls] == ["cuInit", "cuDevicePrimaryCtxRetain", "cuCtxSetCurrent"]
     assert notes.named("cuDevicePrimaryCtxRetain")[0][1].value == 3
+
+
+class WithoutContext(Notes):
+    """A driver in a thread without a context: launches fail until the thread has one."""
+
+    def cuLaunchKernel(self, function: Any, *rest: Any) -> int:
+        code = super().cuLaunchKernel(function, *rest)
+        return code if self.named("cuCtxSetCurrent") else INVALID_CONTEXT
+
+
+def test_a_thread_without_a_context_launches(one_gpu: None) -> None:
+    """Another thread has loaded the machine code, so this thread has not called `enter`."""
+    launch, cubin = example()
+    notes = WithoutContext()
+    notes.types = launch.specialization.types
+    kernel = CubinKernel(cubin, Driver(notes))
+    with pytest.raises(DeviceNotAvailable, match=r"cuLaunchKernel failed: CUDA_ERROR_OF_A_TEST \(201\)"):
+        kernel(launch)
+    assert len(notes.launched) == 2
+    notes.context = 0
+    kernel(launch)
+    assert len(notes.launched) == 4
+    assert len(notes.named("cuCtxSetCurrent")) == 1
+    kernel(launch)
+    assert len(notes.launched) == 5
+
+
+# A library that has the driver's function, and counts launches whose three parameters are not equal.
+LIBRARY = """
+#include <cstring>
+extern "C" {
+long launches, mixed, sizes[7];
+long long* stream_seen;
+int cuCtxGetCurrent(void** context) { *context = &launches; return 0; }
+int cuModuleLoadData(void** module, const void* image) { *module = &launches; return 0; }
+int cuModuleGetFunction(void** function, void* module, const char* name) { *function = &mixed; return 0; }
+int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned threads_x, unsigned threads_y,
+                   unsigned threads_z, unsigned shared, long long* stream, void** parameters, void** extra) {
+    unsigned all[] = {x, y, z, threads_x, threads_y, threads_z, shared};
+    for (int index = 0; index < 7; index++) sizes[index] = all[index];
+    stream_seen = stream;
+    long long first; int second; float third; void* scratch;
+    memcpy(&first, parameters[0], 8);
+    memcpy(&second, parameters[1], 4);
+    memcpy(&third, parameters[2], 4);
+    memcpy(&scratch, parameters[4], 8);
+    launches++;
+    if (first != second || second != (int)third || scratch || extra || function != &mixed) mixed++;
+    return 0;
+}
+}
+"""
+
+
+def test_threads_do_not_share_parameters(one_gpu: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The launches go through ctypes to a compiled function, as they go to the driver."""
+    source, library = tmp_path / "driver.cpp", tmp_path / "libdriver.so"
+    source.write_text(LIBRARY)
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", library, source], check=True)
+    monkeypatch.setattr(driving, "LIBRARY", str(library))
+    kind = Specialization("k", (("first", "i64"), ("second", "i32"), ("third", "fp32")), (), (), 8)
+    kernel = LoadedCubin(Cubin(kind, b"code", "k", 64, "sm_90", "triton"))
+    driver = driving.driver.__wrapped__()
+
+    def launch_often(value: int) -> None:
+        for _ in range(2000):
+            kernel.launch(driver, 0, (7, 5), (value, value, value))
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(launch_often, (1, 2**20, -3, 4)))
+    finally:
+        sys.setswitchinterval(interval)
+    compiled = driver.library
+    number = ctypes.c_long.in_dll
+    assert (number(compiled, "launches").value, number(compiled, "mixed").value) == (8000, 0)
+    assert list((ctypes.c_long * 7).in_dll(compiled, "sizes")) == [7, 5, 1, 256, 1, 1, 64]
+    assert ctypes.c_void_p.in_dll(compiled, "stream_seen").value == STREAM
+    assert 1 <= len(kernel.unused) <= 4
 
 
 @pytest.mark.parametrize("code", [*CAUSES, 700])
