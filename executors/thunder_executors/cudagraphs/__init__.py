@@ -54,18 +54,23 @@ class CudaGraphs(WrappingExecutor):
 def cannot_be_recorded(operation: BoundSymbol) -> bool:
     """Whether an aten operation makes the host wait: it reads values, counts a mask, or communicates with processes."""
     name = operation.symbol.name
-    return (
-        any(tag in getattr(operation.symbol.target, "tags", ()) for tag in WAITING)
-        or name.startswith(COLLECTIVE)
-        or (is_indexing(operation) and any(map(is_mask, operation.inputs[1:])))
-    )
+    if name.startswith(COLLECTIVE) or (is_indexing(operation) and any(map(is_mask, operation.inputs[1:]))):
+        return True
+    # PyTorch tags `index`, whose result has a dynamic shape if an index is a mask.
+    is_counting = any(tag in getattr(operation.symbol.target, "tags", ()) for tag in WAITING)
+    return is_counting and base_name(name) not in INDEXING
 
 
 def is_indexing(operation: BoundSymbol) -> bool:
     """Whether an operation selects elements by an index tensor, or is a function without known aten operations."""
     name = operation.symbol.name
     is_opaque = name.startswith("torch.") and not name.startswith("torch.ops.")
-    return name.rpartition(".")[0] in INDEXING or is_opaque
+    return base_name(name) in INDEXING or is_opaque
+
+
+def base_name(name: str) -> str:
+    """Return the name of an aten operation without its overload, such as `torch.ops.aten.index`."""
+    return name.rpartition(".")[0]
 
 
 def is_mask(proxy: Proxy) -> bool:

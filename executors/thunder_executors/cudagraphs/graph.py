@@ -6,7 +6,8 @@ graph.
 A graph reads and writes fixed addresses. There are three kinds of inputs:
 
 - `static` inputs are parameters, buffers and caches, which have the same address in most calls. The graph reads them in
-  place. If the address of a static input has changed, the graph is captured again.
+  place. If the address of a static input has changed, the graph is captured again. A static input that moves at each
+  call is copied (`moves.py`).
 - `held` inputs are static inputs whose memory the function writes to. There is one graph for each set of their
   addresses, because a KV cache is allocated again for another batch.
 - All other inputs are copied into buffers of the graph before each replay.
@@ -32,6 +33,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserv
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.library.examination import is_examined, is_validated
 from thunder_core.tracing.library.extent import extent
+from thunder_executors.cudagraphs.moves import Moves
 from thunder_executors.cudagraphs.recording import Cuda
 
 Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, the addresses of held inputs, and symbolic sizes
@@ -93,7 +95,7 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
     return False
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Recording:
     """A graph with its memory: static inputs by their addresses, and `buffers` for the other inputs."""
 
@@ -102,13 +104,15 @@ class Recording:
     buffers: dict[int, Buffer]
     memories: tuple[torch.Tensor, ...]
     views: tuple[View, ...]
+    replays: int = 0
 
-    def fits(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """Whether all static inputs are at the addresses that the graph reads."""
-        return all(tensors[index].data_ptr() == address for index, address in self.addresses.items())
+    def moved(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Return the positions of the static inputs that are not at the addresses that the graph reads."""
+        return [index for index, address in self.addresses.items() if tensors[index].data_ptr() != address]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Copy the inputs into the buffers, replay the graph, and return copies of its results."""
+        self.replays += 1
         if self.buffers:
             sources = [buffer.elements_of(tensors[index]) for index, buffer in self.buffers.items()]
             torch._foreach_copy_([buffer.memory for buffer in self.buffers.values()], sources)
@@ -151,6 +155,7 @@ class Captured:
     recordings: dict[Key, Recording] = field(default_factory=dict)
     seen: dict[Key, None] = field(default_factory=dict)
     failures: dict[Key, str] = field(default_factory=dict)
+    moves: Moves = field(default_factory=Moves)
 
     @property
     def failed(self) -> str:
@@ -199,7 +204,10 @@ class Captured:
     def _find_or_record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
         """Return the graph, captured again if a static input has moved; None if it cannot be captured."""
         recording = self.recordings.pop(key, None)
-        if recording is None or not recording.fits(tensors):
+        if recording is not None and (moved := recording.moved(tensors)):
+            self.moves.note_moves(moved, recording.replays, tensors)
+            recording = None
+        if self.moves.has_settled(tensors) or recording is None:
             recording = self._try_to_record(key, args, tensors)
         if recording is not None:
             keep_last(self.recordings, key, recording)
@@ -215,7 +223,7 @@ class Captured:
             return None
 
     def _record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording:
-        in_place = {*self.static, *self.held}
+        in_place = {*self.static, *self.held} - self.moves.copied.keys()
         buffers = {number: Buffer.like(tensor) for number, tensor in enumerate(tensors) if number not in in_place}
         used = [buffers[number].tensor if number in buffers else tensor for number, tensor in enumerate(tensors)]
         replacements = iter(used)

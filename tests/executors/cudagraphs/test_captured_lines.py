@@ -131,6 +131,21 @@ def test_operations_that_count_on_the_host_stay_outside(cuda, function, inside):
     assert not {"index", "index_put_", "index_put", "nonzero"} & set(operations)
 
 
+def test_an_index_of_numbers_is_part_of_a_graph(cuda):
+    """PyTorch tags `index` as an operation whose result has a dynamic shape, which only a mask gives it."""
+
+    def function(x, positions):
+        return (x * 2 + 1)[positions].exp() + 1
+
+    compiled = thunder.jit(function, executors=(Recordable(), "torch"))
+    for _ in range(3):
+        x, positions = torch.randn(5, 3), torch.randint(5, (4,))
+        torch.testing.assert_close(compiled(x, positions), function(x, positions))
+    (graph,) = graphs_in(compiled)
+    assert "__getitem__" in {part.symbol.short_name for part in graph.subsymbols}
+    assert len(graph.subsymbols) == 5
+
+
 @pytest.mark.parametrize("name", ["all_reduce", "all_gather_into_tensor", "wait_tensor"])
 def test_collectives_are_no_part_of_a_graph(name):
     """A capture on one rank would wait for ranks that replay."""

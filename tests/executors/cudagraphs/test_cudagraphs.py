@@ -5,6 +5,8 @@ On the CPU a stand-in replaces the recording.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 import torch
 
@@ -18,6 +20,7 @@ from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.validation import validate
 from thunder_executors.cudagraphs import EXECUTOR, graph
+from thunder_executors.cudagraphs.moves import FEW_REPLAYS, SOON_MOVES
 
 
 class Model(torch.nn.Module):
@@ -90,6 +93,46 @@ def test_a_weight_that_has_moved_is_recorded_again_and_never_copied(cuda):
     assert len(recording.addresses) == 6
     assert len(recording.buffers) == 1
     assert cuda.records == 3
+
+
+@dataclass
+class Encoded:
+    hidden: torch.Tensor
+
+
+def test_an_input_that_moves_at_each_call_is_copied_until_it_stays(cuda):
+    """A member of an object counts as a cache, but each call may have a new object."""
+
+    def function(x, encoded):
+        return ((x * 2 + 1).tanh() + encoded.hidden).exp()
+
+    compiled = thunder.jit(function, executors=(OnCpu(), "torch"))
+    x, all_encoded = torch.randn(4), [Encoded(torch.randn(4)) for _ in range(20)]
+    for encoded in all_encoded:
+        torch.testing.assert_close(compiled(x, encoded), function(x, encoded))
+    assert cuda.records == 1 + SOON_MOVES
+    for _ in range(FEW_REPLAYS + 10):
+        encoded.hidden.add_(0.5)
+        torch.testing.assert_close(compiled(x, encoded), function(x, encoded))
+    assert cuda.records == 2 + SOON_MOVES
+    (line,) = graphs_in(compiled)
+    (recording,) = line.symbol.target.recordings.values()
+    assert list(recording.addresses.values()) == [encoded.hidden.data_ptr()]
+    torch.testing.assert_close(compiled(x, all_encoded[0]), function(x, all_encoded[0]))
+    assert cuda.records == 3 + SOON_MOVES
+
+
+def test_weights_that_change_at_each_call_are_copied(cuda):
+    model = Model()
+    compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
+    kept = []
+    with torch.no_grad():
+        for _ in range(10):
+            kept.append({name: torch.randn_like(value) for name, value in model.state_dict().items()})
+            model.load_state_dict(kept[-1], assign=True)
+            x = torch.randn(2, 4)
+            torch.testing.assert_close(compiled(x), model(x))
+    assert cuda.records == 1 + SOON_MOVES
 
 
 def test_an_examination_on_copies_of_the_weights_leaves_the_graph_unchanged(cuda):

@@ -49,7 +49,7 @@ class DataDependentValues:
         if self.are_constants([proxy]):
             return self.evaluation.value(proxy)
         self._require_repeatable(torch.Tensor.item)
-        bsym = next(bsym for bsym in reversed(self.bsyms) if proxy in bsym.outputs)
+        bsym = self.evaluation.maker_of(proxy)
         value = self.evaluate(torch.Tensor.item, lambda: self.evaluation.value(proxy))
         self.bsyms_read.append(bsym)
         self.emit(expectation_of(bsym, proxy, value))

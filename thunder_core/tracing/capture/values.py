@@ -71,6 +71,10 @@ class TracedValues:
         """Return the name of the first called compiled function with effects, or None."""
         return self._slices.first_effect()
 
+    def maker_of(self, proxy: Proxy) -> BoundSymbol:
+        """Return the last bound symbol that has a proxy among its outputs. Raises `KeyError` if there is none."""
+        return self._slices.maker_of(proxy)
+
     def memory_of(self, names: Iterable[str]) -> set[int | None]:
         """Return the memory of the tensors with these names; None represents unknown memory."""
         return self._slices.memory_of(names)
@@ -81,7 +85,7 @@ class TracedValues:
         The result is also None if the autocast state of a bound symbol may differ from the program's state.
         """
         indices, decomposed = self._slices.slice_of([proxy])
-        autocast_changes = autocast_state() != self._first_autocast_state or any(map(switches_autocast, self._bsyms))
+        autocast_changes = autocast_state() != self._first_autocast_state or self._slices.switches_autocast()
         return None if decomposed or autocast_changes else [self._bsyms[index] for index in indices]
 
     def value(self, proxy: Proxy) -> Any:

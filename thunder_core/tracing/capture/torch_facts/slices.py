@@ -15,6 +15,7 @@ from typing import Any
 
 from thunder_core.tracing.capture.torch_facts.compiled_call import name_of_call_with_effects
 from thunder_core.tracing.capture.torch_facts.settings import setting_of
+from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.backward_hooks import NAMES_OF_REGISTERING
@@ -59,6 +60,7 @@ class Slices:
         """Forget the index, because bound symbols of the recording were replaced."""
         self._indexed = 0
         self._first_effect: str | None = None
+        self._switches_autocast = False
         self._autograd_state_calls: list[BoundSymbol] = []
         self._makers_of_inner: dict[Resource, int] = {}
         self._definitions: dict[Resource, list[int]] = defaultdict(list)
@@ -104,6 +106,19 @@ class Slices:
         self._index()
         return self._first_effect
 
+    def maker_of(self, proxy: Proxy) -> BoundSymbol:
+        """Return the last bound symbol that has a proxy among its outputs. Raises `KeyError` if there is none."""
+        self._index()
+        for index in reversed(self._definitions[("name", proxy.name)]):
+            if proxy in self._bsyms[index].outputs:
+                return self._bsyms[index]
+        raise KeyError(proxy.name)
+
+    def switches_autocast(self) -> bool:
+        """Whether a bound symbol changes autocast's state."""
+        self._index()
+        return self._switches_autocast
+
     def memory_of(self, names: Iterable[str]) -> set[int | None]:
         """Return the memory of tensors with these names; None is included if the memory of one is unknown."""
         return {self._memory(name) for name in names}
@@ -120,6 +135,7 @@ class Slices:
             if bsym.symbol.name in AUTOGRAD_STATE_CALLS:
                 self._autograd_state_calls.append(bsym)
             self._first_effect = self._first_effect or name_of_call_with_effects([bsym])
+            self._switches_autocast = self._switches_autocast or switches_autocast(bsym)
         self._indexed = len(self._bsyms)
 
     def _reaching_definition(self, resource: Resource, before: int) -> Sequence[int]:

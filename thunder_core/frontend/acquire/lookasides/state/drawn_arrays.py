@@ -108,7 +108,10 @@ def operate_on_drawn(run: TracedRun, function: object, operands: tuple[Any, ...]
             return apply_in_prologue(run, function, operands, {})
     if function not in OPERATORS:
         return NOT_TAKEN
-    if not any(is_drawn(run, leaf) for leaf in leaves(operands)) and not is_mixed(run, operands):
+    # An item of a list is read for its index alone: a search of the whole list would be repeated for each item.
+    is_item = function is operator.getitem and type(operands[0]) in (list, tuple, dict)
+    searched = operands[1:] if is_item else operands
+    if not any(is_drawn(run, leaf) for leaf in leaves(searched)) and not is_mixed(run, operands):
         return NOT_TAKEN
     if any(isinstance(operand, TENSORS) for operand in operands):
         has_scalars = any(is_scalar(run, leaf) for leaf in leaves(operands))
