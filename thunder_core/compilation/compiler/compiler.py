@@ -295,7 +295,7 @@ class Compiler:
     ) -> Trace:
         """Return the computation, or its forward if it has a derivative, with an executor for each bound symbol."""
         if derivative is None:
-            trace = self._rewrite(trace, log)
+            trace = self._rewrite(trace, log, is_recorded=is_differentiable(trace) and self.device is None)
             return with_number_inputs(log.note(with_rules(claim(trace, self.claimants), underivable)))
         for step in derivative.steps:
             log.note(check_trace(step))
@@ -304,10 +304,15 @@ class Compiler:
         forward = self._rewrite(derivative.differentiated.forward, log)
         return with_number_inputs(log.note(claim_forward(derivative, forward)))
 
-    def _rewrite(self, trace: Trace, log: StageLog) -> Trace:
-        """Apply the rewrites of the transforms that run right before executors claim the trace."""
+    def _rewrite(self, trace: Trace, log: StageLog, *, is_recorded: bool = False) -> Trace:
+        """Apply the rewrites of the transforms that run right before executors claim the trace.
+
+        If autograd records the trace (`is_recorded`), parallel transforms do not rewrite it: their operators have
+        derivatives, which communicate the gradients, but the collectives that replace the operators have none.
+        """
+        transforms = [transform for transform in self.transforms if not (is_recorded and transform.is_parallel)]
         return rewrite_before_claiming(
-            trace, self.transforms, lambda transform, changed: log.note(checked_trace(transform, changed))
+            trace, transforms, lambda transform, changed: log.note(checked_trace(transform, changed))
         )
 
     def _differentiate(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:

@@ -17,6 +17,7 @@ from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.capture.torch_facts.compiled_call import BESIDE, call_of
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, renamed_proxies
@@ -62,6 +63,7 @@ class AverageGradients(Transform):
         rest = [bsym for bsym in trace.bound_symbols if bsym not in marks]
         parameters = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy) and is_parameter(proxy, trace)]
         require_unwritten(parameters, trace)
+        require_own_programs(rest)
         names = replica_names(parameters, trace)
         symbol = symbol_of(OPERATORS.replicate.default)
         group_name = marks[0].args[0]
@@ -97,6 +99,19 @@ def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, Tens
         names.add(name)
         replicas[proxy.name] = replace(proxy, name=name, requires_grad=False)
     return replicas
+
+
+def require_own_programs(bsyms: list[BoundSymbol]) -> None:
+    """Raise `OperationFailed` for a compiled part with parameters, which would not read their replicas."""
+    for bsym in bsyms:
+        call, captured = call_of(bsym), bsym.kwargs.get(BESIDE, ())
+        if call is not None and any(proxy.requires_grad for proxy in captured if isinstance(proxy, TensorProxy)):
+            raise OperationFailed(
+                f"`{call.name}` is compiled with its own settings, so the recipe ddp cannot average the gradients of "
+                "its parameters",
+                fix="compile the whole module only: thunder_core.compile(module, 'ddp')",
+                where=bsym.source,
+            )
 
 
 def require_unwritten(parameters: list[TensorProxy], trace: Trace) -> None:
