@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from typing import Any
+from unittest import mock
 
 import pytest
 import torch
@@ -14,7 +15,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import OperationFailed
+from tests.distributed.agreement.agreement import PATIENCE
+from thunder_core.backend.runtime import agreement
+from thunder_core.foundation.errors import CollectivesDiffer, OperationFailed
 
 EAGER = ["inductor"]
 PLAN = {"up": "colwise", "down": "rowwise"}
@@ -148,6 +151,27 @@ def has_eagers_gradients(recipe: str, name: str, without: list[str] = EAGER) -> 
 def tensor_parallel_has_eagers_gradients(name: str) -> None:
     compiled = thunder.compile(MODELS[name](), "tensor-parallel", without=EAGER, parallelize_plan=PLAN)
     torch.testing.assert_close(gradients(compiled, 0, steps=1), averages(MODELS[name](), [0], steps=1))
+
+
+class Chosen(nn.Module):
+    """Layers of one size, of which the caller chooses one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+
+    def forward(self, x: Tensor, number: int) -> Any:
+        return self.layers[number](x)
+
+
+def other_parameters_are_reported(recipe: str) -> None:
+    """The collectives of the ranks have equal sizes, but the ranks use different layers."""
+    compiled = thunder.compile(Chosen(), recipe, without=EAGER)
+    with (
+        mock.patch.object(agreement, "SECONDS", PATIENCE),
+        pytest.raises(CollectivesDiffer, match=r"layers\[0\]\..*layers\[1\]\.|layers\[1\]\..*layers\[0\]\."),
+    ):
+        compiled(torch.ones(2, 3), dist.get_rank()).sum().backward()
 
 
 def ddp_refuses_a_compiled_layer() -> None:

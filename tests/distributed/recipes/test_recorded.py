@@ -29,3 +29,8 @@ def test_gradients_of_divided_layers(ranks: Ranks, name: str) -> None:
 
 def test_a_compiled_layer_is_refused(ranks: Ranks) -> None:
     ranks.run(CASES, "ddp_refuses_a_compiled_layer")
+
+
+@pytest.mark.parametrize("recipe", ["ddp", "fsdp"])
+def test_ranks_that_use_other_parameters_are_reported(ranks: Ranks, recipe: str) -> None:
+    ranks.run(CASES, "other_parameters_are_reported", recipe)

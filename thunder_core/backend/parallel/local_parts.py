@@ -14,10 +14,11 @@ from torch.distributed.tensor.placement_types import Placement
 
 from thunder_core.backend.parallel.held_gradients import HELD, OWNER
 from thunder_core.foundation.errors import WrongInputs
+from thunder_core.tracing.analysis.collectives import LOCAL_SHARDS
 
 Conversion = Callable[[torch.Tensor], torch.Tensor]
 Distributed = Callable[[torch.Tensor, torch.Tensor], DTensor]
-LEAVES = "_local_shards"  # the attribute that maps names of sharded parameters to the tensors that programs read
+LEAVES = LOCAL_SHARDS  # the attribute that maps names of sharded parameters to the tensors that programs read
 PLACEMENTS_OF_PARTS = "_placements_of_parts"  # maps names of parameters that tensor parallelism divides to placements
 COPIED_TO = "_copied_to"  # the group in which each rank uses the parameters of a module for its part of the data
 DIVIDED_OVER = "_divided_over"  # the name of the process group of a model with tensor parallelism

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import zip_longest
+from hashlib import blake2s
+from itertools import chain, zip_longest
+from types import MappingProxyType
 
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -20,6 +23,11 @@ OWN_CODE = "code of its own"  # the kind of the communication in a `torch.autogr
 WITH_UNEVEN_SIZES = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
 VARIES = "?"  # represents a number that varies between the calls of a program
 COALESCED = "_coalesced"  # the suffix of collectives of several tensors; all their sizes are equal on all ranks
+LOCAL_SHARDS = "_local_shards"  # the attribute of a module with the shards of its parameters by name
+SHARD = re.compile(rf"\.{LOCAL_SHARDS}\['([^']*)'\]")  # the end of the origin of a shard, with the parameter's name
+# The beginning of the operators that take gradients before a reduction; the second argument are their parameters.
+TAKES_GRADIENTS = "torch.ops.thunder_parallel.take"
+DIGEST_BYTES = 4  # bytes of the digest of a list of parameters
 
 
 @dataclass(frozen=True)
@@ -87,8 +95,10 @@ def is_wait(operator: BoundSymbol) -> bool:
     return operator.symbol.communicates and name_of_operator(operator) in WAITS
 
 
-def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collective:
-    """Return the collective that an operator starts."""
+def collective_of(
+    operator: BoundSymbol, source: SourceLine | None, parameters: Mapping[str, Sequence[str]] = MappingProxyType({})
+) -> Collective:
+    """Return the collective that an operator starts; `parameters` are those of `parameters_by_tensor`."""
     tensors = [proxy for proxy in operator.inputs if isinstance(proxy, TensorProxy)]
     size = sum(proxy.bytes for proxy in tensors)
     if operator.uses_process_group:
@@ -100,16 +110,47 @@ def collective_of(operator: BoundSymbol, source: SourceLine | None) -> Collectiv
     sized = () if kind in WITH_UNEVEN_SIZES else tensors if kind.endswith(COALESCED) else tensors[:1]
     shapes = list(map(text_of_bytes, sized))
     dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
-    return Collective(kind, texts[-1] if texts else "", (*texts[:-1], *numbers, *dtypes, *shapes), size, source)
+    origins = dict.fromkeys(origin for proxy in tensors for origin in parameters.get(proxy.name, ()))
+    facts = (*texts[:-1], *numbers, *dtypes, *shapes, *([text_of_parameters([*origins])] if origins else []))
+    return Collective(kind, texts[-1] if texts else "", facts, size, source)
+
+
+def text_of_parameters(origins: Sequence[str]) -> str:
+    """Return the first of some parameters, with the number and a digest of all if there are several."""
+    first = SHARD.sub(r".\1", "_".join(origins[0].split())).removeprefix("module.")
+    if len(origins) == 1:
+        return f"of {first}"
+    digest = blake2s("\n".join(origins).encode(), digest_size=DIGEST_BYTES).hexdigest()
+    return f"of {first} and {len(origins) - 1} more ({digest})"
+
+
+def parameters_by_tensor(trace: Trace) -> dict[str, tuple[str, ...]]:
+    """Return the parameters of which a parallel recipe gathers shards or reduces gradients, by the name of the tensor.
+
+    The parameters are origins, such as `module.layers[0].weight`. The tensors are shards, tensors computed from shards
+    alone, and gradients from an operator that takes them.
+    """
+    made_of: dict[str, tuple[str, ...]] = {
+        name: (origin,) for name, origin in trace.origins.items() if LOCAL_SHARDS in origin
+    }
+    for bsym in trace.bound_symbols:
+        parameters: tuple[str, ...] = ()
+        if bsym.symbol.name.startswith(TAKES_GRADIENTS):
+            parameters = tuple(trace.origins.get(proxy.name, proxy.name) for proxy in bsym.args[1])
+        elif not bsym.communicates and all(proxy.name in made_of for proxy in bsym.inputs):
+            parameters = tuple(chain.from_iterable(made_of[proxy.name] for proxy in bsym.inputs))
+        if parameters:
+            made_of |= {proxy.name: parameters for proxy in bsym.outputs}
+    return made_of
 
 
 def collectives_of(trace: Trace) -> tuple[Collective, ...]:
     """Return the collectives that a trace starts, in order."""
-    return tuple(
-        collective_of(operator, bsym.source)
-        for bsym in nested_bound_symbols(trace)
-        for operator in started_collectives(bsym)
-    )
+    started = [
+        (operator, bsym.source) for bsym in nested_bound_symbols(trace) for operator in started_collectives(bsym)
+    ]
+    parameters = parameters_by_tensor(trace) if started else {}
+    return tuple(collective_of(operator, source, parameters) for operator, source in started)
 
 
 @dataclass(frozen=True)
