@@ -67,3 +67,19 @@ def test_custom_operator_is_not_tried() -> None:
     counted.register_fake(lambda x: torch.empty_like(x))
     assert torch.equal(thunder.jit(lambda x: counted(x))(torch.arange(3)), torch.arange(3))
     assert calls == [1]
+
+
+def test_operator_with_effects_on_a_constant_runs_in_the_program_alone() -> None:
+    """PyTorch's fake mode runs operations on constants such as `torch.tensor([2.0])` while it traces."""
+    calls: list[float] = []
+
+    @torch.library.custom_op("kernel_types::noted", mutates_args=())
+    def noted(x: torch.Tensor) -> torch.Tensor:
+        calls.append(float(x))
+        return x + 1
+
+    noted.register_fake(torch.empty_like)
+    compiled = thunder.jit(lambda x: x * torch.ops.kernel_types.noted(torch.tensor(2.0)))
+    for count in (1, 2):
+        torch.testing.assert_close(compiled(torch.ones(2)), torch.full((2,), 3.0))
+        assert calls == [2.0] * count

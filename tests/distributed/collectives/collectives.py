@@ -294,6 +294,39 @@ def send_and_receive(x):
 
 
 @case(one)
+def size_and_tensor(x):
+    """The size is a constant of the program, which must be sent once."""
+    size = torch.tensor([x.shape[0]])
+    if dist.get_rank() == 0:
+        dist.send(size, 1)
+        dist.send(x, 1)
+    else:
+        dist.recv(size, 0)
+        dist.recv(x, 0)
+    return x * 2, size
+
+
+@case(one)
+def reductions_of_constants(x):
+    rank = dist.get_rank()
+    count, number = torch.tensor([5.0 + rank]), torch.tensor([rank])
+    dist.all_reduce(count, async_op=True).wait()
+    gathered = [torch.zeros(1) for _ in range(2)]
+    dist.all_gather(gathered, torch.tensor([rank * 1.0]))
+    dist.broadcast(number, 1)
+    return x * count, gathered, number, count
+
+
+@case(one)
+def reduction_of_a_constant_on_one_rank(x):
+    count = torch.tensor([5.0]) if dist.get_rank() else x.flatten()[:1].float() * 2
+    dist.all_reduce(count)
+    total = x.sum().reshape(1)
+    dist.all_reduce(total)
+    return count, total
+
+
+@case(one)
 def send_and_receive_async(x):
     received = torch.empty_like(x)
     other = 1 - dist.get_rank()
