@@ -14,7 +14,6 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 # Operations that make the host wait, or read host memory, cannot be recorded.
 WAITING = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
-COLLECTIVE = ("torch.ops.c10d", "torch.ops._c10d")
 INDEXING = frozenset(f"torch.ops.aten.{name}" for name in ("index", "_unsafe_index", "index_put", "index_put_"))
 ON_HOST = frozenset({"torch.tensor", "torch.as_tensor", "torch.from_numpy"})
 
@@ -54,7 +53,7 @@ class CudaGraphs(WrappingExecutor):
 def cannot_be_recorded(operation: BoundSymbol) -> bool:
     """Whether an aten operation makes the host wait: it reads values, counts a mask, or communicates with processes."""
     name = operation.symbol.name
-    if name.startswith(COLLECTIVE) or (is_indexing(operation) and any(map(is_mask, operation.inputs[1:]))):
+    if operation.communicates or (is_indexing(operation) and any(map(is_mask, operation.inputs[1:]))):
         return True
     # PyTorch tags `index`, whose result has a dynamic shape if an index is a mask.
     is_counting = any(tag in getattr(operation.symbol.target, "tags", ()) for tag in WAITING)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 from transformers import StaticCache
@@ -14,7 +12,7 @@ from tests.generation.models import model_of, prompt_of
 from thunder_core.compilation.compiler import specializations_of, trace_for
 from thunder_core.compilation.compiler.for_device import compile_for
 from thunder_core.foundation.transformers_versions import cache_argument
-from thunder_core.tracing.ir.symbol import Symbol
+from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_executors.cudagraphs import EXECUTOR, CudaGraphs, cannot_be_recorded
 
 
@@ -146,11 +144,13 @@ def test_an_index_of_numbers_is_part_of_a_graph(cuda):
     assert len(graph.subsymbols) == 5
 
 
-@pytest.mark.parametrize("name", ["all_reduce", "all_gather_into_tensor", "wait_tensor"])
+@pytest.mark.parametrize(
+    "name",
+    ["_c10d_functional.all_reduce", "_c10d_functional.wait_tensor", "thunder_c10d.reduce_scatter_tensor_", "c10d.send"],
+)
 def test_collectives_are_no_part_of_a_graph(name):
     """A capture on one rank would wait for ranks that replay."""
-    operation = SimpleNamespace(symbol=Symbol(f"torch.ops._c10d_functional.{name}.default", None), inputs=())
-    assert cannot_be_recorded(operation)
+    assert cannot_be_recorded(BoundSymbol(Symbol(f"torch.ops.{name}.default", None), (), {}, None))
 
 
 def test_negated_views_are_not_captured(cuda):
