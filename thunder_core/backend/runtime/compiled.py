@@ -38,6 +38,7 @@ from thunder_core.backend.runtime.tracers import is_forward_derivative, require_
 from thunder_core.backend.runtime.transformed import TransformedCall, is_within_transforms, transformed_state
 from thunder_core.foundation.errors import ArtifactError, CannotReplay, DataDependent, OperationFailed
 from thunder_core.foundation.options.compile_options import CompileOptions
+from thunder_core.foundation.signal_handlers import ended_by_handlers
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 from thunder_core.tracing.ir.program_errors import ProgramRaised
@@ -193,7 +194,7 @@ class Specializations:
             self.in_eager.note_forward_derivative()
             return self.subject(*args, **kwargs)
         require_no_tracer((*args, *kwargs.values()))
-        with COMPILING:
+        with COMPILING, ended_by_handlers():
             finish = self._compile_for_call(args, kwargs, route)
         try:
             return finish()
