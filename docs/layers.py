@@ -24,6 +24,7 @@ LAYERS = {
             "progress_marks",
             "quick_objects",
             "short_names",
+            "signal_handlers",
             "time_format",
             "type_flags",
         ),

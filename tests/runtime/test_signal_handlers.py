@@ -65,9 +65,8 @@ def test_error_that_the_program_catches_ends_the_tracing(error: type[BaseExcepti
 
 
 def test_error_that_code_in_the_block_swallows(error: type[BaseException]) -> None:
-    with pytest.raises(error), ended_by_handlers():
-        with suppress(BaseException):
-            send()
+    with pytest.raises(error), ended_by_handlers(), suppress(BaseException):
+        send()
     with pytest.raises(error), ended_by_handlers(), ended_by_handlers():
         send()
 
