@@ -39,7 +39,7 @@ class Masks:
     """Replaces masks in calls by indices.
 
     `record(function, args, kwargs)` records the computation of the indices. `fake(tensor)` returns the fake of a
-    tensor. `can_use_count(mask)` returns True if a result size may be the number of true elements: the number is a
+    tensor. `can_use_count(mask)` returns whether the number of true elements may be a result size: the number has a
     symbol, or all sizes of the recording are constants.
     """
 
@@ -77,7 +77,9 @@ class Masks:
         return torch.is_grad_enabled() and any(self.fake(tensor).requires_grad for tensor in tensors_in(tree))
 
     def _fit(self, tensor: torch.Tensor, entries: Sequence[Any]) -> bool:
-        """Whether each mask has the shape of the dimensions that it indexes; constrain these sizes to be equal."""
+        """Whether each mask has the shape of the dimensions that it indexes. If so, constrain these sizes to be
+        equal.
+        """
         if not all(type(entry) in PLAIN_ENTRIES or isinstance(entry, torch.Tensor) for entry in entries):
             return False
         shape, dim = tuple(self.fake(tensor).shape), 0

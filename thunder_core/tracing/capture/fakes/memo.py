@@ -23,7 +23,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 
 CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-SINGLE_FORM = frozenset({*CONSTANTS, type(Ellipsis)} - {float, complex})  # equal constants of a class are the same
+# classes in which equal constants are interchangeable
+SINGLE_FORM = frozenset({*CONSTANTS, type(Ellipsis)} - {float, complex})
 Metadata = tuple[Hashable, ...]
 Described = tuple[Metadata, int]  # with the identity of the tensor's storage
 

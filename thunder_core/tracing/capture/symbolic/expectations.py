@@ -15,9 +15,9 @@ from thunder_core.tracing.library.objects import expect_items, expect_layout, ex
 
 
 def with_result_checks(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
-    """Yield the bound symbol, and checks that end a call for which its result differs.
+    """Yield a bound symbol, and checks that end a later call in which the result of the bound symbol differs.
 
-    A call that only returns tensors that it was given, such as `torch._foreach_lerp_`, needs no checks.
+    A call that returns only its own arguments, such as `torch._foreach_lerp_`, needs no checks.
     """
     if bsym.outputs and not bsym.defines:
         yield bsym
@@ -36,7 +36,9 @@ def with_result_checks(bsym: BoundSymbol, output: Any, next_name: Callable[[], s
 
 
 def with_count_checks(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
-    """Yield checks that end a call for which a bound symbol returns other sizes than the prologue has counted."""
+    """Yield checks that end a call in which the result sizes of a bound symbol differ from the counts of the
+    prologue.
+    """
     for proxy in bsym.outputs:
         if isinstance(proxy, TensorProxy):
             yield _check(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))

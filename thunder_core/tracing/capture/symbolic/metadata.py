@@ -38,7 +38,7 @@ def decide(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 
 
 def decide_lengths(lengths: tuple[Any, ...] | list[Any]) -> None:
-    """Decide whether lengths are negative; a negative length is read, because it is -1 or an error."""
+    """Decide whether lengths are negative. The value of a negative length is guarded, because only -1 is valid."""
     for length in lengths:
         if isinstance(length, torch.SymInt) and length < 0:
             int(length)
@@ -88,7 +88,7 @@ VIEWS = frozenset({aten.view, aten._unsafe_view})
 
 
 def deciding(operation: Any) -> AbstractContextManager[Any]:
-    """Let an operation's meta function use the decisions of `decide`, and make no other decisions, during the block.
+    """During the block, let an operation's meta function use the decisions of `decide`, and make no other decisions.
 
     In the mode for all sizes (`size_oblivious`), the meta function would not use decisions about a size that is an
     expression. For a convolution, the block replaces the functions with which PyTorch selects a kernel by sizes.

@@ -119,7 +119,8 @@ RESULT_CLASSES: dict[Callable[..., Any], type] = {
     **dict.fromkeys((math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p), float),
     **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
 }
-MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})  # depending on their arguments, besides divisions
+# functions, besides divisions, that raise an error for some arguments
+MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})
 PREDICATES: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
 SYMBOLIC_CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
 CONCRETE_TYPES = (int, float, bool)
@@ -129,7 +130,9 @@ SCALARS = (int, float, complex)  # and subclasses, such as NumPy's numbers
 def _binary_method(
     method_name: str, function: Callable[..., Any], reverse: bool = False
 ) -> Callable[[SymbolicNumber, Any], Any]:
-    """Return an operator's method, which calls `method_name` of `Numbers` if both operands are plain or symbolic."""
+    """Return the method of a binary operator: it calls `method_name` of `Numbers` if both operands are plain or
+    symbolic.
+    """
 
     def method(self: SymbolicNumber, other: Any) -> Any:
         operands = (other, self) if reverse else (self, other)

@@ -173,7 +173,9 @@ class FloatProxies(Mapping[Pair, Proxy]):
         return proxy
 
     def common(self, left: NumberProxy, right: NumberProxy) -> Proxy | None:
-        """Return the number that two values represent, which differ only in stand-ins; None if there is none."""
+        """Return the proxy of the number that two expressions represent, if they differ only in stand-ins; None
+        otherwise.
+        """
         expression, twin = left.value.node.expr, right.value.node.expr
         for pair, (number, function) in self._functions_by_pair.items():
             values = [sympy.Float(value) for value in pair]

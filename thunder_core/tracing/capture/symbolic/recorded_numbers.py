@@ -59,7 +59,8 @@ class Numbers:
         self._emit = emit
         self._measure = measure
         self.combine: Callable[[Callable[..., Any], tuple[Any, ...]], Any] = lambda function, operands: NotImplemented
-        self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by the computations there
+        # whether computations at the present line need values
+        self.are_values_needed: Callable[[], bool] = lambda: False
 
     @property
     def sources(self) -> Sources:
@@ -70,7 +71,7 @@ class Numbers:
     def number_at_source(self, source: Any, value: Any, *, drawn: bool = False) -> SymbolicNumber:
         """Return the symbolic number at a source; if the program reads its value, the value is guarded.
 
-        An integer is an expression in symbols if sizes are, unless it is drawn at each call.
+        If sizes are symbolic, an integer is an expression in symbols, unless it is drawn at each call.
         """
         if self.sizes is not None and type(value) is int and not drawn:
             symbolic: SymbolicNumber = self.sizes.to_program(self.sizes.symbol(source, value), self)

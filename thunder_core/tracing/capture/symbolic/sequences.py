@@ -63,7 +63,7 @@ class SymbolicSequence:
         return self._real is not None
 
     def real(self) -> Any:
-        """Return the sequence with its items, which each call checks."""
+        """Return an ordinary sequence with the items; the length is guarded."""
         if self._real is None:
             self._real = self._read()
         return self._real
@@ -166,8 +166,8 @@ def sequence_of(kind: type, progressions: Iterable[Progression]) -> Any:
     return SEQUENCES[kind](progressions)
 
 
-def sum_of_sequences(left: object, right: object) -> Any:
-    """Return the sum of two lists or two tuples of numbers; None for other values."""
+def concatenated_sequences(left: object, right: object) -> Any:
+    """Return the concatenation of two lists or two tuples of numbers; None for other values."""
     kinds = {getattr(type(value), "kind", type(value)) for value in (left, right)}
     kind = next(iter(kinds))
     progressions = [progressions_of(left), progressions_of(right)]

@@ -95,8 +95,8 @@ class SymbolicSizes:
 
     With `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as if the call had that size,
     unless its source is named in `real_hints_for`. The constraints of the traces may then exclude the call;
-    `violated_symbols` returns the symbols of these constraints.
-    Equal sizes of one group (`group_of`) share a symbol. With `decides_ones`, each size is decided to be one or not.
+    `violated_symbols` returns the symbols of these constraints. Equal sizes of one group (`group_of`) share a symbol.
+    With `decides_ones`, PyTorch decides for each size whether it is one.
     """
 
     def __init__(
@@ -257,9 +257,9 @@ class SymbolicSizes:
         return frozenset(str(self.sources[symbol]) for condition in conditions for symbol in condition.free_symbols)
 
     def _require_for_call(self, condition: sympy.Basic) -> None:
-        """Request another trace for a condition on one size that does not hold for the call.
+        """Raise `Retrace` for a condition on one size that does not hold for the call.
 
-        Otherwise the recording would be completed, and perhaps compiled, in vain.
+        The traced program could not serve the call, so it would be completed, and perhaps compiled, in vain.
         """
         symbols = condition.free_symbols
         if len(symbols) == 1 and symbols <= self.values.keys() and self._value_of(condition) == sympy.false:

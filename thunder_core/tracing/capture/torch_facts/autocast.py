@@ -15,7 +15,9 @@ State = tuple[tuple[bool, torch.dtype], ...]
 
 
 def autocast_devices(*, elsewhere: bool = False) -> tuple[str, ...]:
-    """Return the device types whose autocast state matters to a program on this machine, or on one `elsewhere`."""
+    """Return the device types whose autocast state matters to a program: on this machine, or with `elsewhere` on any
+    machine.
+    """
     return AUTOCAST_DEVICES if elsewhere or torch.cuda.is_available() else ("cpu",)
 
 

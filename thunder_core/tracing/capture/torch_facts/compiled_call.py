@@ -206,7 +206,7 @@ def name_of_call_with_effects(bsyms: Iterable[BoundSymbol]) -> str | None:
     return next((call.name for bsym in bsyms if (call := call_of(bsym)) is not None and call.has_effects), None)
 
 
-def require_taken_apart(nodes: Iterable[object]) -> None:
+def require_no_compiled_calls(nodes: Iterable[object]) -> None:
     """Raise `NotDifferentiable` if nodes of autograd's graph belong to a compiled function that is called."""
     if any(isinstance(node, FROM_CALL) for node in nodes):
         failure = NotDifferentiable(

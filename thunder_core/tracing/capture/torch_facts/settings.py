@@ -53,11 +53,12 @@ class Setting:
     """One setting, or several that depend on each other.
 
     `keep()` returns a function that restores the present value. A `decisive` setting affects the results of operations
-    (their dtype, or whether they raise), and not only their speed or precision: bound symbols that run under it have
-    another meaning elsewhere. A setting that `chooses_attention` decides which operations attention consists of.
+    (their dtype, or whether they raise), and not only their speed or precision. So bound symbols that run under such a
+    setting must not run without it. A setting that `chooses_attention` determines the operations of which attention
+    consists.
 
     A setting with `answers` is not changed at tracing, because the change would affect tracing, or could not be undone.
-    `answers` returns the values of the getters after a call of the setter with the given arguments.
+    `answers` takes the arguments of a setter, and returns the values that the getters would return after the call.
     """
 
     setters: tuple[Callable[..., Any], ...]
@@ -75,7 +76,9 @@ def _pair(
     decisive: bool = False,
     chooses_attention: bool = False,
 ) -> tuple[Setting, ...]:
-    """Return the setting of one value; empty if this version of PyTorch does not have it."""
+    """Return a tuple with the setting of a setter and a getter; an empty tuple if this version of PyTorch lacks
+    either.
+    """
     if setter is None or getter is None:
         return ()
     set_value, get_value = setter, getter

@@ -50,10 +50,10 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
 
 @cache
 def versioned_lists(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
-    """Return (position, name) of each list of tensors that the operator writes to, so that their versions increase.
+    """Return (position, name) of each list of tensors whose versions the operator increases.
 
-    Meta functions write nothing, and so keep the versions; for single tensors, PyTorch increases the versions
-    elsewhere.
+    Meta functions write nothing, so they do not increase the versions. (For single tensors, PyTorch increases the
+    versions elsewhere.)
     """
     if operator._schema.name.startswith(UNVERSIONED):
         return ()
