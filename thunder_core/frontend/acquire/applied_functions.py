@@ -352,7 +352,10 @@ def arguments_of_backward(kind: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
-    """Return the objects whose copies the `ctx` of an output refers to; all objects if an output has another node."""
+    """Return the objects to whose copies the `ctx` of an output refers.
+
+    If the node of an output is not that of a `torch.autograd.Function`, return all objects.
+    """
     with torch._C.DisableTorchFunction():
         nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
     if not all(hasattr(node, "__dict__") for node in nodes):
@@ -362,7 +365,9 @@ def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
 
 
 def example(leaf: object) -> Any:
-    """Return a symbolic number's value in this call, or an arbitrary number of its type if the number is computed."""
+    """Return a symbolic number's value in this call, or 2 (as its type) if the number is computed. Return other values
+    unchanged.
+    """
     if not isinstance(leaf, SymbolicNumber):
         return leaf
     return leaf.source.value if leaf.source is not None else leaf.kind(2)

@@ -80,10 +80,11 @@ class OutsideGradients(OutsideFacts):
         self.run.outside.guard_together(NoAccumulationHooks, leaf)
 
     def require_alive(self, nodes: Iterable[Node]) -> None:
-        """Leave a pass to eager PyTorch whose leaf has hooks on a node that no variable of the program holds.
+        """Leave the call to eager PyTorch if no variable of the program refers to one of these accumulation nodes with
+        hooks.
 
-        A new node may accumulate the leaf's gradient in eager PyTorch, which drops a node together with the last graph
-        that leads to it.
+        Eager PyTorch frees such a node together with the last graph that leads to it. A later graph has a new node,
+        without these hooks.
         """
         if not all(is_held(self.run.machine.frame, node) for node in nodes):
             self.run.leave_to_eager(
@@ -124,7 +125,8 @@ def log_gradients(run: Recording) -> None:
 
 
 def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
-    """Return the bound symbols, with those decomposed whose intermediates other bound symbols or the outputs use.
+    """Return the bound symbols; decompose each bound symbol of which an intermediate is an output or is used by
+    another.
 
     A backward pass of the program uses tensors that forward operations saved, and autocast reuses tensors that it has
     cast before.

@@ -73,7 +73,7 @@ class Handover:
         return id(value) in self.outer.effects.originals or id(value) in self.outer.outdated
 
     def _forbid_later_uses(self, owner: Path) -> None:
-        """Add an object that the inner program writes to to `outer.outdated`; refuse a tensor or a new object."""
+        """Add to `outer.outdated` an object that the inner program writes to; refuse a tensor or a new object."""
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")  # `backward` sets `.grad`
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:

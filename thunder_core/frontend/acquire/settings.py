@@ -52,7 +52,7 @@ class Settings:
 
 
 def with_chosen_attention(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols. Attention is decomposed after the program has chosen the kernel of attention."""
+    """Yield the bound symbols; after the program has selected a kernel of attention, decompose each attention."""
     has_chosen = False
     autocast = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     for bsym in bsyms:

@@ -1,4 +1,4 @@
-"""Writes to weak containers for objects that died before the program ended, which the containers have dropped."""
+"""Writes to weak containers for objects that died before the program ended: the containers have dropped these objects."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class GuardedPaths:
             self.paths.setdefault(id(cell), path.child("closure", (index, name), cell))
 
     def note_reference(self, reference: object, value: object) -> None:
-        """Add the path to a weak reference without a callback that the program has created to an outside object."""
+        """Add a path to a weak reference, without a callback, that the program has created to an outside object."""
         path = self.paths.get(id(value))
         if path is not None:
             self.paths.setdefault(id(reference), path.child("reference", "", reference))
@@ -131,7 +131,7 @@ class GuardedPaths:
             self.guard(HasFact(path, query, answer))
 
     def guard_together(self, kind: type[OfTensors], tensor: object) -> None:
-        """Add an outside tensor to the one guard of this class, which is on several tensors."""
+        """Add an outside tensor to the guard of class `kind`, which is a single guard for several tensors."""
         path, paths = self.paths.get(id(tensor)), self._tensors_by_guard.setdefault(kind, {})
         if path is not None and path not in paths:
             paths[path] = None

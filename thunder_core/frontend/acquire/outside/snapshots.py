@@ -35,7 +35,8 @@ def table_identities(owner: object) -> list[int]:
 def has_own(owner: object, name: str) -> bool:
     """Whether an object itself has an attribute: in a dict of attributes, in a slot, or by a C descriptor.
 
-    Return True for any name of an object that is no class and has neither a dict of attributes nor such a descriptor.
+    For an object without such a descriptor and without a dict of attributes, the result is True for any name. (Classes
+    have a dict.)
     """
     if issubclass(type(owner), type) or tables_of(owner) or _descriptor(owner, name) is not None:
         return can_delete(owner, name)
@@ -45,7 +46,7 @@ def has_own(owner: object, name: str) -> bool:
 def can_delete(owner: object, name: str) -> bool:
     """Whether an object itself stores an attribute, or a namespace an entry, so that the program can delete it.
 
-    An empty slot and an empty cell store no value, whatever a `__getattr__` of the class returns.
+    An empty slot and an empty cell store no value, even if a `__getattr__` of the class returns a value.
     """
     if type(owner) is dict:
         return name in owner

@@ -109,8 +109,8 @@ class Run(ObservedCalls, RecordedProgram):
         # number of bound symbols before a print, and the printed value
         self.printed: list[tuple[int, Any, SourceLine | None]] = []
         self.works: list[TracedWork] = []
-        self.printed_streams: list[Any] = []  # to which the program prints without naming them
-        self.log_handlers: list[Any] = []  # of the loggers with which the program logs
+        self.printed_streams: list[Any] = []  # streams to which the program prints without naming them
+        self.log_handlers: list[Any] = []  # handlers of the loggers with which the program logs
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
         self.own_interrupt: KeyboardInterrupt | None = None

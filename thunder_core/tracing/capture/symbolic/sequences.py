@@ -166,7 +166,7 @@ def sequence_of(kind: type, progressions: Iterable[Progression]) -> Any:
     return SEQUENCES[kind](progressions)
 
 
-def concatenated_sequences(left: object, right: object) -> Any:
+def concatenate_sequences(left: object, right: object) -> Any:
     """Return the concatenation of two lists or two tuples of numbers; None for other values."""
     kinds = {getattr(type(value), "kind", type(value)) for value in (left, right)}
     kind = next(iter(kinds))

@@ -18,7 +18,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
 INDEX_DTYPE = torch.int32  # of the batch, head, query and key indices that the functions receive
-# The mode that lets a program index a tensor with zero-dimensional tensors. Importing Dynamo takes long, so it is late.
+# The mode that lets a program index a tensor with zero-dimensional tensors. It is imported only when it is needed,
+# because importing Dynamo takes long.
 INDEXING_MODE = "torch._dynamo._trace_wrapped_higher_order_op:TransformGetItemToIndex"
 SCALAR = torch.ops.aten.scalar_tensor.default
 QUERY_BLOCKS = slice(6, 10)  # the part of a block mask's tuple that only a backward reads
