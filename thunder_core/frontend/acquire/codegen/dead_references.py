@@ -1,4 +1,4 @@
-"""Writes to weak containers for objects that died before the program ended: the containers have dropped these objects."""
+"""Writes to weak containers for objects that died before the program ended, so that the containers have dropped them."""
 
 from __future__ import annotations
 

@@ -20,9 +20,9 @@ from thunder_core.tracing.capture.symbolic.sequences import (
     Progression,
     SymbolicList,
     SymbolicSequence,
+    concatenate_sequences,
     plain_sequence,
     repeated_sequence,
-    concatenate_sequences,
 )
 
 ADDITIONS = (operator.add, operator.iadd)
