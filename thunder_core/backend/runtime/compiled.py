@@ -361,9 +361,10 @@ class Specializations:
     ) -> Callable[[], Any]:
         """Run a new program; return a function that returns its result or raises its error.
 
-        A program that reads another value from a tensor than the trace is dropped, since its kernels round differently.
-        The call is made by a new program, which calls the function that reads the value in eager PyTorch. Raises
-        `DataDependent` if transforms or lookasides may have changed the value, or with `data_dependent="retrace"`.
+        If the program reads another value from a tensor than tracing did, because its kernels round differently, the
+        program is dropped. A new program then makes the call, and runs the function that reads the value in eager
+        PyTorch. Raises `DataDependent` if transforms or lookasides may have changed the value, or with
+        `data_dependent="retrace"`.
         """
         try:
             result = program.run(inputs, outside)

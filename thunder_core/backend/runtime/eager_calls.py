@@ -104,7 +104,8 @@ class EagerFallback:
     is_on: bool = False
 
     def leave_rounded_value_to_eager(self, other_value: DataDependent) -> None:
-        """Leave the function around a line to eager PyTorch, because a program rounds the value that it reads.
+        """Leave the function around a line to eager PyTorch: a program rounds the value that the line reads
+        differently.
 
         Raises `other_value` if a transform may have changed the value, or with `data_dependent="retrace"`.
         """

@@ -1,4 +1,4 @@
-"""Writes to weak containers for objects that died before the program ended, so that the containers have dropped them."""
+"""Writes to weak containers for objects that died before the program ended, and that the containers have dropped."""
 
 from __future__ import annotations
 
