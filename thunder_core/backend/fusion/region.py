@@ -23,8 +23,8 @@ class Region:
 
     After the tensors, the function takes floats, the `numbers` `f0`, `f1`, ..., and then its `symbols`: integers. The
     symbolic sizes of its tensors and operations are expressions of these integers. An operation may write to its first
-    operand, an input or a value. The regions of two sequences have the same `digest` if the sequences compute the same
-    on tensors of the same metadata, up to the names of symbols.
+    operand, which is an input or a computed value. Two regions have the same `digest` if they compute the same on
+    tensors of the same metadata, up to the names of symbols.
     """
 
     inputs: tuple[TensorProxy, ...]
@@ -77,7 +77,7 @@ class RegionOccurrence:
     numbers: tuple[Proxy, ...] = ()
 
     def returning(self, names: Collection[str]) -> RegionOccurrence:
-        """Return the occurrence with a region that returns the named tensors, in the order of their definitions."""
+        """Return this occurrence with a region that returns the tensors of these canonical names, in order."""
         metadata = {proxy.name: proxy for operation in self.region.operations for proxy in operation.tensors}
         outputs = tuple(metadata[name] for name in self.defined if name in names)
         return replace(self, region=replace(self.region, outputs=outputs))
@@ -100,7 +100,7 @@ class RegionOccurrence:
 
 
 def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
-    """Return the region of these bound symbols, without outputs."""
+    """Return the occurrence of the region that these bound symbols form; the region has no outputs yet."""
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     defined: set[str] = set()
     inputs_by_name: dict[str, Proxy] = {}
