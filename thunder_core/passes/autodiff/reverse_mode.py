@@ -90,9 +90,9 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     """Return the forward and the backward of a trace whose results autograd would track.
 
     With `recompute`, the backward recomputes cheap values instead of reading saved ones. `budget` bounds the saved
-    bytes: below 1.0 it is a fraction of the usual bytes, an integer above 1 is a number of bytes, and 1.0 sets no
-    bound. Raises `Underivable` if no result requires a gradient, if a bound symbol has no derivative that can be
-    traced, or if eager PyTorch would report an error that this backward would miss, such as a write to a saved tensor.
+    bytes: below 1.0, a fraction of the usual bytes; above 1, a number of bytes; 1.0 sets no bound. Raises `Underivable`
+    if no result requires a gradient, if a bound symbol has no derivative that can be traced, or if eager PyTorch would
+    report an error that this backward would miss, such as a write to a saved tensor.
     """
     sweep = ReverseSweep.of(trace)
     if not sweep.results:

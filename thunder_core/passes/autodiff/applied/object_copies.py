@@ -38,7 +38,7 @@ class MethodOfHole:
     name: str
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        """Exist so that `functools.partial` accepts the placeholder; it is never called."""
+        """Make the placeholder callable, as `functools.partial` requires; it is never called."""
         raise AssertionError("a snapshot is copied before it is used")
 
 
