@@ -76,7 +76,9 @@ def indices_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
     result = next(proxy for proxy in bsyms[makers[name]].defines if proxy.name == name)
     if not isinstance(result, TensorProxy) or result.dtype is not attention.query.dtype:
         return set()
-    indices = _slice(bsyms, {proxy.name for proxy in trace.outputs} | names_of_attention, attention, makers[name])
+    indices = _backward_slice(
+        bsyms, {proxy.name for proxy in trace.outputs} | names_of_attention, attention, makers[name]
+    )
     inside = [bsyms[index] for index in indices]
     defined = {proxy.name for bsym in inside for proxy in bsym.defines}
     outside_inputs = [
@@ -103,7 +105,7 @@ def is_scores(proxy: Proxy, attention: FlexAttention) -> bool:
     return proxy.shape == (*batches, rows, attention.key.shape[-2])
 
 
-def _slice(
+def _backward_slice(
     bsyms: Sequence[BoundSymbol], names_of_attention: Collection[str], attention: FlexAttention, index: int
 ) -> set[int]:
     """Return the indices of the bound symbols up to `index` whose results are only used for the attention's result.

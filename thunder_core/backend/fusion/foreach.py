@@ -48,10 +48,10 @@ class _Division:
         results: Sequence[Any] = self.operation.args[0] if written else self.operation.output
         if not isinstance(results, list | tuple) or not all(isinstance(result, TensorProxy) for result in results):
             return []
-        items = [self._item(index, result) for index, result in enumerate(results)]
+        items = [self._bsym_of_item(index, result) for index, result in enumerate(results)]
         return [item for item in items if item is not None] if None not in items else []
 
-    def _item(self, index: int, result: TensorProxy) -> BoundSymbol | None:
+    def _bsym_of_item(self, index: int, result: TensorProxy) -> BoundSymbol | None:
         def part(value: object) -> Any:
             return value[index] if isinstance(value, list | tuple) else value
 

@@ -109,12 +109,12 @@ def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
             if proxy.name not in defined and not isinstance(proxy, NumberProxy):
                 inputs_by_name.setdefault(proxy.name, proxy)
         defined.update(proxy.name for proxy in operation.defines)
-    inputs = tuple(_tensors(inputs_by_name.values()))
+    inputs = tuple(_tensors_among(inputs_by_name.values()))
     numbers = tuple(proxy for proxy in inputs_by_name.values() if not isinstance(proxy, TensorProxy))
     names = _canonical_names(inputs, numbers, operations)
     outputs = {names[proxy.name].name: proxy for bsym in bsyms for proxy in bsym.tensors}
     region = Region(
-        tuple(_tensors(names[proxy.name] for proxy in inputs)),
+        tuple(_tensors_among(names[proxy.name] for proxy in inputs)),
         tuple(_rename(operations, names)),
         numbers=tuple(names[proxy.name] for proxy in numbers),
         symbols=symbols_in(
@@ -191,5 +191,5 @@ class _Spelling:
         return text_of(size.node.expr.xreplace(self.names)) if isinstance(size, torch.SymInt) else str(size)
 
 
-def _tensors(proxies: Iterable[Proxy]) -> Iterator[TensorProxy]:
+def _tensors_among(proxies: Iterable[Proxy]) -> Iterator[TensorProxy]:
     yield from (proxy for proxy in proxies if isinstance(proxy, TensorProxy))

@@ -79,7 +79,7 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     names = (f"{executor.short_name}_{number}" for number in itertools.count())
     for indices, is_taken in runs_of(bsyms, memory, takes):
         section = bsyms[indices.start : indices.stop]
-        run = RegionCandidate.of(section, _read(trace, bsyms[indices.stop :]), memory) if is_taken else None
+        run = RegionCandidate.of(section, _names_read_by(trace, bsyms[indices.stop :]), memory) if is_taken else None
         result += section if run is None or not run.is_worthwhile else (_wrap(run, executor, next(names)),)
     return trace.having(result, made_by=f"wrap by {executor.name}")
 
@@ -209,15 +209,15 @@ class MemoryOfRun:
 
     def admits(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol may be added: the run then still writes to no moving memory from outside."""
-        read, written = self._with(bsym)
+        read, written = self._read_and_written_with(bsym)
         return not (written & self.memory.from_outside or written & read)
 
     def add(self, bsym: BoundSymbol) -> None:
         """Add a bound symbol to the run."""
-        self.read, self.written = self._with(bsym)
+        self.read, self.written = self._read_and_written_with(bsym)
         self.defined.update(proxy.name for proxy in bsym.defines)
 
-    def _with(self, bsym: BoundSymbol) -> tuple[set[str], set[str]]:
+    def _read_and_written_with(self, bsym: BoundSymbol) -> tuple[set[str], set[str]]:
         outside = (proxy.name for proxy in bsym.inputs if proxy.name not in self.defined)
         heads = self.memory.moving_heads
         return self.read | heads(outside), self.written | heads(bsym.mutates)
@@ -313,7 +313,7 @@ def is_symbolic_integer(proxy: Proxy) -> bool:
     return isinstance(proxy, NumberProxy) and isinstance(proxy.value, torch.SymInt)
 
 
-def _read(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
+def _names_read_by(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
     """Return the names that these bound symbols read, or that the trace returns."""
     return frozenset(proxy.name for proxies in (*(bsym.inputs for bsym in bsyms), trace.outputs) for proxy in proxies)
 

@@ -132,7 +132,7 @@ class Specializations:
                     return self.raising.call_after_failure(program, failure, args, kwargs)
                 finally:
                     del failure  # its traceback refers to this frame
-            return self._compile(args, kwargs, route or Route(self.programs, self.index))
+            return self._compile_and_call(args, kwargs, route or Route(self.programs, self.index))
         finally:
             if route is not None:
                 forget_left_draws()
@@ -180,7 +180,7 @@ class Specializations:
         """Add a program as the first to try."""
         self.programs.add_first(program)
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
+    def _compile_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
         """Make a call that every program has refused; one thread compiles at a time.
 
         Programs and the user's own code run outside the lock, since they may start threads and wait for them. A program
@@ -289,7 +289,7 @@ class Specializations:
         else:
             if refusals:
                 self.retraces.note(*refusals[0], reasons[0])
-            self._keep(program, route, args, kwargs)
+            self._keep_program(program, route, args, kwargs)
             self.last = program
             first_run = partial(self._run_first, program, inputs, outside, args, kwargs)
             return first_run() if has_effects(program) else partial(run_and_finish, first_run)
@@ -388,7 +388,7 @@ class Specializations:
         finally:
             del failure
 
-    def _keep(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _keep_program(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a program as the first to try, within the limits of the options."""
         if self.options.cache == "no caching":
             return

@@ -125,16 +125,16 @@ class EagerFallback:
         if line in self.observed.eager_lines or is_line_of(self.subject, line):
             self.turn_on(too_many)
         else:
-            self._note("the function around this line is called in eager PyTorch", too_many)
+            self._warn_once("the function around this line is called in eager PyTorch", too_many)
             self.observed.fallbacks = 0  # without the values, the program may be traced for symbolic sizes
         self.observed.eager_lines |= {line}
 
     def turn_on(self, error: ThunderError) -> None:
         """Run all calls that no program accepts in eager PyTorch."""
         self.is_on = True
-        self._note("calls that no program takes are made in eager PyTorch", error)
+        self._warn_once("calls that no program takes are made in eager PyTorch", error)
 
-    def _note(self, what: str, error: ThunderError) -> None:
+    def _warn_once(self, what: str, error: ThunderError) -> None:
         """Warn once that the calls named by `what` run in eager PyTorch because of a line, and record the reason."""
         self.reasons.append(f"{error.where}: {what}, since {error.what}")
         warn_of(self.subject, f"{what} ({error.where}), since {error.what}", error.fix)

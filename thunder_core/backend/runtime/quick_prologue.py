@@ -55,16 +55,16 @@ class QuickPrologue:
     def run_whole_prologue(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and keep the module's state for the next call."""
         self._state = None
-        state = self._observe(module)
+        state = self._observe_module(module)
         prepared = self._whole_prologue(module, args, kwargs)
         if state is not None and state.is_unchanged(module):  # the prologue has checked this state
             self._state = state
         if self._whole_runs == 0:
-            self._install(self._quick())
+            self._install(self._make_quick_prologue())
         self._note_whole_run()
         return prepared
 
-    def _observe(self, module: Any) -> ModuleState | None:
+    def _observe_module(self, module: Any) -> ModuleState | None:
         """Return the state of the module; None if the module lacks an object that the prologue reads, or its memory
         cannot be watched.
         """
@@ -106,7 +106,7 @@ class QuickPrologue:
         if program is not None:
             object.__setattr__(program, "prepare", prepare)
 
-    def _quick(self) -> Prepare:
+    def _make_quick_prologue(self) -> Prepare:
         """Return the quick prologue as a function."""
         trace = quick_trace(self._trace, self._reads, self._skipped)
         source = print_trace(trace)

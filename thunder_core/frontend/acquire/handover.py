@@ -112,14 +112,14 @@ class Handover:
                 continue
             if isinstance(guard, OfConstant):  # constants are not among `inner.paths`, so they are noted here
                 self._note_outside_read(outer_guard.path)
-            self._add(outer_guard)
+            self._guard_outer(outer_guard)
 
     def _note_outside_read(self, path: Path) -> None:
         """Note a read of a functional program that does not lead from its arguments, except reads of code and cells."""
         if self.outer.outside_reads is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.outside_reads.note(path)
 
-    def _add(self, guard: Guard) -> None:
+    def _guard_outer(self, guard: Guard) -> None:
         if isinstance(guard, Absent):
             for name in guard.names:
                 self.outer.guard_absence(guard.path, name)

@@ -58,7 +58,7 @@ def _make_rule(operation: Operation, setup_context: SetupContext | None, backwar
     class Rule(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> Any:
-            args, kwargs = _fill((args, kwargs), tensors)
+            args, kwargs = _fill_in_tensors((args, kwargs), tensors)
             output = operation(*args, **kwargs)
             if setup_context is not None:
                 setup_context(ctx, args, kwargs, output)
@@ -87,7 +87,7 @@ class _NumberedTensor:
         self.number = number
 
 
-def _fill(tree: object, tensors: tuple[torch.Tensor, ...]) -> Any:
+def _fill_in_tensors(tree: object, tensors: tuple[torch.Tensor, ...]) -> Any:
     return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _NumberedTensor) else leaf)
 
 

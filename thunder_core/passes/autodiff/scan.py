@@ -172,7 +172,7 @@ class ReverseScan:
         reverse = ScanCall(
             replace(trace, inputs=(*trace.inputs, *numbers)),
             (*carries.values(), *(self._zeros(call.inputs[index]) for index in accumulators)),
-            (*(self._reverse(self._stack(index)) for index in sliced), *cotangents),
+            (*(self._reverse(self._stack_of_input(index)) for index in sliced), *cotangents),
             (*(call.inputs[index] for index in operands), *numbers),
         )
         count = len(carries) + len(accumulators)
@@ -222,7 +222,7 @@ class ReverseScan:
             made_by="differentiate",
         )
 
-    def _stack(self, index: int) -> TensorProxy:
+    def _stack_of_input(self, index: int) -> TensorProxy:
         """Return the stack of the function's inputs at an index."""
         return self.call.inputs[index] if self.call.is_slice(index) else self.derivation.stacks[index]
 

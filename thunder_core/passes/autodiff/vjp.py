@@ -344,16 +344,20 @@ def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | No
 def add_gradients(left: TensorProxy, right: TensorProxy, name: str) -> BoundSymbol:
     """Return the bound symbol that adds two gradients."""
     environment = environment_of((left, right))
-    total = _cached_sum(left.named(""), right.named("")) if environment is None else _sum(left, right, environment)
+    total = (
+        _cached_sum(left.named(""), right.named(""))
+        if environment is None
+        else _sum_of_gradients(left, right, environment)
+    )
     total = total.named(name)
     return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (left, right), {}, total)
 
 
 @lru_cache(maxsize=1024)
 def _cached_sum(left: TensorProxy, right: TensorProxy) -> TensorProxy:
-    return _sum(left, right, None)
+    return _sum_of_gradients(left, right, None)
 
 
-def _sum(left: TensorProxy, right: TensorProxy, environment: TraceShapeEnv | None) -> TensorProxy:
+def _sum_of_gradients(left: TensorProxy, right: TensorProxy, environment: TraceShapeEnv | None) -> TensorProxy:
     with new_mode(environment):
         return tensor_proxy("", torch.ops.aten.add.Tensor(empty(left), empty(right)))

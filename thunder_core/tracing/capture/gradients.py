@@ -134,19 +134,19 @@ class Gradients:
         inputs: object = None,
     ) -> None:
         """Run `torch.Tensor.backward`: accumulate the gradients of the leaves in their `.grad`."""
-        roots = _sequence(self._tensors.to_fake(tensors))
+        roots = _as_tuple(self._tensors.to_fake(tensors))
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             reached = self._reachable_leaves(roots, graph)
         leaves_or_inputs = reached if inputs is None else _as_given(inputs)
-        leaves = [self._fake_with_gradient(leaf) for leaf in _sequence(leaves_or_inputs)]
+        leaves = [self._fake_with_gradient(leaf) for leaf in _as_tuple(leaves_or_inputs)]
         memory = self._tensors.memory()
-        with self._running(graph, leaves, retain_graph, create_graph):
+        with self._backward_pass(graph, leaves, retain_graph, create_graph):
             with torch._C.DisableTorchFunction():
                 if not leaves:  # the engine raises the right error
                     return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
                 inputs_as_given, cotangents = self._tensors.to_fake((leaves_or_inputs, gradient))
-                gradients = _sequence(
+                gradients = _as_tuple(
                     torch.autograd.grad(
                         roots, inputs_as_given, cotangents, retain_graph, create_graph, allow_unused=True
                     )
@@ -180,12 +180,12 @@ class Gradients:
         **options: Any,
     ) -> Any:
         """Run `torch.autograd.grad`: return the gradients."""
-        roots, differentiated, cotangents = self._tensors.to_fake((_sequence(outputs), _as_given(inputs), grad_outputs))
-        leaves = _sequence(differentiated)
+        roots, differentiated, cotangents = self._tensors.to_fake((_as_tuple(outputs), _as_given(inputs), grad_outputs))
+        leaves = _as_tuple(differentiated)
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             self._reachable_leaves(roots, graph, excluded=leaves)
-        with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
+        with self._backward_pass(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
             gradients = torch.autograd.grad(roots, differentiated, cotangents, retain_graph, create_graph, **options)
         return self._tensors.to_real(gradients)
 
@@ -196,7 +196,7 @@ class Gradients:
         PyTorch (`once_differentiable`, `custom_bwd`).
         """
         with torch._C.DisableTorchFunction():
-            nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
+            nodes = graph_of(_as_tuple(self._tensors.to_fake(tensors)))
         classes = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
         methods = (getattr(kind, name) for kind in classes for name in ("backward", "vjp"))
         return [*itertools.chain(*map(hooks_in, self.hooks)), *itertools.chain(*map(wrapped_functions, methods))]
@@ -235,7 +235,9 @@ class Gradients:
         return reached
 
     @contextmanager
-    def _running(self, graph: list[Node], leaves: Any, retain_graph: bool | None, create_graph: bool) -> Iterator[None]:
+    def _backward_pass(
+        self, graph: list[Node], leaves: Any, retain_graph: bool | None, create_graph: bool
+    ) -> Iterator[None]:
         """Set up a backward pass that runs in the block.
 
         Autograd records the pass if `create_graph`. Afterwards, the executed nodes of the graph count as freed, unless
@@ -328,7 +330,7 @@ def wrapped_functions(function: Any) -> Iterator[Callable[..., Any]]:
         function = getattr(function, "__wrapped__", None)
 
 
-def _sequence(tensors: Any) -> tuple[Any, ...]:
+def _as_tuple(tensors: Any) -> tuple[Any, ...]:
     if isinstance(tensors, torch.Tensor):
         return (tensors,)
     return tuple(tensors.values() if isinstance(tensors, Mapping) else tensors)

@@ -111,12 +111,14 @@ class NumberCalls:
             not numbers
             or (function in INDEX_AND_SIZE_FUNCTIONS and any(number.kind is int for number in numbers))
             or self._recording.derivatives_in_progress
-            or (requires_grad and self._hides(function, kwargs, numbers))
+            or (requires_grad and self._hides_numbers(function, kwargs, numbers))
         ):
             return self._with_values(function, args, kwargs)
         before = self._recording.failure
         try:
-            output, call, probe_values = run_on_numbers(function, self._running(function), (args, kwargs), numbers)
+            output, call, probe_values = run_on_numbers(
+                function, self._returning_call(function), (args, kwargs), numbers
+            )
         except Exception:  # stand-in values may not work where the real values do
             self._recording.failure = before
             return self._with_values(function, args, kwargs)
@@ -167,7 +169,7 @@ class NumberCalls:
             self._recording.emit(expectation_of(maker, number, number_of(symbol)))
         return symbol
 
-    def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, RecordedCall]]:
+    def _returning_call(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, RecordedCall]]:
         """Return a function that runs `function` on arguments, and returns its result and its recorded call."""
 
         def run(arguments: Any) -> tuple[Any, RecordedCall]:
@@ -176,7 +178,9 @@ class NumberCalls:
 
         return run
 
-    def _hides(self, function: Callable[..., Any], kwargs: dict[str, Any], numbers: Sequence[SymbolicNumber]) -> bool:
+    def _hides_numbers(
+        self, function: Callable[..., Any], kwargs: dict[str, Any], numbers: Sequence[SymbolicNumber]
+    ) -> bool:
         """Whether autograd would record the stand-in values of a call's numbers as constants."""
         outside = any(number.proxy.name in self._numbers.outside_values and not number.drawn for number in numbers)
         return outside or (self._recording.is_differentiating and may_write(function, kwargs))
@@ -212,7 +216,7 @@ class NumberCalls:
         keys = {id(number): pair for number, pair in zip(numbers, pairs, strict=True)}
         try:
             names = FloatProxies(list(zip(floats, pairs, strict=True)), number_of)
-            output, call = run_on_floats(self._running(function), arguments, keys, names)
+            output, call = run_on_floats(self._returning_call(function), arguments, keys, names)
         except Exception:  # stand-in values may not work where the real values do
             self._recording.failure = before
             return self._recording.function(function, *symbols)

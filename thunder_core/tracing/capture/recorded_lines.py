@@ -177,12 +177,12 @@ class RecordedLines:
     def _to_fake_unless_wrapped(self, leaf: object) -> Any:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
-    def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
+    def _record_item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
         """Record `tensor.item()`, and return its result as a symbolic number."""
         number = self.numbers.new(kind)
         proxy = self.tensors.proxy(self.tensors.fake(tensor))
         self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
         return number
 
-    def _measure(self, proxy: Proxy) -> Any:
+    def _read_number(self, proxy: Proxy) -> Any:
         return self.data_dependent.number(proxy)

@@ -113,7 +113,7 @@ class Recorder(RecordedLines):
         self.failure: ThunderError | None = None
         self._queries = Queries(self.tensors, sizes, program.on_query, self._refuse)
         self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
-        self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._measure)
+        self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._read_number)
         self._set_up_values(lines_that_raised, evaluates=evaluates, counts_values=evaluates or counts_values)
         self.is_differentiating = is_differentiating
         self.met_hidden_numbers = False
@@ -152,7 +152,7 @@ class Recorder(RecordedLines):
         self.data_dependent.are_constants = self.counts.are_constants
         self.data_dependent.is_check = self.program.is_check
         self._sizes_of_values = SizesOfValues(
-            self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
+            self._run_function, lambda tensor: self._record_item(tensor, int), self.tensors.fake
         )
         self._masks = Masks(self._run_function, self.tensors.fake, self.counts.can_use_count)
         self.data = Data(self.tensors, self.data_dependent, self.function, self.program.on_query)
@@ -225,7 +225,7 @@ class Recorder(RecordedLines):
         if makes_leaf(function, args, kwargs):
             return make_leaf(self._run_function, function, args, kwargs)
         if function is TOLIST and has_few_items(self.tensors.fake(args[0])):
-            return items(args[0], self.tensors.fake(args[0]), self._run_function, self._item)
+            return items(args[0], self.tensors.fake(args[0]), self._run_function, self._record_item)
         if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
             raise self._fail(function)
         if function in DATA:
@@ -242,7 +242,7 @@ class Recorder(RecordedLines):
         if (answer := self._queries.constant_answer(function, args)) is not None:
             return answer
         if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
-            return self._item(args[0], kind)
+            return self._record_item(args[0], kind)
         if (sized := self._sizes_of_values.with_size(function, args, kwargs)) is not None:
             return self._run_function(*sized)
         if (by_indices := self._masks.without(function, args, kwargs)) is not None:
@@ -310,7 +310,9 @@ class Recorder(RecordedLines):
         before = self.failure
         self._functions_tried_with_numbers.append(function)
         try:
-            return self._run_function(function, *with_numbers(args, kwargs, lambda tensor: self._item(tensor, int)))
+            return self._run_function(
+                function, *with_numbers(args, kwargs, lambda tensor: self._record_item(tensor, int))
+            )
         except Exception:  # the function does not accept a number in place of one of the tensors
             self.failure = before
             return self._record(function, args, kwargs)

@@ -81,9 +81,9 @@ class Run(ObservedCalls, RecordedProgram):
         self.output: Any = None
         try:
             self._note_initial_state(subject)
-            self._observe(options.symbolic)
+            self._build_observers(options.symbolic)
             self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device, options.moves_from)
-            self._record(options)
+            self._build_recorder(options)
             self._add_lookasides(options)
             self.inputs.expand()
         except BaseException:
@@ -117,7 +117,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.fills_caches = False
         self.replaced_entries = replaced_entries()
 
-    def _observe(self, symbolic: Symbolic) -> None:
+    def _build_observers(self, symbolic: Symbolic) -> None:
         """Build the parts that guard reads of outside objects, and log writes to them."""
         self.outside = WholeReads(
             symbolic, self._symbol_at, self._before_read_of_draw, self.leave_to_eager, self.retrace
@@ -132,7 +132,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.operations = operations()
         self.code_origins = CodeOrigins()
 
-    def _record(self, options: RunOptions) -> None:
+    def _build_recorder(self, options: RunOptions) -> None:
         """Build the recorder, and the parts for symbolic numbers, counts, texts and random numbers."""
         symbolic = options.symbolic
         self.numbers = self.number_sources = OutsideNumbers(self)

@@ -130,7 +130,7 @@ class FaithfulMode(FakeTensorMode):
             with self:
                 return slice_dimension(*args, **kwargs)
         require_castable(func, args, kwargs)
-        func, args, kwargs = self._replaced(func, args, kwargs)
+        func, args, kwargs = self._faithful_call(func, args, kwargs)
         metadata = METADATA.get(func) or (ESTIMATES.get(func) if self.estimates_sizes else None)
         if metadata is not None:
             with self:
@@ -142,7 +142,7 @@ class FaithfulMode(FakeTensorMode):
             self._lay_out(output, rule, args, kwargs)
         return output
 
-    def _replaced(self, func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def _faithful_call(self, func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Return the operation and arguments whose result on fakes has the metadata of eager PyTorch's result."""
         if func in POWERS and is_power_of_booleans(args, kwargs):
             return POWERS[func], args[:1], {name: value for name, value in kwargs.items() if name == "out"}

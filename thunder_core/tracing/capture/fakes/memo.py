@@ -78,10 +78,10 @@ def signature(
     """
     parts: list[Hashable] = [function]
     seen: dict[Any, int] = {}
-    return tuple(parts) if _append((args, kwargs), parts, seen, describe) and seen else None
+    return tuple(parts) if _add_descriptions((args, kwargs), parts, seen, describe) and seen else None
 
 
-def _append(
+def _add_descriptions(
     trees: Iterable[Any],
     parts: list[Hashable],
     seen: dict[Any, int],
@@ -105,7 +105,7 @@ def _append(
         else:
             label, items = _items_of(tree, kind)
             parts.append(label)
-            if items is None or not _append(items, parts, seen, describe):
+            if items is None or not _add_descriptions(items, parts, seen, describe):
                 return False
     return True
 

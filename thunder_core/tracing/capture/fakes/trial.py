@@ -48,7 +48,7 @@ def eager_error(
         return None
     with outside_recording():
         pairs = zip(fakes, reals, strict=True)
-        copies = {id(fake): _copy(fake, tensors.proxy(fake), real, tensors) for fake, real in pairs}
+        copies = {id(fake): _real_copy(fake, tensors.proxy(fake), real, tensors) for fake, real in pairs}
         args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
         try:
             function(*args, **kwargs)
@@ -148,7 +148,7 @@ def out_of_inference_mode() -> Iterator[None]:
         yield
 
 
-def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
+def _real_copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
     """Return a copy of the real tensor, or zeros. The proxy has the metadata, which the failed call may have changed in
     `fake`.
     """

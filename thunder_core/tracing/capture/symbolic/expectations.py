@@ -25,14 +25,14 @@ def with_result_checks(bsym: BoundSymbol, output: Any, next_name: Callable[[], s
     if type(output) in (tuple, list):
         all_values = Proxy(next_name())
         yield replace(bsym, output=all_values)
-        yield _check(bsym, expect_items, all_values, len(output), output=bsym.output)
+        yield _check_of_result(bsym, expect_items, all_values, len(output), output=bsym.output)
     else:
         yield bsym
     for proxy, value in zip(leaves(bsym.output), leaves(output), strict=True):
         if isinstance(proxy, TensorProxy):
-            yield _check(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
+            yield _check_of_result(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
         elif isinstance(proxy, Proxy):
-            yield _check(bsym, expect_value, proxy, value)
+            yield _check_of_result(bsym, expect_value, proxy, value)
 
 
 def with_count_checks(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
@@ -41,14 +41,14 @@ def with_count_checks(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
     """
     for proxy in bsym.outputs:
         if isinstance(proxy, TensorProxy):
-            yield _check(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
+            yield _check_of_result(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
 
 
 def expectation_of(bsym: BoundSymbol, proxy: Proxy, value: object) -> BoundSymbol:
     """Return a bound symbol, at the position of `bsym`, that ends a call in which a number has another value."""
-    return _check(bsym, expect_value, proxy, value)
+    return _check_of_result(bsym, expect_value, proxy, value)
 
 
-def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: object = None) -> BoundSymbol:
+def _check_of_result(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: object = None) -> BoundSymbol:
     """Return a bound symbol, at the position of `bsym`, that checks its result."""
     return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

@@ -118,15 +118,15 @@ def slice_dimension(
     """Return the part of a tensor between two indices, whose size is an expression of them."""
     shape, strides = list(tensor.shape), list(tensor.stride())
     size = shape[dim]
-    first = 0 if start is None else _position(start, size)
-    last = size if end is None else _position(end, size)
+    first = 0 if start is None else _clamped_position(start, size)
+    last = size if end is None else _clamped_position(end, size)
     length = last - first if guard_or_false(last >= first) else maximum(last - first, 0)
     offset = tensor.storage_offset() + first * strides[dim]
     shape[dim], strides[dim] = (length + step - 1) // step, strides[dim] * step
     return tensor.as_strided(shape, strides, offset)
 
 
-def _position(position: Any, size: Any) -> Any:
+def _clamped_position(position: Any, size: Any) -> Any:
     """Return an index as a position from the beginning of a dimension, clamped to its ends."""
     if type(position) is int and position == sys.maxsize:
         return size

@@ -156,7 +156,7 @@ def _power(self: SymbolicNumber, other: object, modulus: object = None) -> Any:
 _POWER = _binary_method("compute", operator.pow)
 
 
-def _unary(name: str) -> Callable[[SymbolicNumber], Any]:
+def _unary_method(name: str) -> Callable[[SymbolicNumber], Any]:
     return lambda self: self.numbers.compute(getattr(operator, name), (self,))
 
 
@@ -232,7 +232,7 @@ for _class in SYMBOLIC_CLASSES.values():
         setattr(_class, f"__{_name}__", _binary_method("compute", getattr(operator, _name)))
         setattr(_class, f"__r{_name}__", _binary_method("compute", getattr(operator, _name), reverse=True))
     for _name in UNARY:
-        setattr(_class, f"__{_name}__", _unary(_name))
+        setattr(_class, f"__{_name}__", _unary_method(_name))
     _class.__pow__ = _power
     _class.__divmod__ = lambda self, other: (self // other, self % other)
     _class.__round__ = _round

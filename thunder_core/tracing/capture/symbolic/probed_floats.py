@@ -106,7 +106,7 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
     for value, ends in zip(values, around, strict=True):
         if ends is None:
             return None
-        low, high = _finite(*ends)
+        low, high = _stand_in_range(*ends)
         positions = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
         steps = (
             round((high - low) * index / (len(ranks) + MARGIN) * SINGLE_STEPS) / SINGLE_STEPS for index in positions
@@ -116,7 +116,7 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
     return pairs
 
 
-def _finite(low: float, high: float) -> tuple[float, float]:
+def _stand_in_range(low: float, high: float) -> tuple[float, float]:
     """Return the range of stand-ins for floats between two landmarks."""
     return (high - SPAN if low == -LARGEST else low), (low + SPAN if high == LARGEST else high)
 
@@ -156,9 +156,9 @@ class FloatProxies(Mapping[Pair, Proxy]):
         self._functions_by_pair: dict[Pair, tuple[Any, Callable[[Any], Any]]] = {}
         for number, pair in reversed(numbers):
             for function in reversed(FUNCTIONS):
-                self._claim((function(pair[0]), function(pair[1])), number, function)
+                self._record_meaning((function(pair[0]), function(pair[1])), number, function)
 
-    def _claim(self, pair: Pair, number: Any, function: Callable[[Any], Any]) -> None:
+    def _record_meaning(self, pair: Pair, number: Any, function: Callable[[Any], Any]) -> None:
         """Record the meaning of a pair of values; raise `AmbiguousFloats` if the pair has another meaning already."""
         if any(map(math.isnan, pair)):
             return

@@ -335,7 +335,7 @@ class SymbolicSizes:
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], numbers: Numbers) -> Any:
         """Return the expression of a function's result for integers."""
-        integers = self._integers(operands)
+        integers = self._integer_operands(operands)
         if function in DIVISIONS and not integers[1] != 0:  # a constraint; the quotient may not show it: `n // n` is 1
             raise ZeroDivisionError
         if function is operator.floordiv and is_quotient(integers[0]) and not integers[1] > 0:
@@ -345,10 +345,10 @@ class SymbolicSizes:
 
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Return the outcome of a condition on integers, which becomes a constraint."""
-        integers = self._integers(operands)
+        integers = self._integer_operands(operands)
         return bool(integers[0] != 0 if function is bool else function(*integers))
 
-    def _integers(self, operands: tuple[Any, ...]) -> list[Any]:
+    def _integer_operands(self, operands: tuple[Any, ...]) -> list[Any]:
         return [operand.size if isinstance(operand, ExpressionInteger) else int(operand) for operand in operands]
 
     def _value(self, operand: Any) -> int:

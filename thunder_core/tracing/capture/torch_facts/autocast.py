@@ -34,12 +34,12 @@ def changes(before: State, after: State) -> Iterator[BoundSymbol]:
     """Yield the bound symbols that change one state to another; they also clear the cache of cast tensors."""
     for kind, old, new in zip(DEVICES, before, after, strict=True):
         if old[0] != new[0]:
-            yield _call(torch.set_autocast_enabled, kind, new[0])
+            yield _bind_call(torch.set_autocast_enabled, kind, new[0])
         if old[1] != new[1]:
-            yield _call(torch.set_autocast_dtype, kind, new[1])
+            yield _bind_call(torch.set_autocast_dtype, kind, new[1])
     if before != after:
-        yield _call(torch.clear_autocast_cache)
+        yield _bind_call(torch.clear_autocast_cache)
 
 
-def _call(function: Callable[..., Any], *args: Any) -> BoundSymbol:
+def _bind_call(function: Callable[..., Any], *args: Any) -> BoundSymbol:
     return BoundSymbol(symbol_of(function), args, {}, None, ordered=True)

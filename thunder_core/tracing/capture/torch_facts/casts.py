@@ -25,10 +25,10 @@ def require_castable(operator: torch._ops.OpOverload, args: Sequence[Any], kwarg
     plain = _operator_without_write(operator)
     if plain is None:
         return
-    tensors_updated = _tensors(next(written_values(operator, args, kwargs), None))
+    tensors_updated = _tensors_in(next(written_values(operator, args, kwargs), None))
     if not any(_may_lose_a_kind(tensor, (args, kwargs)) for tensor in tensors_updated):
         return
-    results = _tensors(plain(*args, **{name: value for name, value in kwargs.items() if name != OUT}))
+    results = _tensors_in(plain(*args, **{name: value for name, value in kwargs.items() if name != OUT}))
     for result, into in zip(results, tensors_updated, strict=True):
         if not torch.can_cast(result.dtype, into.dtype):
             raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {into.dtype}")
@@ -43,7 +43,7 @@ def _operator_without_write(operator: torch._ops.OpOverload) -> torch._ops.OpOve
     return without_write(operator) if is_elementwise else None
 
 
-def _tensors(tree: object) -> list[torch.Tensor]:
+def _tensors_in(tree: object) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 

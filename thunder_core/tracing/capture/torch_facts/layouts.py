@@ -138,7 +138,7 @@ def iterator_strides(
         strides = {tuple(operand.stride()) for operand in operands}
         if len(strides) == 1 and is_dense(shape, *strides):
             return strides.pop()
-    order = order_in_memory(shape, [_broadcast(operand, shape) for operand in operands])
+    order = order_in_memory(shape, [_broadcast_strides(operand, shape) for operand in operands])
     return dense_strides(shape, order, least=0 if 0 in shape and order != sorted(order) else 1)
 
 
@@ -147,7 +147,7 @@ def _broadcast_shape(operands: Sequence[torch.Tensor]) -> torch.Size:
     return shape
 
 
-def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
+def _broadcast_strides(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     missing = len(shape) - operand.dim()
     own = zip(operand.shape, operand.stride(), shape[missing:], strict=True)
     return (0,) * missing + tuple(0 if size == 1 and full_size != 1 else stride for size, stride, full_size in own)

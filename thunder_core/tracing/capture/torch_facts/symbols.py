@@ -167,10 +167,10 @@ def is_same_data(tensor: torch.Tensor, data: torch.Tensor) -> bool:
     """Whether a tensor already has the data that is assigned to it, as when `module.to(dtype)` changes nothing."""
     if tensor is data or torch.strided != tensor.layout or data.layout != tensor.layout:
         return tensor is data
-    return _memory(tensor) == _memory(data)
+    return _memory_key(tensor) == _memory_key(data)
 
 
-def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
+def _memory_key(tensor: torch.Tensor) -> tuple[object, ...]:
     storage = tensor.untyped_storage()._cdata
     return (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
