@@ -146,7 +146,7 @@ def quick_trace(trace: Trace, reads: ModuleReads, skipped: tuple[str, ...]) -> T
             bsyms.append(python_statement(f"if not {call[:-1]}, {tuple_text}): return {DIFFERS}{arguments}"))
         else:
             bsyms.append(bsym)
-    if reads.runs_user_code:  # it may have changed the module after the objects were read
+    if reads.runs_user_code:  # user code may have changed the module after the objects were read
         bsyms.append(python_statement(f"if not {IS_UNCHANGED}({module}): {run_whole}"))
     return replace(trace, name=NAME, bound_symbols=tuple(bsyms), made_by="quick prologue")
 

@@ -99,7 +99,7 @@ class RaisingCalls:
         return next((program for program in wider if program.takes(self.subject, args, kwargs)), last)
 
     def another_compiled(self) -> None:
-        """Record that another program has been compiled. It accepts calls that do not raise."""
+        """Record that another program has been compiled, which accepts calls that do not raise."""
         self.value_dependent.clear()
 
     def call_after_failure(

@@ -37,7 +37,7 @@ class Settings:
             self._changed_answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
 
     def ask(self, getter: Callable[..., Any], *args: Any) -> Any:
-        """Return the value of a setting. It is guarded unless the program has changed the setting."""
+        """Return the value of a setting, which is guarded unless the program has changed the setting."""
         if getter in self._changed_answers:
             return self._changed_answers[getter]
         value = getter(*args)

@@ -90,9 +90,7 @@ def has_default_function(kind: type) -> bool:
 
 @cached_by_version(ClassCaches())
 def _is_called(kind: type, name: str) -> tuple[bool, bool]:
-    """Whether a class has a `__torch_function__` that PyTorch calls. (The second result allows the cache to keep the
-    first.)
-    """
+    """Return whether a class has a `__torch_function__` that PyTorch calls, and True: the cache may keep the answer."""
     return getattr(kind, name, DISABLED) not in NEVER_CALLED, True
 
 

@@ -56,10 +56,7 @@ def changeable_paths(guards: Iterable[Guard], outer_path: Callable[[Path], Path 
 
 
 def _is_fixed(path: Path) -> bool:
-    """Whether the values that the object at a path holds never change.
-
-    This is so for the metadata of a tensor, the defaults of a function, and objects of libraries.
-    """
+    """Whether no value in the object at a path ever changes: metadata of tensors, objects of libraries."""
     owner = path.value
     if isinstance(owner, torch.Tensor) or path.key in ("__defaults__", "__kwdefaults__"):
         return True

@@ -91,7 +91,7 @@ class Run(ObservedCalls, RecordedProgram):
             raise
 
     def _note_initial_state(self, subject: Callable[..., Any]) -> None:
-        """Initialize the state of the run."""
+        """Set the attributes of the run to their values before the program runs."""
         self.started = time.time_ns()
         named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
         self.module_names = {id(module): name for name, module in named}
