@@ -302,9 +302,8 @@ class AppliedFunctions:
         with without_recording():
             probe: Any = kind(program, args, kwargs, run.options.for_probe(runs_through_functions=True))
             self._probes.append(probe)
-            recording: AbstractContextManager[None] = (
-                probe.recorder.recording()
-            )  # the annotation says that its exit suppresses no exception
+            # The annotation states that the exit of the context suppresses no exception.
+            recording: AbstractContextManager[None] = probe.recorder.recording()
             try:
                 with recording:
                     output = interpret(program, observer=probe)(*args, **kwargs)

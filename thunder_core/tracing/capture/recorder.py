@@ -124,9 +124,8 @@ class Recorder(RecordedLines):
         self._autocast = autocast_state()
         self._forward = ForwardLocations()
         self.backward_of: BackwardOf = program.backward_of
-        self._functions_tried_with_numbers: list[
-            Callable[..., Any]
-        ] = []  # functions in progress that were tried with numbers
+        # The running functions that were tried with symbolic numbers.
+        self._functions_tried_with_numbers: list[Callable[..., Any]] = []
         self._operators = AtenOperations(self.tensors, self.with_fakes, self._run_function, self._refuse)
         self._binding = Binding(self.tensors, self._location, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)

@@ -30,17 +30,14 @@ class GuardedPaths:
         self.later_guards: dict[tuple[Any, ...], Guard] | None = None
         self._created_classes: dict[int, type] = {}
         self._roots: dict[int, Path] = {}
-        self._compared_by_identity: dict[
-            type, dict[Path, None]
-        ] = {}  # by class, the paths of objects that are compared by identity
-        self._tensors_by_guard: dict[
-            type[OfTensors], dict[Path, None]
-        ] = {}  # by class of a guard, the paths of its tensors
+        # By class, the paths of objects that are compared by identity.
+        self._compared_by_identity: dict[type, dict[Path, None]] = {}
+        # By class of a guard, the paths of its tensors.
+        self._tensors_by_guard: dict[type[OfTensors], dict[Path, None]] = {}
         self._missing_names: dict[Path, dict[Any, None]] = {}
         self._stored_names: dict[type, dict[str, None]] = {}  # by class, the names that its instances store
-        self._unrelated_classes: dict[
-            type, dict[type, None]
-        ] = {}  # by abstract class, the classes that are no subclasses
+        # By abstract class, the classes that are no subclasses.
+        self._unrelated_classes: dict[type, dict[type, None]] = {}
         self._getattr_names: dict[type, dict[str, None]] = {}  # by class, the names that `__getattr__` finds
 
     def path_of(self, value: object) -> Path | None:

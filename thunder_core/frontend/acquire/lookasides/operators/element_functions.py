@@ -80,12 +80,8 @@ def element_function(
             output = run.machine.call(function, *elements)
         bsyms = recorder.bound_symbols[start:]
         proxy = recorder.proxy_of(output) if isinstance(output, torch.Tensor) else None
-    except (
-        ThunderError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ):  # the bound symbols for all elements are already in the trace
+    except (ThunderError, RuntimeError, TypeError, ValueError):
+        # The attention stays in the trace as the bound symbols for all elements.
         recorder.failure = failure
         return None
     finally:
