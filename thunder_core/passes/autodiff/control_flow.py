@@ -37,7 +37,8 @@ def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], 
     try:
         return derive(bsym, requires_grad_names, sweep_of)
     except Underivable as error:
-        raise Underivable(str(error)) from error  # without an operation for `with_rules` to replace
+        # without `missing_formula`, which would name the whole call as the operation without a formula
+        raise Underivable(str(error)) from error
 
 
 @dataclass(eq=False)

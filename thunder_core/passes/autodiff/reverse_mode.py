@@ -65,13 +65,13 @@ class Differentiated:
         """
         is_full = all(has_cotangent) and not cuts
         swept = self.full_backward if is_full else self.sweep.backward(has_cotangent, cuts, ends)
-        taking = swept.having(
+        with_saved_inputs = swept.having(
             swept.bound_symbols,
             made_by=MADE_BY,
             inputs=(*self.saved, *self.numbers, *swept.inputs),
             origins={**self.forward.origins, **swept.origins},
         )
-        trace = with_recomputation(taking, self.rematerialized)
+        trace = with_recomputation(with_saved_inputs, self.rematerialized)
         unsaved = _undefined_names(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
@@ -105,8 +105,8 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     rematerialized = rematerialize(forward, saved, results, cheap=recompute)
     if budget != 1.0:
         rematerialized = fit_budget(budget, rematerialized, forward, saved, results, cheap=recompute)
-    taking = replace(full_backward, inputs=(*rematerialized.saved, *full_backward.inputs))
-    backward = with_recomputation(taking, rematerialized)
+    with_saved_inputs = replace(full_backward, inputs=(*rematerialized.saved, *full_backward.inputs))
+    backward = with_recomputation(with_saved_inputs, rematerialized)
     sizes = symbols_in(proxy for bsym in backward.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs))
     return Differentiated(
         requires_grad_inputs=tuple(

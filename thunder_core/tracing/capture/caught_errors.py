@@ -66,7 +66,7 @@ class CaughtErrors:
         except ThunderError:
             raise
         except Exception as error:
-            self._expect(error, function, args, kwargs)
+            self._record_expected_error(error, function, args, kwargs)
             raise with_source_line(error.with_traceback(None), self._line()) from None
 
     def is_at_line_that_raised(self) -> bool:
@@ -82,20 +82,20 @@ class CaughtErrors:
         if not self.is_at_line_that_raised():
             return
         try:
-            self._values.evaluate(function, lambda: self._attempt(function, args, kwargs))
+            self._values.evaluate(function, lambda: self._run_on_values(function, args, kwargs))
         except ThunderError:
             raise
         except Exception as error:
-            self._expect(error, function, args, kwargs)
+            self._record_expected_error(error, function, args, kwargs)
             raise error.with_traceback(None) from None
 
-    def _expect(self, error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+    def _record_expected_error(self, error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
         """Record a bound symbol that checks that an operation raises this error at each call."""
         arguments = self._tensors.to_proxies((tuple(args), dict(kwargs)))
         expected = (function, type(error), str(error), *arguments)
         self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
 
-    def _attempt(self, function: Callable[..., Any], args: object, kwargs: object) -> None:
+    def _run_on_values(self, function: Callable[..., Any], args: object, kwargs: object) -> None:
         """Run an operation on the values of the call, if they can be computed."""
         with suppress(Unknowable):
             self._values.evaluation.call(function, args, kwargs)
