@@ -61,7 +61,7 @@ def known_ledgers() -> list[tuple[Any, Ledger]]:
 def answer_all() -> None:
     """Answer the questions of other ranks in all groups, and search for deadlocks."""
     for group, ledger in known_ledgers():
-        with suppress(RuntimeError):  # the store of this group has gone; the other groups are answered
+        with suppress(RuntimeError):  # if the store of this group has gone, the other groups are still answered
             ledger.answer(group, _watch.waits_text)
     _watch.look(known_ledgers())
 

@@ -44,7 +44,7 @@ class QuickPrologue:
         self._trace, self._reads = trace, reads
         self._skipped = skipped_variables(trace, reads)
         self._state: ModuleState | None = None
-        self._whole_runs = 0  # runs that refused the call do not count
+        self._whole_runs = 0  # the runs of the whole prologue that accepted the call
 
     def first_call(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and from the next call on keep the module's state."""

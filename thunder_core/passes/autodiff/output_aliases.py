@@ -25,7 +25,7 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
     """
     views = _ReturnedViews(trace)
     for proxy in trace.outputs:
-        if isinstance(proxy, TensorProxy):  # a number out of a tensor is no view
+        if isinstance(proxy, TensorProxy):  # a number read from a tensor is no view
             views.collect(proxy.name)
     if not views.view_ids:
         return trace, None

@@ -171,7 +171,7 @@ def derive_with_own_numbers(bsym: BoundSymbol, requires_grad_names: frozenset[st
         reason = "because it cannot be traced, or reads or writes objects that are written to"
         raise Underivable(f"its backward runs after the program, {reason}")
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
-        return None  # numbers read from a tensor, indices, comparisons
+        return None  # autograd tracks no numbers, indices and results of comparisons
     with torch.inference_mode(False):  # in inference mode, autograd would record nothing
         derivation = _derive(bsym, requires_grad_names)
         if derivation is not None and is_symbolic_and_empty(bsym):

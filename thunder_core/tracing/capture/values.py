@@ -276,7 +276,7 @@ def is_unknowable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes a state that cannot be restored, or communicates with other processes."""
     if bsym.communicates:
         return True
-    if bsym.symbol.name in REPLACES_DATA:  # it runs on copies of inputs, and a program puts the data back
+    if bsym.symbol.name in REPLACES_DATA:  # the call changes copies of inputs, and programs put the data back
         return False
     if call_of(bsym) is not None:
         return not is_repeatable(bsym)

@@ -99,7 +99,7 @@ def _join_graph(
     ctx.save_for_backward(*saved)
     ctx.set_materialize_grads(materializes)
     for tensor in (written := results.of_kind(tensors[count:], ITSELF)):
-        # writes to no element, but as a write, by which the tensor joins autograd's graph
+        # a write to no element, which connects the tensor with autograd's graph
         tensor.as_strided((0,), (1,)).zero_()
     ctx.mark_dirty(*written)
     outputs = results.connect(tensors[count:])

@@ -72,7 +72,8 @@ class Copies:
 
     def __init__(self, decide: Callable[[Any], Any]) -> None:
         self._decide = decide
-        self._replacements: dict[int, tuple[Any, Any]] = {}  # with the values, so that no identity is used again
+        # also the values, so that no other object gets their identities
+        self._replacements: dict[int, tuple[Any, Any]] = {}
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:

@@ -101,7 +101,7 @@ def _add_descriptions(
         elif isinstance(tree, torch.SymInt):
             parts.append((torch.SymInt, tree.node._expr))
         elif kind is float or kind is complex:
-            parts.append((kind, repr(tree)))  # 0.0 and -0.0 differ
+            parts.append((kind, repr(tree)))  # by text, because 0.0 and -0.0 are equal numbers
         else:
             label, items = _items_of(tree, kind)
             parts.append(label)

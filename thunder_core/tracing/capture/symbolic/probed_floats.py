@@ -27,7 +27,8 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 LARGEST = 1e300  # the largest float with a stand-in, because infinity has special cases
 LANDMARKS = (-LARGEST, 0.0, 1.0, 2.0, LARGEST)
 SPAN = 4.0  # the range of the stand-ins for floats beyond the last landmark
-STEP = 0.6180339887498949  # the golden ratio: no simple function maps a fraction of its multiples to another one
+# the golden ratio: no simple function maps the fractional part of a multiple to that of another
+STEP = 0.6180339887498949
 TWINS = (1, 2)
 MARGIN = 1.0
 PROBE = 0.7316888  # the argument at which different functions are distinguished

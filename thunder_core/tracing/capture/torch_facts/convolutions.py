@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 BATCHES = (1, 16)  # the batch sizes at which the kernel changes (`ConvParams::use_mkldnn`)
 SHORT, LONG = 4, 256  # sizes of small and large images, which use different kernels
-MAX_SIZE = 1 << 24  # of a symbol that gives an image a size
+MAX_SIZE = 1 << 24  # the largest value of a symbol in an example
 CONVOLUTIONS = frozenset({torch.ops.aten.convolution, torch.ops.aten._convolution, torch.ops.aten.convolution_backward})
 Layout = tuple[torch.memory_format, bool]
 kernel_of: Any = torch._C._select_conv_backend

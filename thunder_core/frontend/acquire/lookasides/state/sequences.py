@@ -27,7 +27,7 @@ from thunder_core.tracing.capture.symbolic.sequences import (
 
 ADDITIONS = (operator.add, operator.iadd)
 IN_PLACE = (operator.iadd, operator.imul)
-REPEATED_IN_PLACE = (list, deque, bytearray)  # classes whose instances `*=` with a number changes
+REPEATED_IN_PLACE = (list, deque, bytearray)  # classes whose instances are changed by `*=` with a number
 TENSOR_OPTIONS = frozenset({"dtype", "device", "requires_grad"})
 # Dtypes to which `torch.tensor` can convert all numbers. Conversions to other dtypes may raise errors.
 SAFE_DTYPES = (None, torch.int64, torch.float32, torch.float64, torch.bool)
