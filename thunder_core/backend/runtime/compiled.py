@@ -60,12 +60,12 @@ class Specializations:
     `options` limit the number of programs, and when a program is compiled. `observed` are the numbers and sizes of
     earlier calls; a number or size that changes between calls, such as a learning rate or a length, becomes symbolic.
     If `uses_callers_settings` is True, the subject was compiled without settings, and a traced program that calls the
-    subject inlines it with the program's own settings. `derivative_of` is the compiled function whose derivative this
-    is, or None. `transformed` are the specializations of the subject within transforms of torch.func, by name.
+    subject inlines it with the program's own settings. `derivative_of` is the compiled function whose derivative the
+    subject is, or None. `transformed` are the specializations of the subject within transforms of torch.func, by name.
     `of_forward` are the specializations of a module's `forward`, as the module's methods call it, and `inner` are the
-    specializations of models within it that generate for it. If every program refuses a call, it is tried again with
-    the arguments in the `argument_order`. `last` is the program of the latest call. `hits` counts the calls that found
-    a program, and `misses` the traced calls.
+    specializations of models within the module that generate for it. If every program refuses a call, the call is tried
+    again with the arguments in the `argument_order`. `last` is the program of the latest call. `hits` counts the calls
+    that found a program, and `misses` the traced calls.
     """
 
     subject: Callable[..., Any]
@@ -188,7 +188,7 @@ class Specializations:
         writes.
         """
         if self.is_transformable and is_within_transforms():
-            return self._within_transforms(args, kwargs)
+            return self._call_within_transforms(args, kwargs)
         if self.compiler.leaves_to_eager and is_forward_derivative():
             self.in_eager.note_forward_derivative()
             return self.subject(*args, **kwargs)
@@ -210,18 +210,18 @@ class Specializations:
         """Whether the subject's variants for transforms of torch.func can be compiled like the subject."""
         return not (is_recording() or self.options.functional or self.options.symbolic)
 
-    def _within_transforms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_within_transforms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call within transforms of torch.func by compiling the variant for the transforms.
 
         If a transform wraps parameters or buffers of a module, the state of the module becomes an argument.
         """
         state = transformed_state(self.subject)
         if state:
-            return self._transform("function_of_state").call((state, args, kwargs), {})
+            return self._transformed_variant("function_of_state").call((state, args, kwargs), {})
         leaves, structure = tree_flatten((args, kwargs))
-        return TransformedCall(self, self._transform, leaves, structure).run()
+        return TransformedCall(self, self._transformed_variant, leaves, structure).run()
 
-    def _transform(self, name: str) -> Specializations:
+    def _transformed_variant(self, name: str) -> Specializations:
         if name not in self.transformed:
             function = getattr(transformed_calls, name)(self.subject)
             self.transformed[name] = Specializations(function, self.compiler, self.options)
@@ -251,7 +251,7 @@ class Specializations:
             self.hits += 1
             return partial(self.subject, *args, **kwargs)
         self._note_refusals(refusals, reasons)
-        if self._goes_eager(refusals):
+        if self._falls_back_to_eager(refusals):
             return partial(self.subject, *args, **kwargs)
         self.misses += 1
         return self._first_call(args, kwargs, route, refusals, reasons)
@@ -320,7 +320,7 @@ class Specializations:
             path for refusal in refusals for path in refused_sizes_of_one(*refusal)
         )
 
-    def _goes_eager(self, refusals: Sequence[Refusal]) -> bool:
+    def _falls_back_to_eager(self, refusals: Sequence[Refusal]) -> bool:
         """Whether a call runs in eager PyTorch, because too many values of tensors determine the program.
 
         Raises `DataDependent` if eager PyTorch would compute something else than the programs.
