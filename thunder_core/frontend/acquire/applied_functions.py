@@ -364,8 +364,9 @@ def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
 
 
 def example(leaf: object) -> Any:
-    """Return a symbolic number's value in this call, or 2 (as its type) if the number is computed. Return other values
-    unchanged.
+    """Return the value of a symbolic number in this call, or 2 (as its type) if the number is computed.
+
+    Other values are returned unchanged.
     """
     if not isinstance(leaf, SymbolicNumber):
         return leaf
@@ -373,7 +374,7 @@ def example(leaf: object) -> Any:
 
 
 def _with_live_backward(bsym: BoundSymbol) -> BoundSymbol:
-    """Return the bound symbol, changed so that autograd runs the user's backward."""
+    """Return the bound symbol with an operation whose backward autograd runs after the program."""
     kind = applied_class(bsym.symbol.target)
     assert kind is not None
     return replace(bsym, symbol=symbol_of(operation_of(kind, is_live=True)))
