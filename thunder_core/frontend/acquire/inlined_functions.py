@@ -53,7 +53,7 @@ class KeptContainers:
         self._kept.append((value, HeldObjects(value, self._is_outside), refuse, may_be_shared))
 
     def require_unshared(self, reachable: object) -> None:
-        """Refuse an object that has changed since it was added, or that `reachable` refers to unless it may be shared."""
+        """Refuse an object that has changed since it was added, or that is reachable and may not be shared."""
         reachable_ids = {id(value) for value in values_in(reachable, set())} if self._kept else set()
         for value, held_objects, refuse, may_be_shared in self._kept:
             if held_objects.have_changed() or (id(value) in reachable_ids and not may_be_shared):
