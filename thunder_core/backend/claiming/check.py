@@ -34,10 +34,10 @@ FIX = "leave out the executor {0!r}, or its claim to this operation, and report 
 
 
 class Judge:
-    """Decides which results of checks are wrong. This class raises `WrongResult` at the first wrong result."""
+    """Handles the results of checks. This class raises `WrongResult` at the first wrong result."""
 
     def is_due(self, check: Check) -> bool:  # noqa: ARG002
-        """Whether a call is compared."""
+        """Whether a check compares this call with eager PyTorch."""
         return True
 
     def measure(self, actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation) -> ValueComparison:
@@ -48,7 +48,7 @@ class Judge:
         """Record a correct result."""
 
     def refuse(self, check: Check, what: str, difference: Difference, name: str = "") -> None:  # noqa: ARG002
-        """Raise `WrongResult` for a wrong result; `what` describes the result, and `name` is the name of its proxy."""
+        """Raise `WrongResult` for a wrong result; `what` names it in the message, and `name` is its proxy's name."""
         raise wrong_result(check, what, difference)
 
 
@@ -165,9 +165,10 @@ class Check:
 
 @dataclass(eq=False)
 class ExactValues:
-    """The values of a reference in float64, computed at the first request.
+    """The values that a reference computes in float64, computed at the first request.
 
-    `states` and `drawn` are the states of the generators before and after the executor's function has run.
+    `states` and `drawn` are the states of the generators before and after the executor's function has run. If they
+    differ, the function draws random numbers, and there are no values in float64.
     """
 
     claimed: BoundSymbol
@@ -192,7 +193,7 @@ class ExactValues:
 
     def _compute(self, *, perturbed: bool) -> Values | None:
         if not self.states.equal(self.drawn):
-            return None  # another dtype gets different random numbers
+            return None  # float64 gets different random numbers
         change = perturb if perturbed else in_float64
         written = any(bsym.mutates for bsym in (self.claimed, *self.reference))
         widen = change if written else partial(defer, compute=change)
@@ -203,7 +204,7 @@ class ExactValues:
             self.states.restore()
             evaluate_in_double(self.reference, values)
         except (RuntimeError, TypeError, ValueError):
-            return None  # an operation without float64 support, or tensors that no longer have the same dtype
+            return None  # an operation does not support float64, or its operands no longer have one dtype
         finally:
             self.drawn.restore()
         return values
@@ -214,8 +215,9 @@ def no_exact_value(perturbed: bool = False) -> None:
 
 
 def perturb(value: object) -> Any:
-    """Return a floating-point tensor in float64 with elements changed by one unit in the last place, alternately up and
-    down; return other values unchanged.
+    """Return a floating-point tensor in float64 with each element changed by one unit in the last place.
+
+    Elements are increased and decreased alternately. Other values are returned unchanged.
     """
     if not (isinstance(value, torch.Tensor) and value.is_floating_point()):
         return value
@@ -252,10 +254,11 @@ def wrong_result(check: Check, what: str, difference: Difference) -> WrongResult
 
 @dataclass(eq=False)
 class LaterCheck(Check):
-    """A check after the bound symbols that an executor's function consists of; `claimed` is the last of them.
+    """A check that follows the bound symbols of an executor's function; `claimed` is the last of these bound symbols.
 
     The check is called with the inputs of the reference and then the computed results, and compares the results with
-    the reference. An `effect` of these bound symbols that the reference does not have is always wrong.
+    the reference. `effect` describes an effect that the bound symbols have and the reference does not have: any such
+    effect is wrong.
     """
 
     results: tuple[Proxy, ...] = ()

@@ -25,11 +25,12 @@ NEEDS_CONSTANT_SIZES = "it supports only constant sizes, but the sizes of the pr
 
 
 def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = None) -> Trace:
-    """Return the trace with an executor on every bound symbol, checked and wrapped by executors that check or wrap.
+    """Return the trace with every bound symbol claimed, and with the checks and wrappers of the executors that add
+    them.
 
     Executors compile for the settings at compile time. From the first change of a setting that affects results (the
-    default dtype, deterministic algorithms), unclaimed bound symbols therefore run in eager PyTorch. `program` is the
-    unclaimed program if `trace` is its forward, some of whose bound symbols were claimed before.
+    default dtype, deterministic algorithms), unclaimed bound symbols therefore run in eager PyTorch. If `trace` is the
+    forward of a program, some of whose bound symbols are already claimed, `program` is the unclaimed program.
     """
     mark_progress("choose kernels")
     prepared, executors = for_symbolic_sizes(with_eager_tail(trace), executors)
@@ -40,7 +41,7 @@ def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = N
 
 
 def claim_unchecked(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return the trace with an executor on every bound symbol; unclaimed bound symbols run in eager PyTorch."""
+    """Return the trace with every bound symbol claimed; eager PyTorch runs bound symbols that no executor claims."""
     for executor in executors:
         trace = executor.claim_all(apply_patterns(trace, executor.name, executor.replacements))
     trace = trace.having(
@@ -51,7 +52,7 @@ def claim_unchecked(trace: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def wrap_claimed(trace: Trace, executors: Sequence[Executor]) -> Trace:
-    """Return a claimed trace after each executor has wrapped claimed bound symbols."""
+    """Return a claimed trace in which the executors have wrapped the bound symbols that they wrap."""
     for executor in executors:
         trace = executor.wrap_claimed(trace)
     return trace.having(trace.bound_symbols, made_by=f"claim by {joined_names(executors) or EAGER}")
@@ -61,8 +62,8 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
     """Return the trace with the bound symbols of its sub-traces claimed by the same executors.
 
     If autograd records a call of a higher-order operator, no regions are fused in the sub-traces of the call. Autograd
-    may record each of their operations, even if in the first iteration of a loop the operation depends on no tensor
-    that requires a gradient.
+    may then record any operation of these sub-traces, even an operation that in the first iteration of a loop depends
+    on no tensor that requires a gradient.
     """
     if not any(bsym.functions for bsym in trace.bound_symbols):
         return trace
@@ -99,7 +100,10 @@ def claim_body(body: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def with_eager_tail(trace: Trace) -> Trace:
-    """Claim all bound symbols from the first change of a setting that affects results for eager PyTorch."""
+    """Return the trace with all bound symbols from the first decisive change of a setting on in eager PyTorch.
+
+    A change is decisive if it affects results, such as a change of the default dtype.
+    """
     start = next((index for index, bsym in enumerate(trace.bound_symbols) if is_decisive(bsym)), None)
     if start is None:
         return trace

@@ -49,9 +49,8 @@ def with_checks(bsyms: Sequence[BoundSymbol], program: UnclaimedProgram) -> Iter
     of several bound symbols: its check follows the last bound symbol that makes the result or writes to it.
     """
     names = (f"check_{number}" for number in itertools.count())
-    parts: list[
-        BoundSymbol
-    ] = []  # the bound symbols of an executor's function, of which the program knows only the result
+    # The bound symbols of an executor's function so far: the program has none of them, and only knows their result.
+    parts: list[BoundSymbol] = []
     checks_by_index: dict[int, BoundSymbol] = {}
     for index, bsym in enumerate(bsyms):
         is_eager = bsym.executor in ("", EAGER)
@@ -88,7 +87,10 @@ def with_check(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...], name: str)
 def check_after(
     parts: Sequence[BoundSymbol], original: BoundSymbol | None, program: UnclaimedProgram, name: str
 ) -> BoundSymbol:
-    """Return the check after the bound symbols of an executor's function, against a bound symbol of the program."""
+    """Return the check that follows `parts`, the bound symbols of an executor's function.
+
+    The check compares with `original`, a bound symbol of the program, if there is one.
+    """
     last = parts[-1]
     arguments: tuple[Proxy, ...] = ()
     if original is None:
@@ -117,7 +119,7 @@ def effect_of(parts: Iterable[BoundSymbol], original: BoundSymbol) -> str:
 def reference_of(bsym: BoundSymbol, program: UnclaimedProgram) -> tuple[BoundSymbol, ...]:
     """Return the eager bound symbols that a claim replaces: the program's own, or their inner operations.
 
-    If an executor joined bound symbols that it had claimed before, each has a reference of its own.
+    If an executor joined bound symbols that other executors had claimed, the references of all of them are returned.
     """
     original = program.originals.get(names_of(bsym)) if bsym.defines else None
     names = {proxy.name for proxy in bsym.inputs}
@@ -131,7 +133,7 @@ def reference_of(bsym: BoundSymbol, program: UnclaimedProgram) -> tuple[BoundSym
 
 
 def reason_to_leave_out(bsym: BoundSymbol, reference: tuple[BoundSymbol, ...]) -> str:
-    """Return the reason why a bound symbol cannot be compared with its reference; empty if it can."""
+    """Return the reason why a bound symbol cannot be compared with its reference; empty if there is none."""
     if not reference:
         return OPERATIONS_UNKNOWN
     if any(operation.ordered and not draws_random_numbers(operation) for operation in (bsym, *reference)):

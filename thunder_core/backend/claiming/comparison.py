@@ -117,7 +117,7 @@ def describe_difference(actual: torch.Tensor, expected: torch.Tensor, largest: f
 
 
 def blocks_of(*tensors: torch.Tensor) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield matching blocks of the elements of tensors of one shape, in a dtype for differences."""
+    """Yield blocks of the elements of tensors of one shape: each item has the same elements of each tensor."""
     for block in zip(*(torch.split(tensor.detach().reshape(-1), BLOCK_ELEMENTS) for tensor in tensors), strict=True):
         yield tuple(map(widen, block))
 

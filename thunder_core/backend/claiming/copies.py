@@ -25,7 +25,7 @@ def reason_not_copied(value: object) -> str | None:
 
 
 def copy_values(values: Values) -> Values:
-    """Return copies of tensors, which share memory with each other as the tensors do; other values unchanged."""
+    """Return values with all tensors copied; copies share memory with each other if their originals do."""
     storages: dict[int, torch.UntypedStorage] = {}
     return {name: _copy(value, storages) for name, value in values.items()}
 

@@ -1,7 +1,8 @@
 """Deferred tensors: a float64 version of a weight that takes memory only while an operation reads it.
 
-A product with a large deferred weight is computed for some columns at a time, and a gather takes rows before they are
-converted, so that no weight is converted as a whole: the embedding of 100,000 tokens is as large as many layers.
+A product with a large deferred weight is computed for some columns at a time, and a gather takes rows before it
+converts them. No such weight is converted as a whole: the embedding of 100,000 tokens, for example, is as large as many
+layers.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class WriteToDeferred(RuntimeError):
 class DeferredTensor(torch.Tensor):
     """A tensor whose values an elementwise function computes from a source, again for each operation that reads them.
 
-    A view of a deferred tensor is deferred too. Raises `WriteToDeferred` for an operation that writes to it.
+    A view of a deferred tensor is deferred too. An operation that writes to a deferred tensor raises `WriteToDeferred`.
     """
 
     source: torch.Tensor
@@ -40,10 +41,10 @@ class DeferredTensor(torch.Tensor):
 
     @staticmethod
     def __new__(cls, source: torch.Tensor, compute: Compute) -> DeferredTensor:
-        """Take the metadata from the function's result for a tensor without data."""
-        like = compute(torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="meta"))
+        """Return a tensor without data that has the metadata of the function's result."""
+        result = compute(torch.empty_strided(source.shape, source.stride(), dtype=source.dtype, device="meta"))
         deferred: DeferredTensor = torch.Tensor._make_wrapper_subclass(
-            cls, like.shape, strides=like.stride(), dtype=like.dtype, device=source.device
+            cls, result.shape, strides=result.stride(), dtype=result.dtype, device=source.device
         )
         deferred.source, deferred.compute = source.detach(), compute
         return deferred
@@ -56,14 +57,13 @@ class DeferredTensor(torch.Tensor):
     def __torch_dispatch__(  # type: ignore[override]
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Call an operation with the values, or return a view that is deferred too."""
+        """Call an operation with the values of deferred tensors, or return a view that is deferred too."""
         kwargs = kwargs or {}
         if is_view_of_first(func) and isinstance(args[0], cls):
             base = args[0]
             views = func(base.source, *args[1:], **kwargs)
-            if all(
-                view.dtype == base.source.dtype for view in _pytree.tree_leaves(views)
-            ):  # otherwise it reinterprets bytes
+            # A view of another dtype reinterprets bytes, so `compute` does not apply to the view.
+            if all(view.dtype == base.source.dtype for view in _pytree.tree_leaves(views)):
                 return _pytree.tree_map_only(torch.Tensor, lambda view: DeferredTensor(view, base.compute), views)
         if any(isinstance(leaf, cls) for leaf in _pytree.tree_leaves([*written_values(func, args, kwargs)])):
             raise WriteToDeferred(f"{func} writes to a tensor that is deferred")
@@ -137,9 +137,11 @@ def small_tensors(sizes: Mapping[Key, int]) -> frozenset[Key]:
 
 
 def defer(value: Any, compute: Compute, *, at_once: bool | None = None) -> Any:
-    """Return the result of an elementwise function: computed now, or, for a large tensor, whenever it is read.
+    """Return the result of an elementwise function: computed now or, for a large tensor, at each operation that reads
+    it.
 
-    `at_once` decides for tensors that can be deferred; by default, tensors with `MIN_DEFERRED` bytes are deferred.
+    `at_once` decides whether a tensor that can be deferred is computed now. By default, a tensor below `MIN_DEFERRED`
+    bytes is.
     """
     is_deferrable = can_be_deferred(value) and value.is_floating_point()
     if at_once is None:

@@ -101,7 +101,7 @@ class Executor(Traits, ABC):
         return self.claim(bsym) is not None
 
     def without_measuring(self) -> Executor:
-        """Return the executor without measurements: it runs every operation that it can run."""
+        """Return an executor that claims every operation that this executor can run, and measures nothing."""
         return self
 
     def claim_all(self, trace: Trace) -> Trace:
@@ -124,11 +124,11 @@ class Executor(Traits, ABC):
         return checked
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:  # noqa: ARG002
-        """Return the claimed trace with the executor's checks against the unclaimed trace, if the executor checks."""
+        """Return the claimed trace with the checks that the executor adds, which compare with the unclaimed trace."""
         return claimed
 
     def wrap_claimed(self, trace: Trace) -> Trace:
-        """Return the claimed trace with this executor's wrappers, if the executor wraps."""
+        """Return the claimed trace with the wrappers that the executor adds."""
         return trace
 
 
@@ -213,9 +213,9 @@ class OperatorExecutor(Executor):
 
         `computation` is a pattern, or a function that becomes a pattern. The decorated function takes the pattern's
         parameters without a default, in their order, and returns the pattern's results. `supports` is called with the
-        bound symbol as it would be claimed. `meta`, for a function that cannot run on tensors without data, returns
-        tensors with the metadata of its results. Raises `BadPattern` for a function that cannot be a pattern or its
-        replacement.
+        bound symbol that calls the decorated function. For a function that cannot run on tensors without data, `meta`
+        returns tensors with the metadata of its results. Raises `BadPattern` for a function that cannot be a pattern or
+        its replacement.
         """
         replaced_pattern = pattern(computation)
 

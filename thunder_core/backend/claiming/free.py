@@ -46,9 +46,10 @@ def last_uses(trace: Trace) -> list[list[Proxy]]:
 
 
 def lines_after_freeing(trace: Trace, freed: Trace) -> list[int]:
-    """Return for each line of a trace the index of its last line after `take_single_list` and `free_after_last_use`.
+    """Return, for each bound symbol of a trace, the index of its last bound symbol in `freed`.
 
-    A last item follows: the index of the last line of all.
+    `freed` is the trace after `take_single_list` and `free_after_last_use`: its bound symbols may be followed by
+    deletions. The last item of the list is the index of the last bound symbol of `freed`.
     """
     lines: list[int] = []
     for index, bsym in enumerate(freed.bound_symbols):
@@ -74,7 +75,7 @@ def _with_deletion(bsym: BoundSymbol, last: Sequence[Proxy], lists: Iterator[Pro
 
 
 def _pass_in_list(bsym: BoundSymbol, dying: Sequence[Proxy], list_proxy: Proxy) -> Iterator[BoundSymbol]:
-    """Yield a bound symbol that takes its tensors in a list, after the deletion of the names that it reads last."""
+    """Yield a list of a bound symbol's inputs, the deletion of the `dying` names, and the call with the list."""
     yield BoundSymbol(LIST, bsym.args, {}, list_proxy, source=bsym.source, module=bsym.module)
     yield deletion(dying, bsym)
     unpack = BoundSymbol(UNPACK, (list_proxy,), {}, bsym.inputs)

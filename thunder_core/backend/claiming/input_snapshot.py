@@ -42,7 +42,7 @@ class InputSnapshot:
 
 
 def private_values(values: Values, bsyms: Sequence[BoundSymbol], *, always: bool = False) -> Values:
-    """Return values that bound symbols may write to: copies, if the bound symbols write or `always` is set.
+    """Return values that bound symbols may write to: copies, if a bound symbol writes or `always` is set.
 
     Large tensors that no bound symbol writes to are not copied.
     """
@@ -66,7 +66,8 @@ def large_inputs(values: Values, bsyms: Sequence[BoundSymbol]) -> dict[str, torc
 def fingerprint(tensor: torch.Tensor) -> torch.Tensor:
     """Return numbers that identify the bits of the memory that a tensor spans.
 
-    The numbers differ if one word differs. If several words differ, the numbers are equal in one case in billions.
+    A change of exactly one word always changes the numbers. A change of several words leaves them equal in one case in
+    billions.
     """
     first, words, last = aligned_memory(tensor)
     factors = factors_on(tensor.device)
@@ -82,13 +83,13 @@ def factors_on(device: torch.device) -> torch.Tensor:
 
 
 def mix(words: torch.Tensor) -> torch.Tensor:
-    """Return a one-to-one mix of words in which high bits, such as signs, also affect lower bits."""
+    """Return each word mixed by a one-to-one function: high bits, such as signs, also affect lower bits."""
     words = words * MULTIPLIER
     return words ^ (words >> 32)
 
 
 def aligned_memory(tensor: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the memory that a tensor spans.
+    """Return the memory that a tensor spans, in three parts.
 
     The parts are the bytes before the first whole word of the storage, the whole words, and the remaining bytes.
     """

@@ -30,7 +30,7 @@ NOT_MEASURED = "it was not measured in the time that --tune allows"
 class KernelTimes:
     """The times of an operation with a kernel and with PyTorch's library, in the same unit.
 
-    `agrees` is True if the kernel and the library compute the same values.
+    `agrees` states whether the kernel and the library compute the same values.
     """
 
     kernel: float

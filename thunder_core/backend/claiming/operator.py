@@ -23,9 +23,9 @@ class Operator(Executor):
     """An executor that replaces one function of PyTorch by another function with the same arguments.
 
     `function` is the function that programs call (`torch.nn.functional.silu`). `implementation` is Python code or
-    launches kernels. It returns tensors of the same shapes, strides, dtypes and devices, which is checked by running it
-    on tensors without data; `meta` stands in for an implementation that cannot run on such tensors. Calls that
-    `supports(bsym)` refuses, and calls that write to an argument, are left to other executors.
+    launches kernels, and must return tensors of the same shapes, strides, dtypes and devices as `function`. Thunder
+    checks this by a run on tensors without data; for an implementation that cannot run on such tensors, `meta` is run
+    instead. Calls that `supports(bsym)` refuses, and calls that write to an argument, are left to other executors.
 
     `derivative` is the backward of the implementation, as in `register_derivative`. It takes a context and the
     gradients of the results, and returns one gradient, or None, for each tensor among the arguments.

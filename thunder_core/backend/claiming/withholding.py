@@ -20,7 +20,7 @@ LEFT_OUT = "left out by --without"
 
 
 def withholding(executors: Iterable[Executor], without: Sequence[str]) -> tuple[Executor, ...]:
-    """Return the executors, with wrappers for executors that `without` leaves out of some modules."""
+    """Return the executors; each executor that `without` excludes from some modules becomes a `WithholdingExecutor`."""
     return tuple(
         WithholdingExecutor(executor, patterns) if (patterns := patterns_of(without, executor.name)) else executor
         for executor in executors
@@ -29,7 +29,8 @@ def withholding(executors: Iterable[Executor], without: Sequence[str]) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class WithholdingExecutor(Executor):
-    """An executor that ignores bound symbols of modules whose paths match the patterns, and all derived bound symbols.
+    """An executor that ignores bound symbols of modules whose paths match the patterns, and bound symbols derived from
+    them.
 
     While the executor claims, these bound symbols look claimed. The executor's refusals include the number of withheld
     bound symbols that it could have claimed.
@@ -68,30 +69,30 @@ class WithholdingExecutor(Executor):
         return None if is_within(bsym, self.patterns) else self.executor.claim(bsym)
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with every bound symbol that the executor takes outside of these modules."""
-        turn = Turn.of(trace, self._offered_indices(trace, lambda bsym: not bsym.executor), WITHHELD)
+        """Return the trace with each bound symbol that the executor can run claimed, except in these modules."""
+        turn = Turn.of(trace, self._withheld_indices(trace, lambda bsym: not bsym.executor), WITHHELD)
         claimed = apply_patterns(turn.trace, self.name, self.executor.replacements)
         claimed = turn.end(self.executor.claim_all(claimed))
-        return with_refused(claimed, self.name, self._count(turn))
+        return with_refused(claimed, self.name, self._count_claimable(turn))
 
     def check_claimed(self, unclaimed: Trace, claimed: Trace) -> Trace:
-        """Return the claimed trace with the executor's checks outside of these modules."""
-        turn = Turn.of(claimed, self._offered_indices(claimed, lambda bsym: bool(bsym.executor)), EAGER)
+        """Return the claimed trace with the executor's checks, except in the modules of the patterns."""
+        turn = Turn.of(claimed, self._withheld_indices(claimed, lambda bsym: bool(bsym.executor)), EAGER)
         return turn.end(self.executor.check_claimed(unclaimed, turn.trace))
 
     def wrap_claimed(self, trace: Trace) -> Trace:
-        """Return the claimed trace with the executor's wrappers outside of these modules."""
-        turn = Turn.of(trace, self._offered_indices(trace, lambda bsym: bool(bsym.executor)), WITHHELD)
+        """Return the claimed trace with the executor's wrappers, except in the modules of the patterns."""
+        turn = Turn.of(trace, self._withheld_indices(trace, lambda bsym: bool(bsym.executor)), WITHHELD)
         wrapped = self.executor.wrap_claimed(turn.trace)
         if wrapped is turn.trace:
             return trace
         return with_refused(turn.end(wrapped), self.name, sum(map(self.executor.can_claim, turn.withheld)))
 
-    def _offered_indices(self, trace: Trace, is_offered: Callable[[BoundSymbol], bool]) -> frozenset[int]:
+    def _withheld_indices(self, trace: Trace, is_candidate: Callable[[BoundSymbol], bool]) -> frozenset[int]:
         bsyms = enumerate(trace.bound_symbols)
-        return frozenset(index for index, bsym in bsyms if is_offered(bsym) and is_within(bsym, self.patterns))
+        return frozenset(index for index, bsym in bsyms if is_candidate(bsym) and is_within(bsym, self.patterns))
 
-    def _count(self, turn: Turn) -> int:
+    def _count_claimable(self, turn: Turn) -> int:
         """Return the number of withheld bound symbols that the executor could have taken, alone or in a match.
 
         Symbolic sizes are replaced by the sizes seen while tracing, so that no constraint is added.
@@ -118,7 +119,7 @@ class Turn:
 
     @classmethod
     def of(cls, trace: Trace, indices: frozenset[int], name: str) -> Turn:
-        """Return the turn at a trace whose bound symbols at these indices look claimed by the named executor."""
+        """Return the turn in which the bound symbols at these indices look claimed by the named executor."""
         if not indices:
             return cls(trace, indices, trace)
         bsyms = [
@@ -164,7 +165,7 @@ def with_traced_sizes(bsym: BoundSymbol) -> BoundSymbol:
 def with_refused(trace: Trace, executor: str, count: int) -> Trace:
     """Return the trace with the number of withheld bound symbols among its refusals.
 
-    A bound symbol may be offered several times, so the largest number is kept.
+    The executor may claim several times, and each time withholds the same bound symbols, so the largest number is kept.
     """
     own_refusals = [item for item in trace.refused if (item.executor, item.reason) == (executor, LEFT_OUT)]
     most = max([count, *(item.count for item in own_refusals)])

@@ -21,7 +21,7 @@ OTHER_RESULTS_ARE_READ = "the program reads more results of flex attention than 
 
 
 def claim_attention(trace: Trace, executor: FusionExecutor) -> Trace:
-    """Return the trace with the bound symbols of each flex attention as one region, if the executor compiles it."""
+    """Return the trace in which one region replaces the bound symbols of each flex attention that compiles."""
     indices_by_name = {name: indices_of(trace, name, attention) for name, attention in trace.attentions.items()}
     occurrences = {name: occurrence_of(trace, indices, name) for name, indices in indices_by_name.items() if indices}
     regions = {occurrence.region.digest: occurrence.region for occurrence in occurrences.values()}
@@ -48,7 +48,7 @@ def _symbol(result: Fused | Refusal, name: str) -> Symbol:
 
 
 def occurrence_of(trace: Trace, indices: Collection[int], name: str) -> RegionOccurrence:
-    """Return the region that consists of the flex attention with the result `name`, for these bound symbols."""
+    """Return an occurrence of a region with one operation, the flex attention that makes `name`, at the indices."""
     attention = trace.attentions[name]
     bsyms = tuple(trace.bound_symbols[index] for index in sorted(indices))
     result = next(proxy for bsym in bsyms for proxy in bsym.defines if proxy.name == name)
@@ -76,7 +76,9 @@ def indices_of(trace: Trace, name: str, attention: FlexAttention) -> set[int]:
     result = next(proxy for proxy in bsyms[makers[name]].defines if proxy.name == name)
     if not isinstance(result, TensorProxy) or result.dtype is not attention.query.dtype:
         return set()
-    indices = _slice(bsyms, {proxy.name for proxy in trace.outputs} | names_of_attention, attention, makers[name])
+    indices = _backward_slice(
+        bsyms, {proxy.name for proxy in trace.outputs} | names_of_attention, attention, makers[name]
+    )
     inside = [bsyms[index] for index in indices]
     defined = {proxy.name for bsym in inside for proxy in bsym.defines}
     outside_inputs = [
@@ -96,14 +98,14 @@ def tensors_of(attention: FlexAttention) -> list[Proxy]:
 
 
 def is_scores(proxy: Proxy, attention: FlexAttention) -> bool:
-    """Whether a tensor has a number for every pair of query and key of every head."""
+    """Whether a tensor has one floating-point number for each pair of query and key of each head."""
     if not isinstance(proxy, TensorProxy) or not proxy.dtype.is_floating_point:
         return False
     *batches, rows, _ = attention.query.shape
     return proxy.shape == (*batches, rows, attention.key.shape[-2])
 
 
-def _slice(
+def _backward_slice(
     bsyms: Sequence[BoundSymbol], names_of_attention: Collection[str], attention: FlexAttention, index: int
 ) -> set[int]:
     """Return the indices of the bound symbols up to `index` whose results are only used for the attention's result.
@@ -134,7 +136,7 @@ def belongs_to(bsym: BoundSymbol, attention: FlexAttention) -> bool:
 
 
 def read_bound_symbols(bsyms: Sequence[BoundSymbol], outputs: Iterable[Proxy]) -> list[BoundSymbol]:
-    """Return the bound symbols that have an effect, or whose results are read."""
+    """Return the bound symbols that have an effect, or whose results are returned or read by another of them."""
     read = {proxy.name for proxy in outputs}
     live: list[BoundSymbol] = []
     for bsym in reversed(bsyms):

@@ -1,8 +1,8 @@
-"""Chains: element-wise operations on written tensors of one shape, brought together.
+"""Chains: element-wise operations on written tensors of one shape, moved next to each other.
 
-An optimizer applies each operation to all parameters before the next operation, or all operations to one parameter,
-with scalar computations in between. This module places the bound symbols of each parameter next to each other as a
-chain: a region that reads and writes the parameter's memory once.
+The program of an optimizer either applies one operation to all parameters and then the next operation, or updates one
+parameter after another with computations on numbers in between. This module places the bound symbols of each parameter
+next to each other as a chain: a region that reads and writes the parameter's memory once.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(frozen=True)
 class ChainSchedule:
-    """Bound symbols in an order with the members of each chain next to each other, and the ranges of the chains."""
+    """Bound symbols in a new order in which the members of each chain are contiguous, and the range of each chain."""
 
     bsyms: tuple[BoundSymbol, ...]
     chains: tuple[range, ...] = ()
@@ -35,10 +35,11 @@ class ChainSchedule:
 class ChainConditions:
     """The conditions under which a bound symbol joins a chain.
 
-    `can_join` must accept the bound symbol, which must not write to the memory of the `excluded_names`. `can_split`
-    says whether a bound symbol for lists of tensors may be split. `aliasing` has the names that share memory, and
-    `written_memory` the representatives of memory that is written to. `read_counts` has the number of reads of each
-    name, including returned names.
+    `can_join` must accept the bound symbol, and the bound symbol must not write to the memory of `excluded_names`.
+    `can_split` accepts the calls on lists of tensors (`_foreach_add_`) that may become one operation for each tensor.
+    `aliasing` groups the names that share memory, and `written_memory` has the representative names of the memory that
+    any bound symbol writes to. `read_counts` maps each name to the number of its reads; the return of a name counts as
+    a read.
     """
 
     can_join: Callable[[BoundSymbol], bool]
@@ -49,15 +50,15 @@ class ChainConditions:
     read_counts: Counter[str]
 
     def representatives(self, names: Collection[str]) -> set[str]:
-        """Return the representatives of the memory behind these names."""
+        """Return the representative names of the memory that these names have."""
         return {self.aliasing.representative(name) for name in names}
 
 
 def form_chains(bsyms: Sequence[BoundSymbol], conditions: ChainConditions) -> ChainSchedule:
-    """Move the bound symbols of each chain together.
+    """Return the bound symbols in an order in which the members of each chain are contiguous.
 
-    No bound symbol moves across a change of state, a collective or a matrix product, so that the results of a product
-    are freed as soon as they were read.
+    No bound symbol moves across a change of state, a collective, a claimed bound symbol or a library call. The large
+    result of a matrix product is therefore freed as early as before.
     """
     result: list[BoundSymbol] = []
     chains: list[range] = []
@@ -69,7 +70,7 @@ def form_chains(bsyms: Sequence[BoundSymbol], conditions: ChainConditions) -> Ch
 
 
 def _windows(bsyms: Sequence[BoundSymbol]) -> Iterator[list[BoundSymbol]]:
-    """Yield the runs of bound symbols that may be reordered."""
+    """Yield the runs of bound symbols that may be reordered; a bound symbol that no other may cross ends a run."""
     window: list[BoundSymbol] = []
     for bsym in bsyms:
         window.append(bsym)
@@ -126,7 +127,7 @@ class _Window:
     def _chains_sharing_storage(
         self, chains: Sequence[tuple[int, ...]], steps: Sequence[_Step]
     ) -> set[tuple[int, ...]]:
-        """Return the chains that share written storage, under more than one name, with bound symbols outside."""
+        """Return the chains that cannot be regions: by several names, they share written storage with other steps."""
         reads_in_window = Counter(proxy.name for bsym in self.bsyms for proxy in bsym.inputs)
         readers: dict[str, set[int]] = {}
         for index, step in enumerate(steps):
@@ -159,7 +160,7 @@ def _flatten_schedule(schedule: Sequence[Sequence[int]], steps: Sequence[_Step])
 
 
 class _ChainBuilder:
-    """Builds chains of steps that make or write to the same memory of one shape."""
+    """Builds chains: groups of steps on tensors of one shape that make or write to the same memory."""
 
     def __init__(self, steps: Sequence[_Step], conditions: ChainConditions, excluded: Collection[str]) -> None:
         self.steps = steps
@@ -169,7 +170,7 @@ class _ChainBuilder:
         self.groups = DisjointSets[int]()
 
     def chains(self) -> list[tuple[int, ...]]:
-        """Return the chains, as ordered indices: groups that write and have more than one operation."""
+        """Return each chain as the ordered indices of its steps: a group of at least two steps, one of which writes."""
         owned = {
             representative for index in self.shapes for representative in self._owned_names(self.steps[index].bsym)
         }
@@ -190,7 +191,7 @@ class _ChainBuilder:
         return [tuple(group) for group in chains.values() if self._is_worthwhile(group)]
 
     def _shapes(self) -> dict[int, tuple[Any, ...]]:
-        """Return the indices of the steps that may be joined, from the first step that writes, with their shapes."""
+        """Map the index of each step that may join a chain to the step's shape, from the first step that writes."""
         shapes: dict[int, tuple[int, ...]] = {}
         for index, step in enumerate(self.steps):
             shape = self._shape(step.bsym) if shapes or step.bsym.mutates else None

@@ -61,9 +61,9 @@ def named_sizes(symbols: Sequence[NumberProxy]) -> dict[str, Any]:
 
 
 def size_of(text: str, sizes: SizesByName) -> Any:
-    """Return the value of an expression of sizes.
+    """Return the value of an expression of sizes: `size_of("s0 * 2", {"s0": 3})` is 6.
 
-    Raises `NameError` for other names, and `ValueError` for anything but arithmetic and comparisons.
+    Raises `NameError` for a name that is not in `sizes`, and `ValueError` for anything but arithmetic and comparisons.
     """
     return _value(ast.parse(text, mode="eval").body, sizes)
 
@@ -102,7 +102,7 @@ def _operator(symbol: ast.AST) -> Callable[..., Any]:
 
 
 def find_unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
-    """Return the first condition that fails for the symbols' values while tracing; empty if all hold."""
+    """Return the first condition that fails for the sizes of the traced call; empty if all conditions hold."""
     sizes = named_sizes(symbols)
     values = {name: hint_of(size) for name, size in sizes.items()}
     elements = (f"{name} >= 1" for name, size in sizes.items() if size.node.expr.is_positive)
@@ -110,9 +110,10 @@ def find_unmet_at_hints(conditions: Sequence[str], symbols: Sequence[NumberProxy
 
 
 def apply_conditions(conditions: Sequence[str], symbols: Sequence[NumberProxy]) -> str:
-    """Make conditions constraints of the program, and return ""; or return the first condition that does not hold.
+    """Return the first condition that fails for the sizes of the traced call, or make all conditions constraints.
 
-    Sizes must also be above zero, as compilers assume: some operations refuse tensors without elements.
+    If all conditions hold, the result is empty, and the program has the conditions as constraints. The program is then
+    also constrained to sizes above zero: some operations refuse tensors without elements, so compilers assume elements.
     """
     failing = find_unmet_at_hints(conditions, symbols)
     if not failing:

@@ -23,7 +23,7 @@ TYPE_TESTS: dict[str, Test] = {
 
 
 def split_foreach(bsym: BoundSymbol) -> list[BoundSymbol]:
-    """Return bound symbols that each apply the operation to one tensor of the list, in order; empty if impossible."""
+    """Return one bound symbol for each tensor of the list of a foreach call, in order; empty if that is impossible."""
     operations = bsym.operations
     target = operations[0].symbol.target if len(operations) == 1 else None
     if not isinstance(target, torch._ops.OpOverload) or bsym.executor:
@@ -37,7 +37,7 @@ def split_foreach(bsym: BoundSymbol) -> list[BoundSymbol]:
 
 @dataclass(frozen=True)
 class _Division:
-    """A bound symbol, its only operation, and the operator for one tensor."""
+    """A foreach call, its only aten operation, and `packet`, the operator that computes the same on one tensor."""
 
     bsym: BoundSymbol
     operation: BoundSymbol
@@ -48,10 +48,10 @@ class _Division:
         results: Sequence[Any] = self.operation.args[0] if written else self.operation.output
         if not isinstance(results, list | tuple) or not all(isinstance(result, TensorProxy) for result in results):
             return []
-        items = [self._item(index, result) for index, result in enumerate(results)]
+        items = [self._bsym_of_item(index, result) for index, result in enumerate(results)]
         return [item for item in items if item is not None] if None not in items else []
 
-    def _item(self, index: int, result: TensorProxy) -> BoundSymbol | None:
+    def _bsym_of_item(self, index: int, result: TensorProxy) -> BoundSymbol | None:
         def part(value: object) -> Any:
             return value[index] if isinstance(value, list | tuple) else value
 
@@ -82,18 +82,22 @@ def _match_schema(
     """Return the positional and the keyword arguments for an operator's schema; None if they do not match."""
     positional = [argument for argument in schema.arguments if not argument.kwarg_only]
     keywords = [argument for argument in schema.arguments if argument.kwarg_only]
-    spare = dict(zip((argument.name for argument in keywords), arguments[len(positional) :], strict=False)) | named
-    if len(arguments) > len(positional) + len(keywords) or not spare.keys() <= {argument.name for argument in keywords}:
+    keyword_values = (
+        dict(zip((argument.name for argument in keywords), arguments[len(positional) :], strict=False)) | named
+    )
+    if len(arguments) > len(positional) + len(keywords) or not keyword_values.keys() <= {
+        argument.name for argument in keywords
+    }:
         return None
     every = [
         *zip(positional, arguments, strict=False),
-        *((argument, spare[argument.name]) for argument in keywords if argument.name in spare),
+        *((argument, keyword_values[argument.name]) for argument in keywords if argument.name in keyword_values),
     ]
     if not all(TYPE_TESTS.get(str(argument.type), lambda value: False)(value) for argument, value in every):
         return None
-    missing = positional[len(arguments) :] + [argument for argument in keywords if argument.name not in spare]
+    missing = positional[len(arguments) :] + [argument for argument in keywords if argument.name not in keyword_values]
     return (
         None
         if any(not argument.has_default_value() for argument in missing)
-        else (tuple(arguments[: len(positional)]), spare)
+        else (tuple(arguments[: len(positional)]), keyword_values)
     )

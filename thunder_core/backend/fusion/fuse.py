@@ -20,10 +20,10 @@ ROOT = "module"  # the path of the model itself
 
 
 class FusionExecutor(Executor):
-    """An executor that compiles whole regions of bound symbols, and declares which bound symbols it can fuse.
+    """An executor that compiles regions, each of many bound symbols, and declares which bound symbols it can compile.
 
-    If `updates` is set, its regions may write to their input tensors as PyTorch does: a tensor's version increases
-    (`Region.writes`). Such regions may also take numbers, after their tensors.
+    If `updates` is set, a region may write to its input tensors as PyTorch does, which increases the version of each
+    tensor (`Region.writes`). Such a region may also take numbers, after its tensors.
     """
 
     fuses_regions: ClassVar[bool] = True
@@ -31,11 +31,11 @@ class FusionExecutor(Executor):
 
     @abstractmethod
     def fuses(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may be part of a region, which has no effects except updates."""
+        """Whether the executor can compile a bound symbol in a region; a region has no effects except updates."""
 
     @abstractmethod
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
-        """Return the compiled function of each region, or the refusal; all regions are different."""
+        """Return, for each region, its compiled function or a refusal; no two of the regions are equal."""
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
         """Return None: an executor of regions claims no single bound symbol."""
@@ -46,17 +46,17 @@ class FusionExecutor(Executor):
         return bool(bsym.operations) and not bsym.keeps_position and self.fuses(bsym)
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with each region that the executor compiles as one bound symbol."""
+        """Return the trace in which one bound symbol replaces each region that the executor compiles."""
         return fuse(trace, self)
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """The reason why a region is not compiled; its bound symbols are left to the following executors.
+    """The reason why a region is not compiled; the following executors may claim its bound symbols.
 
-    A `lasting` reason depends on the region, not on the state of the machine, so another attempt would fail too. If a
-    refusal is `by_sizes`, the region is compiled for the sizes of each call instead, unless the user asked for symbolic
-    sizes.
+    A `lasting` reason depends on the region, not on the state of the machine, so another attempt would fail too. A
+    refusal `by_sizes` concerns symbolic sizes only: the program is compiled for the sizes of each call instead, unless
+    the user asked for symbolic sizes.
     """
 
     reason: str
@@ -68,10 +68,10 @@ class Refusal:
 class Fused:
     """A compiled region: `function(name)` returns a function of the region's inputs, numbers and symbols.
 
-    The function returns the only output, or a tuple of outputs, which may be empty. If `empties` is set, the function
-    takes its inputs in one list and empties the list, so that each input can be freed after its last use. The
-    `conditions` are Python expressions of the symbols `s0`, `s1`, ...; the function is valid if they hold. A program
-    that uses the function has the conditions as constraints.
+    The function returns its only output, or else a tuple of its outputs, which may be empty. If `empties` is set, the
+    function takes its inputs in one list and empties the list, so that each input can be freed after its last use. The
+    `conditions` are Python expressions of the symbols `s0`, `s1`, ...; the function is valid only if they hold. A
+    program that calls the function has the conditions as constraints.
     """
 
     function: Callable[[str], Callable[..., Any]]
@@ -80,9 +80,10 @@ class Fused:
 
 
 def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
-    """Return the trace with each region that the executor compiles as one bound symbol; claimed bound symbols stay.
+    """Return the trace in which one bound symbol replaces each region that the executor compiles.
 
-    If a region is refused, bound symbols that were moved for it return to their positions.
+    Bound symbols that another executor has claimed are unchanged. If the executor refuses a region whose bound symbols
+    were moved together, the bound symbols return to their positions.
     """
     compiled: dict[str, Fused | Refusal] = {}
     excluded: set[str] = set()
@@ -113,7 +114,7 @@ def fuse(trace: Trace, executor: FusionExecutor) -> Trace:
 def _without_unsupported(
     plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str
 ) -> tuple[FusionPlan, list[RefusedOperations]]:
-    """Return the plan without unsupported occurrences, and the refusals of these.
+    """Return the plan without its unsupported occurrences, and a refusal for each unsupported occurrence.
 
     An occurrence is unsupported if its sizes do not meet the conditions of the compiled region.
     """
@@ -129,7 +130,7 @@ def _without_unsupported(
 
 
 def _replace(plan: FusionPlan, compiled: Mapping[str, Fused | Refusal], executor: str) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols, with the members of each compiled region replaced by one bound symbol."""
+    """Yield the bound symbols of a plan; one bound symbol replaces the members of each compiled region."""
     symbols = _symbols(
         {occurrence.region.digest: compiled[occurrence.region.digest] for _, occurrence in plan.occurrences}
     )
@@ -182,4 +183,4 @@ def region_bound_symbol(occurrence: RegionOccurrence, symbol: Symbol, executor: 
 
 def _common_module(modules: Iterable[str]) -> str:
     """Return the innermost module that contains all modules; empty for the model itself."""
-    return ".".join(os.path.commonprefix([module.split(".") for module in modules]))  # noqa: RUF071 - of lists, it compares items
+    return ".".join(os.path.commonprefix([module.split(".") for module in modules]))  # noqa: RUF071 - for lists, it compares items

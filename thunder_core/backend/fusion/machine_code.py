@@ -28,9 +28,9 @@ MODULE = "thunder_kernels"  # the module name of the shared objects
 class MachineCode:
     """A compiled region: the Python code `text` defines `region(...)`, which calls functions of `library`.
 
-    `library` has the bytes of an extension module. Bytes that are no shared object (kernels for a GPU) are available to
-    the text as `LIBRARY`. `needs` are the instruction sets that the library uses, by their names in the operating
-    system. Nothing is executed before `function` is called, so machine code from a file can be verified first.
+    `library` has the bytes of an extension module, or other bytes (kernels for a GPU), which the text reads as
+    `LIBRARY`. `needs` are the instruction sets that the library uses, by their names in the operating system. Nothing
+    is executed before `function` is called, so machine code from a file can be verified first.
     """
 
     text: str
@@ -77,7 +77,7 @@ def extension(library: bytes) -> ModuleType:
     """Load verified bytes as an extension module; equal bytes are loaded once."""
     digest = sha256(library).hexdigest()
     if digest not in _loaded:
-        _loaded[digest] = _import_module(_path_of(library))
+        _loaded[digest] = _import_module(_write_to_new_file(library))
     return _loaded[digest]
 
 
@@ -90,8 +90,8 @@ def _import_module(path: str) -> ModuleType:
     return module
 
 
-def _path_of(content: bytes) -> str:
-    """Return the path of a new file with these bytes; the file is in memory if the system supports this.
+def _write_to_new_file(content: bytes) -> str:
+    """Write bytes to a new file, in memory if the system supports that, and return the path of the file.
 
     The file stays open for the lifetime of the process. Otherwise, another file could get the same path, and the loader
     would return the library that it has already loaded from this path.

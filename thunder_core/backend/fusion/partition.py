@@ -1,4 +1,4 @@
-"""Partition: the bound symbols of a trace that become regions, the bounds of the regions, and their results."""
+"""Partition of a trace into regions: the bound symbols that form each region, and the results that it returns."""
 
 from __future__ import annotations
 
@@ -43,10 +43,11 @@ class FusionPlan:
 
 
 def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, excluded: Collection[str] = ()) -> FusionPlan:
-    """Partition a trace into regions that are worth a kernel, of the bound symbols that an executor `fuses`.
+    """Return a plan that divides the bound symbols that an executor `fuses` into regions that are worth a kernel.
 
     With `updates`, regions may write to their inputs; bound symbols that write to a name in `excluded` are not moved.
-    Regions with equal bodies return the same outputs: every value that is read after any of the regions.
+    Regions with equal bodies are compiled once, so they return the same outputs: every value that the trace reads after
+    any of them.
     """
     rules = _Partitioning(trace, fuses, updates)
     arranged = rules.schedule_chains(excluded)
@@ -63,9 +64,10 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
 
 
 class _Partitioning:
-    """The rules for joining a region: a bound symbol must be unclaimed and not recorded by autograd.
+    """The rules that decide which bound symbols may join a region.
 
-    The bound symbol must have no effects or, with `updates`, only write to its inputs.
+    A bound symbol may join if no executor has claimed it, autograd does not record it, and it has no effects; with
+    `updates`, it may also write to its inputs.
     """
 
     def __init__(self, trace: Trace, fuses: Fuses, updates: bool) -> None:
@@ -84,7 +86,7 @@ class _Partitioning:
         self.recorded_by_autograd = {id(bsym) for bsym, is_recorded in pairs if is_recorded}
 
     def schedule_chains(self, excluded: Collection[str]) -> ChainSchedule:
-        """Return the bound symbols, with each chain of updates next to each other; unchanged without updates."""
+        """Return the bound symbols in an order in which each chain is contiguous; unchanged without updates."""
         bsyms = self.trace.bound_symbols
         if not (self.updates and self.writes):
             return ChainSchedule(bsyms)
@@ -94,7 +96,7 @@ class _Partitioning:
         return form_chains(bsyms, ChainConditions(can_join, can_split, excluded, self.aliasing, self.written, reads))
 
     def can_fuse(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a region whose written memory has at most one name outside of the region."""
+        """Whether a bound symbol may join a region that shares written memory with the outside by at most one name."""
         if bsym.executor or bsym.keeps_position or not bsym.operations or not self._is_unrecorded(bsym):
             return False
         if not bsym.is_resolved or bsym.symbol.target in READING_VALUES:
@@ -106,16 +108,16 @@ class _Partitioning:
         return all(_is_pure(operation, numbers=self.updates) for operation in bsym.operations) and self.fuses(bsym)
 
     def can_fuse_anywhere(self, bsym: BoundSymbol) -> bool:
-        """Whether a fusible bound symbol may join any region, because no bound symbol writes to memory that it returns.
+        """Whether a fusible bound symbol may join any region: no bound symbol writes to the memory of its results.
 
-        It may read memory that is written to, since no bound symbol of a region is moved across a write.
+        The memory of its inputs may be written to, since no bound symbol of a region is moved across a write.
         """
         return not bsym.mutates and not any(
             self.aliasing.representative(proxy.name) in self.written for proxy in bsym.outputs
         )
 
     def _can_join_chain(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may join a chain. A chain writes, so no member may raise depending on values."""
+        """Whether a bound symbol may join a chain: it is fusible, and no error of it depends on values."""
         return self.can_fuse(bsym) and not may_raise(bsym)
 
     def _can_split_foreach(self, bsym: BoundSymbol) -> bool:
@@ -130,7 +132,7 @@ class _Partitioning:
 
 
 def _candidate_ranges(arranged: ChainSchedule, rules: _Partitioning, last_read: Mapping[str, int]) -> Iterator[range]:
-    """Yield the range of each chain, and between chains the longest fusible runs that cross no cut."""
+    """Yield the ranges of possible regions: each chain, and between chains the longest fusible runs."""
     borders = sorted((chain.start, chain.stop) for chain in arranged.chains)
     for (_, start), (stop, end) in pairwise([(0, 0), *borders, (len(arranged.bsyms),) * 2]):
         yield from _regions_between_chains(range(start, stop), arranged.bsyms, rules, last_read)
@@ -143,7 +145,7 @@ def _regions_between_chains(
 ) -> Iterator[range]:
     """Yield the ranges of regions within a range that has no chain: runs of fusible bound symbols.
 
-    If a run shares written memory with other bound symbols, only its bound symbols that may join any region are kept.
+    A run that shares written memory with other bound symbols is reduced to the bound symbols that may join any region.
     """
     section = bsyms[positions.start : positions.stop]
     fusible_flags = [rules.can_fuse(bsym) for bsym in section]
@@ -165,12 +167,15 @@ def _regions_between_chains(
 
 
 def writes_and_may_raise(bsyms: Sequence[BoundSymbol]) -> bool:
-    """Whether bound symbols write to memory and may raise depending on values: a region would raise after the write."""
+    """Whether bound symbols write to memory and may raise an error that depends on values.
+
+    A region of them could raise the error after the write, and PyTorch before.
+    """
     return any(bsym.mutates for bsym in bsyms) and any(map(may_raise, bsyms))
 
 
 def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
-    """Split runs at each write that reads nothing made in its run, and leave that write out."""
+    """Yield the runs, split at each write whose inputs the same run does not compute; no run has such a write."""
     for run in runs:
         start, defined = run.start, set[str]()
         for index in run:
@@ -198,7 +203,7 @@ def _runs(divisions: Iterable[range], fusible: Sequence[bool]) -> Iterator[range
 def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict[str, int]:
     """Map each name to the position of its last read.
 
-    The position is that of the definition for an unread name, and the number of bound symbols for a returned name.
+    An unread name is mapped to the position of its definition, and a returned name to the number of bound symbols.
     """
     indices = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
     for index, bsym in enumerate(bsyms):
@@ -208,7 +213,7 @@ def _last_reads(bsyms: Sequence[BoundSymbol], returned: Iterable[Proxy]) -> dict
 
 
 def _is_pure(operation: BoundSymbol, numbers: bool) -> bool:
-    """Whether an aten operation has no effects, and all its proxies are tensors that kernels read, or `numbers`."""
+    """Whether an aten operation has no effects and only uses strided tensors, or also numbers if `numbers` is set."""
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable or is_check(target):
         return False
@@ -226,7 +231,7 @@ def _is_strided(proxy: Proxy) -> bool:
 
 
 def _is_worthwhile(group: Sequence[BoundSymbol]) -> bool:
-    """Whether a region has at least two operations that a compiler generates code for: no views, no library calls.
+    """Whether a compiler generates code for two or more operations of a region: views and library calls need none.
 
     A view that its schema does not declare (`_unsafe_view`, after a matrix product) needs no code either.
     """

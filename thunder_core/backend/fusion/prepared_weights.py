@@ -25,9 +25,9 @@ State = list[tuple[int, int, int] | None]  # the version, the address and the st
 
 @dataclass(frozen=True, eq=False)
 class KeptForm(Generic[Form]):
-    """A form of a weight, and the state that the form was made in.
+    """A form of a weight, and the `state` of the tensors that the form was computed from.
 
-    A weak reference to each storage keeps the number of the storage, so that no later storage has the same number.
+    The weak references in `storages` keep each storage's number in use, so that no later storage has the same number.
     """
 
     state: State
@@ -37,7 +37,7 @@ class KeptForm(Generic[Form]):
 
 @dataclass(eq=False)
 class KeptForms(Generic[Form]):
-    """The forms of a weight by the settings of the kernel."""
+    """The forms of one weight, by the settings of the kernel that reads them."""
 
     weight: weakref.ref[torch.Tensor]
     forms: dict[Hashable, KeptForm[Form]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class PreparedWeights(Generic[Form]):
     def form_of(
         self, tensors: Sequence[torch.Tensor | None], make: Callable[[], Form], settings: Hashable = None
     ) -> Form:
-        """Return the form of the weight `tensors[0]` and of the tensors that belong to it, which `make` makes."""
+        """Return the cached form of the weight `tensors[0]`, or the form that `make` computes from all tensors."""
         try:
             state = list(map(_state_of, tensors))
         except RuntimeError:
@@ -76,13 +76,14 @@ class PreparedWeights(Generic[Form]):
         if entry is None or entry.state != state:
             owners = (tensor.untyped_storage() for tensor in tensors if tensor is not None)
             storages = tuple(StorageWeakRef(owner) for owner in owners)  # type: ignore[no-untyped-call]
-            with self.lock:  # the state was read before the tensors are: a later write is noticed at the next call
+            # `make` reads the tensors after `state` was read, so the next call notices a write in between
+            with self.lock:
                 entry = KeptForm(state, make(), storages)
-                self._kept_for(weight).forms[settings] = entry
+                self._cached_forms_of(weight).forms[settings] = entry
         return entry.form
 
-    def _kept_for(self, weight: torch.Tensor) -> KeptForms[Form]:
-        """Return the forms that are kept for a weight, which are freed with the weight."""
+    def _cached_forms_of(self, weight: torch.Tensor) -> KeptForms[Form]:
+        """Return the cached forms of a weight, an object that is freed with the weight."""
         number = id(weight)
         forms_of_weight = self.forms.get(number)
         if forms_of_weight is None or forms_of_weight.weight() is not weight:

@@ -23,8 +23,8 @@ class Region:
 
     After the tensors, the function takes floats, the `numbers` `f0`, `f1`, ..., and then its `symbols`: integers. The
     symbolic sizes of its tensors and operations are expressions of these integers. An operation may write to its first
-    operand, an input or a value. The regions of two sequences have the same `digest` if the sequences compute the same
-    on tensors of the same metadata, up to the names of symbols.
+    operand, which is an input or a computed value. Two regions have the same `digest` if they compute the same on
+    tensors of the same metadata, up to the names of symbols.
     """
 
     inputs: tuple[TensorProxy, ...]
@@ -77,7 +77,7 @@ class RegionOccurrence:
     numbers: tuple[Proxy, ...] = ()
 
     def returning(self, names: Collection[str]) -> RegionOccurrence:
-        """Return the occurrence with a region that returns the named tensors, in the order of their definitions."""
+        """Return this occurrence with a region that returns the tensors of these canonical names, in order."""
         metadata = {proxy.name: proxy for operation in self.region.operations for proxy in operation.tensors}
         outputs = tuple(metadata[name] for name in self.defined if name in names)
         return replace(self, region=replace(self.region, outputs=outputs))
@@ -100,7 +100,7 @@ class RegionOccurrence:
 
 
 def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
-    """Return the region of these bound symbols, without outputs."""
+    """Return the occurrence of the region that these bound symbols form; the region has no outputs yet."""
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     defined: set[str] = set()
     inputs_by_name: dict[str, Proxy] = {}
@@ -109,12 +109,12 @@ def region_occurrence(bsyms: Sequence[BoundSymbol]) -> RegionOccurrence:
             if proxy.name not in defined and not isinstance(proxy, NumberProxy):
                 inputs_by_name.setdefault(proxy.name, proxy)
         defined.update(proxy.name for proxy in operation.defines)
-    inputs = tuple(_tensors(inputs_by_name.values()))
+    inputs = tuple(_tensors_among(inputs_by_name.values()))
     numbers = tuple(proxy for proxy in inputs_by_name.values() if not isinstance(proxy, TensorProxy))
     names = _canonical_names(inputs, numbers, operations)
     outputs = {names[proxy.name].name: proxy for bsym in bsyms for proxy in bsym.tensors}
     region = Region(
-        tuple(_tensors(names[proxy.name] for proxy in inputs)),
+        tuple(_tensors_among(names[proxy.name] for proxy in inputs)),
         tuple(_rename(operations, names)),
         numbers=tuple(names[proxy.name] for proxy in numbers),
         symbols=symbols_in(
@@ -191,5 +191,5 @@ class _Spelling:
         return text_of(size.node.expr.xreplace(self.names)) if isinstance(size, torch.SymInt) else str(size)
 
 
-def _tensors(proxies: Iterable[Proxy]) -> Iterator[TensorProxy]:
+def _tensors_among(proxies: Iterable[Proxy]) -> Iterator[TensorProxy]:
     yield from (proxy for proxy in proxies if isinstance(proxy, TensorProxy))

@@ -21,7 +21,7 @@ def schedule_groups(
 
     A group has the position of its last member in the schedule. Indices that are in no group form groups of one. A
     group cannot be contiguous if bound symbols between its members depend on some members, and other members depend on
-    these bound symbols. The schedule lacks such groups.
+    these bound symbols. The schedule lacks such groups, and all groups that depend on them.
     """
     grouped = {index for group in groups for index in group}
     all_groups = [*groups, *((index,) for index in range(len(bsyms)) if index not in grouped)]
@@ -40,12 +40,12 @@ def schedule_groups(
 
 
 def _sort(all_groups: Sequence[Group], before: Mapping[int, Collection[int]]) -> list[int]:
-    """Return the numbers of groups, each after the groups `before` it, otherwise by last index; without cycles.
+    """Return the numbers of the groups, each after the groups `before` it, and otherwise ordered by last index.
 
-    Groups on a cycle, and groups after a cycle, are left out.
+    Groups on a cycle, and groups that depend on a cycle, are left out.
     """
     sorter = TopologicalSorter(before)
-    with suppress(CycleError):  # the sorter then returns the groups before the cycles
+    with suppress(CycleError):  # despite the error, `get_ready` returns the groups that do not depend on a cycle
         sorter.prepare()
     ready: list[tuple[int, int]] = []
     order: list[int] = []
@@ -68,7 +68,7 @@ class _Memory:
 
 
 def _dependencies(bsyms: Sequence[BoundSymbol], aliasing: AliasSets) -> Iterator[tuple[int, int]]:
-    """Yield pairs of indices of which the first has to come before the second."""
+    """Yield pairs of indices `(first, second)`: the first bound symbol must run before the second."""
     makers: dict[str, int] = {}
     memory: dict[str, _Memory] = {}
     for index, bsym in enumerate(bsyms):

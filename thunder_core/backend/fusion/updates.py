@@ -1,4 +1,4 @@
-"""Updates: operations that overwrite a tensor element by element, in a form that bound symbols of a region can have."""
+"""Updates: operations that overwrite a tensor element by element, which regions may contain."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_update(bsym: BoundSymbol) -> bool:
 
 
 def result_of(operation: BoundSymbol) -> TensorProxy | None:
-    """Return the new or overwritten tensor of an aten operation that computes element by element; None otherwise."""
+    """Return the tensor that an element-wise aten operation makes or overwrites; None for any other operation."""
     target = operation.symbol.target
     if not isinstance(target, torch._ops.OpOverload) or any(tag in target.tags for tag in TAGS_WITHOUT_UPDATES):
         return None
@@ -75,10 +75,10 @@ def shares_written_storage_by_one_name(
 ) -> bool:
     """Whether a region shares each written storage with the outside by at most one name.
 
-    A storage that the region writes to has one name in the region from its first write on, and no other name outside.
-    For a storage that only other bound symbols write to, the region makes no further name that is read outside. `read`
-    are the names that the region makes and that are read outside. `written` has the representatives of the alias sets
-    that any bound symbol writes to.
+    A storage that the region writes to must have one name in the region from its first write on, and no other name
+    outside. If only bound symbols outside of the region write to a storage, the region must not define another name of
+    the storage that is read outside. `read` are the names that the region defines and that are read outside. `written`
+    are the representative names of all memory that the trace writes to.
     """
     operations = [operation for bsym in bsyms for operation in bsym.operations]
     written_names = _written_names(operations, aliasing)

@@ -26,8 +26,9 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 
 LAUNCH_SECONDS = 5e-6  # the cost of a launch from Python: a few microseconds on all measured machines
-COPIED_PER_SECOND = 1.5e12  # bytes that a Hopper GPU copies: it reads and writes 3e12 (benchmarks)
-SMALL_BYTES = 1 << 16  # the largest tensor that may be copied long before it is read: its memory hardly matters
+COPIED_PER_SECOND = 1.5e12  # bytes that a Hopper GPU copies in a second, at 3e12 bytes of reads and writes (benchmarks)
+# the largest tensor that may be copied before all other work, as the copy is kept until it is read
+SMALL_BYTES = 1 << 16
 # The aten operations of a copy to another device.
 TRANSFERS = frozenset({"torch.ops.aten._to_copy"})
 ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
@@ -36,12 +37,14 @@ ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 class WrappingExecutor(Executor):
     """An executor that runs many claimed bound symbols in one call; it always comes last in the order of executors.
 
-    `wrapper` names the function (`module.name`) that is called with the bound symbols, as a function, and the number of
-    its parameters that are constants; the other parameters are tensors and, with `symbolic=True`, the symbolic integers
-    of the program. `static` has the numbers of the tensors that objects hold (parameters, buffers, caches), whose
-    addresses are stable. If the bound symbols write to memory that objects hold, the wrapper has two more arguments:
-    `held`, the numbers of the tensors whose memory is written to, and `written`, one of these numbers for each write.
-    The wrapper returns the function to call in place of the bound symbols.
+    The generated code defines a function of the bound symbols and passes it to the function that `wrapper` names
+    (`module.name`). The wrapper returns the function to call in place of the bound symbols. Its second argument is the
+    number of leading parameters that are constants; the other parameters are tensors and, with `symbolic=True`,
+    symbolic integers of the program.
+
+    Further arguments are numbers of tensors. `static` are the tensors with a stable address: tensors that objects hold
+    (parameters, buffers, caches), and tensors that the program has as constants. If the bound symbols write to memory
+    that objects hold, `held` are the tensors in this memory, and `written` has one tensor for each write.
     """
 
     wrapper: str
@@ -49,7 +52,7 @@ class WrappingExecutor(Executor):
 
     @abstractmethod
     def wraps(self, bsym: BoundSymbol) -> bool:
-        """Whether a claimed bound symbol, with no effects but writes to held memory, may be wrapped."""
+        """Whether the executor can run a claimed bound symbol, whose only effects are writes, inside a wrapper."""
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:  # noqa: ARG002
         """Return None: this executor claims no single bound symbol."""
@@ -60,12 +63,12 @@ class WrappingExecutor(Executor):
         return bool(bsym.executor) and not bsym.keeps_position and self.wraps(bsym)
 
     def wrap_claimed(self, trace: Trace) -> Trace:
-        """Return the trace with each run of bound symbols that the executor takes as one bound symbol."""
+        """Return the trace in which one bound symbol replaces each run that the executor can wrap."""
         return wrap(trace, self)
 
 
 def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
-    """Return the trace with each run of bound symbols that the executor takes as one bound symbol."""
+    """Return the trace in which one bound symbol replaces each run that the executor can wrap."""
     memory = WrittenMemory.of(trace)
 
     def takes(bsym: BoundSymbol) -> bool:
@@ -76,22 +79,24 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     names = (f"{executor.short_name}_{number}" for number in itertools.count())
     for indices, is_taken in runs_of(bsyms, memory, takes):
         section = bsyms[indices.start : indices.stop]
-        run = RegionCandidate.of(section, _read(trace, bsyms[indices.stop :]), memory) if is_taken else None
+        run = RegionCandidate.of(section, _names_read_by(trace, bsyms[indices.stop :]), memory) if is_taken else None
         result += section if run is None or not run.is_worthwhile else (_wrap(run, executor, next(names)),)
     return trace.having(result, made_by=f"wrap by {executor.name}")
 
 
 def move_transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymbol, ...]:
-    """Return the bound symbols of a trace, with small copies of its inputs from the CPU before all others.
+    """Return the bound symbols of a trace, with copies of small inputs from the CPU to another device before all
+    others.
 
-    Such a copy would end a run. A copy moves unless its input is written to, or a change of state comes before it.
+    Between other bound symbols, such a copy would end a run. A copy is not moved if its input is written to, or if a
+    change of state comes before it.
     """
     bsyms = trace.bound_symbols
     inputs = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
     free = list(itertools.takewhile(lambda bsym: not bsym.keeps_position, bsyms))
-    moving = [is_transfer(bsym) and reads_only(bsym, inputs - memory.written) for bsym in free]
-    first = [bsym for bsym, moves in zip(free, moving, strict=True) if moves]
-    rest = [bsym for bsym, moves in zip(free, moving, strict=True) if not moves]
+    is_moved = [is_transfer(bsym) and reads_only(bsym, inputs - memory.written) for bsym in free]
+    first = [bsym for bsym, moves in zip(free, is_moved, strict=True) if moves]
+    rest = [bsym for bsym, moves in zip(free, is_moved, strict=True) if not moves]
     return (*first, *rest, *bsyms[len(free) :])
 
 
@@ -114,10 +119,9 @@ def is_transfer(bsym: BoundSymbol) -> bool:
 def runs_of(
     bsyms: Sequence[BoundSymbol], memory: WrittenMemory, takes: Callable[[BoundSymbol], bool]
 ) -> Iterator[tuple[range, bool]]:
-    """Yield the indices of consecutive bound symbols, and whether they are a run of an executor that `takes` them.
+    """Yield ranges of bound symbols, each with True if the range is a run of bound symbols that an executor `takes`.
 
-    A run writes to held memory and to memory that it makes, and reads no memory from outside that it writes to, except
-    held memory.
+    A run may write to held memory, and to memory that the run makes (see `MemoryOfRun`).
     """
     start, run = 0, MemoryOfRun(memory)
     is_taken = False
@@ -139,13 +143,13 @@ def runs_of(
 
 @dataclass(frozen=True)
 class WrittenMemory:
-    """The memory that a trace writes to, divided into held memory (parameters, buffers, caches) and other memory.
+    """The memory that a trace writes to, divided into held memory (parameters, buffers, caches) and moving memory.
 
-    `held_names` are the names of written memory that objects hold. `moving` are the names of written memory with a
-    different address at each call: arguments themselves, and tensors that the trace makes. `from_outside` represent the
-    moving memory of arguments. `recorded` are the names of tensors whose operations autograd records, and of other
-    tensors in their memory if it is written to. `static` are the inputs that objects hold, written to or not, and the
-    constants.
+    All sets have names of tensors. `held_names` have written memory that objects hold. `moving` have other written
+    memory, whose address differs at each call: arguments, and tensors that the trace makes. `from_outside` are
+    representative names of the written memory that inputs and constants have. `recorded` are tensors whose operations
+    autograd records, and all tensors in their memory if it is written to. `static` are constants and the inputs that
+    objects hold, written to or not.
     """
 
     aliasing: AliasSets
@@ -186,7 +190,7 @@ class WrittenMemory:
         return self.held_names | self.moving | self.recorded
 
     def indices(self, inputs: Sequence[str]) -> tuple[int, ...]:
-        """Return the indices of the inputs whose memory is written to."""
+        """Return the indices of the inputs in held memory that the trace writes to."""
         return tuple(index for index, name in enumerate(inputs) if name in self.held_names)
 
     def moving_heads(self, names: Iterable[str]) -> set[str]:
@@ -196,7 +200,7 @@ class WrittenMemory:
 
 @dataclass
 class MemoryOfRun:
-    """The moving memory that a run of bound symbols reads from outside of the run, and the memory that it writes to."""
+    """The moving memory that a run of bound symbols reads from outside of the run, and that it writes to."""
 
     memory: WrittenMemory
     defined: set[str] = field(default_factory=set)
@@ -205,15 +209,15 @@ class MemoryOfRun:
 
     def admits(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol may be added: the run then still writes to no moving memory from outside."""
-        read, written = self._with(bsym)
+        read, written = self._read_and_written_with(bsym)
         return not (written & self.memory.from_outside or written & read)
 
     def add(self, bsym: BoundSymbol) -> None:
         """Add a bound symbol to the run."""
-        self.read, self.written = self._with(bsym)
+        self.read, self.written = self._read_and_written_with(bsym)
         self.defined.update(proxy.name for proxy in bsym.defines)
 
-    def _with(self, bsym: BoundSymbol) -> tuple[set[str], set[str]]:
+    def _read_and_written_with(self, bsym: BoundSymbol) -> tuple[set[str], set[str]]:
         outside = (proxy.name for proxy in bsym.inputs if proxy.name not in self.defined)
         heads = self.memory.moving_heads
         return self.read | heads(outside), self.written | heads(bsym.mutates)
@@ -222,7 +226,7 @@ class MemoryOfRun:
 def is_held(origin: str) -> bool:
     """Whether a tensor is an attribute of an object (`module.weight`, `args[0].layers[1].keys`): its address is stable.
 
-    An argument itself, or an item of an argument, is another tensor at most calls, and so is the gradient of a weight.
+    An argument itself, an item of an argument, and the gradient of a weight are other tensors at most calls.
     """
     return not origin.startswith(GRADIENT) and "." in ITEM.sub("", origin)
 
@@ -251,7 +255,7 @@ class RegionCandidate:
 
     @property
     def writes(self) -> list[str]:
-        """The name that is written to, for each write to memory from outside of the run."""
+        """The names in held memory that the run writes to, one for each write."""
         names = (name for bsym in self.bsyms for name in bsym.mutates)
         return [name for name in names if name in self.memory.held_names]
 
@@ -264,38 +268,38 @@ class RegionCandidate:
     def copied_bytes(self) -> int:
         """The bytes that are copied at each call: inputs that no object holds, and results in new memory."""
         fixed = self.memory.static | self.memory.held_names
-        moving = sum(proxy.bytes for proxy in self.tensors if proxy.name not in fixed)
+        input_bytes = sum(proxy.bytes for proxy in self.tensors if proxy.name not in fixed)
         heads = {self.memory.aliasing.representative(proxy.name) for proxy in self.tensors}
         tensors = [proxy for proxy in self.outputs if isinstance(proxy, TensorProxy)]
         own = {self.memory.aliasing.representative(proxy.name): proxy.bytes for proxy in tensors}
-        return moving + sum(size for head, size in own.items() if head not in heads)
+        return input_bytes + sum(size for head, size in own.items() if head not in heads)
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether a single launch of at least two operations, not counting views, saves more time than copies cost."""
+        """Whether one launch of two or more operations, not counting views, saves more time than copies take."""
         launches = sum(not is_view(bsym) for bsym in self.bsyms)
         return launches > 1 and self.copied_bytes / COPIED_PER_SECOND < launches * LAUNCH_SECONDS
 
 
 def unwrap(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols, with wrapped bound symbols in place of their wrapper."""
+    """Yield the bound symbols, with the members of each wrapper in place of the wrapper."""
     for bsym in bsyms:
         yield from bsym.subsymbols if is_wrapped(bsym) else (bsym,)
 
 
 def is_wrapped(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol calls the bound symbols that other executors took.
+    """Whether a bound symbol is a wrapper: other executors have claimed all of its inner bound symbols.
 
-    A bound symbol in which an executor has joined its own bound symbols, and unclaimed ones, calls none of them.
+    A compiled region is no wrapper: its inner bound symbols are unclaimed, or claimed by the executor of the region.
     """
     executors = {inner.executor for inner in bsym.subsymbols}
     return bool(executors) and executors.isdisjoint(("", bsym.executor))
 
 
 def is_free(bsym: BoundSymbol, memory: WrittenMemory, *, numbers: bool = False) -> bool:
-    """Whether a bound symbol makes tensors from tensors only, and writes to held memory or to none.
+    """Whether a run may contain a bound symbol: its inputs and results are tensors that autograd does not record.
 
-    With `numbers` it may read symbolic integers.
+    With `numbers`, the bound symbol may also read symbolic integers.
     """
     if bsym.executor == WITHHELD or bsym.keeps_position or not (bsym.defines or bsym.mutates) or not bsym.is_resolved:
         return False
@@ -309,7 +313,7 @@ def is_symbolic_integer(proxy: Proxy) -> bool:
     return isinstance(proxy, NumberProxy) and isinstance(proxy.value, torch.SymInt)
 
 
-def _read(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
+def _names_read_by(trace: Trace, bsyms: Iterable[BoundSymbol]) -> frozenset[str]:
     """Return the names that these bound symbols read, or that the trace returns."""
     return frozenset(proxy.name for proxies in (*(bsym.inputs for bsym in bsyms), trace.outputs) for proxy in proxies)
 
@@ -332,7 +336,7 @@ def _wrap(run: RegionCandidate, executor: WrappingExecutor, name: str) -> BoundS
 
 
 def _options(run: RegionCandidate) -> str:
-    """Return the wrapper's options as arguments: held inputs, inputs in written memory, and an input for each write."""
+    """Return the text of the wrapper's keyword arguments: `static`, `held`, `written` and `symbolic`, as needed."""
     names = [proxy.name for proxy in run.tensors]
     static = tuple(number for number, name in enumerate(names) if name in run.memory.static)
     options = {

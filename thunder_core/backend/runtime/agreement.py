@@ -40,7 +40,7 @@ from thunder_core.tracing.analysis.collectives import Collective, collectives_of
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.collectives import registered_group
 
-SECONDS = 10.0  # that a rank waits for the programs of the other ranks
+SECONDS = 10.0  # seconds that a rank waits for the programs of the other ranks
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two reads of the store
 QUESTION_PAUSE = 0.5  # seconds between two questions
 COMPARE_VARIABLE = "THUNDER_COMPARE_COLLECTIVES"  # the environment variable; "0" switches the comparison off
@@ -61,7 +61,7 @@ def known_ledgers() -> list[tuple[Any, Ledger]]:
 def answer_all() -> None:
     """Answer the questions of other ranks in all groups, and search for deadlocks."""
     for group, ledger in known_ledgers():
-        with suppress(RuntimeError):  # the store of this group has gone; the other groups are answered
+        with suppress(RuntimeError):  # if the store of this group has gone, the other groups are still answered
             ledger.answer(group, _watch.waits_text)
     _watch.look(known_ledgers())
 
@@ -141,7 +141,7 @@ def note_run(groups: Mapping[str, GroupCollectives]) -> None:
 
 
 def compare(runs: Sequence[RunInGroup]) -> None:
-    """Wait until all ranks have started the same collectives, or `SECONDS` have passed without a sign of a rank.
+    """Wait until all ranks have started the same collectives, or until no other rank has been active for `SECONDS`.
 
     Raises `CollectivesDiffer` if another rank runs different collectives.
     """

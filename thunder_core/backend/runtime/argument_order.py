@@ -1,4 +1,6 @@
-"""Calls that pass an argument by position that an artifact's example passes by name, or names in another order."""
+"""Calls that pass arguments differently from an artifact's example: by position instead of by name, or in another
+order.
+"""
 
 from __future__ import annotations
 

@@ -50,9 +50,9 @@ class AutogradSignature:
     a compiled backward run the program a second time, on copies of the written inputs. For this second run, each call
     copies the inputs at the `kept` indices before the writes. `kept` is None if the program cannot run twice.
 
-    Artifacts of earlier versions have `downstream` instead of `dependent` results. For each of `results`,
-    `downstream` has the positions in `results` of the results that are computed from it. These dependencies are not in
-    autograd's graph, so a hook of the result would not see the gradients that the dependent results contribute.
+    Artifacts of earlier versions have `downstream` instead of `dependent` results: for each of `results`, the positions
+    in `results` of the results that are computed from it. These dependencies are not in autograd's graph, so a hook of
+    a result would not see the gradients that its dependent results contribute.
     """
 
     count: int

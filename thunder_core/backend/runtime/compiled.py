@@ -61,12 +61,12 @@ class Specializations:
     `options` limit the number of programs, and when a program is compiled. `observed` are the numbers and sizes of
     earlier calls; a number or size that changes between calls, such as a learning rate or a length, becomes symbolic.
     If `uses_callers_settings` is True, the subject was compiled without settings, and a traced program that calls the
-    subject inlines it with the program's own settings. `derivative_of` is the compiled function whose derivative this
-    is, or None. `transformed` are the specializations of the subject within transforms of torch.func, by name.
+    subject inlines it with the program's own settings. `derivative_of` is the compiled function whose derivative the
+    subject is, or None. `transformed` are the specializations of the subject within transforms of torch.func, by name.
     `of_forward` are the specializations of a module's `forward`, as the module's methods call it, and `inner` are the
-    specializations of models within it that generate for it. If every program refuses a call, it is tried again with
-    the arguments in the `argument_order`. `last` is the program of the latest call. `hits` counts the calls that found
-    a program, and `misses` the traced calls.
+    specializations of models within the module that generate for it. If every program refuses a call, the call is tried
+    again with the arguments in the `argument_order`. `last` is the program of the latest call. `hits` counts the calls
+    that found a program, and `misses` the traced calls.
     """
 
     subject: Callable[..., Any]
@@ -133,7 +133,7 @@ class Specializations:
                     return self.raising.call_after_failure(program, failure, args, kwargs)
                 finally:
                     del failure  # its traceback refers to this frame
-            return self._compile(args, kwargs, route or Route(self.programs, self.index))
+            return self._compile_and_call(args, kwargs, route or Route(self.programs, self.index))
         finally:
             if route is not None:
                 forget_left_draws()
@@ -181,7 +181,7 @@ class Specializations:
         """Add a program as the first to try."""
         self.programs.add_first(program)
 
-    def _compile(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
+    def _compile_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any], route: Route) -> Any:
         """Make a call that every program has refused; one thread compiles at a time.
 
         Programs and the user's own code run outside the lock, since they may start threads and wait for them. A program
@@ -189,7 +189,7 @@ class Specializations:
         writes.
         """
         if self.is_transformable and is_within_transforms():
-            return self._within_transforms(args, kwargs)
+            return self._call_within_transforms(args, kwargs)
         if self.compiler.leaves_to_eager and is_forward_derivative():
             self.in_eager.note_forward_derivative()
             return self.subject(*args, **kwargs)
@@ -211,18 +211,18 @@ class Specializations:
         """Whether the subject's variants for transforms of torch.func can be compiled like the subject."""
         return not (is_recording() or self.options.functional or self.options.symbolic)
 
-    def _within_transforms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _call_within_transforms(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call within transforms of torch.func by compiling the variant for the transforms.
 
         If a transform wraps parameters or buffers of a module, the state of the module becomes an argument.
         """
         state = transformed_state(self.subject)
         if state:
-            return self._transform("function_of_state").call((state, args, kwargs), {})
+            return self._transformed_variant("function_of_state").call((state, args, kwargs), {})
         leaves, structure = tree_flatten((args, kwargs))
-        return TransformedCall(self, self._transform, leaves, structure).run()
+        return TransformedCall(self, self._transformed_variant, leaves, structure).run()
 
-    def _transform(self, name: str) -> Specializations:
+    def _transformed_variant(self, name: str) -> Specializations:
         if name not in self.transformed:
             function = getattr(transformed_calls, name)(self.subject)
             self.transformed[name] = Specializations(function, self.compiler, self.options)
@@ -252,7 +252,7 @@ class Specializations:
             self.hits += 1
             return partial(self.subject, *args, **kwargs)
         self._note_refusals(refusals, reasons)
-        if self._goes_eager(refusals):
+        if self._falls_back_to_eager(refusals):
             return partial(self.subject, *args, **kwargs)
         self.misses += 1
         return self._first_call(args, kwargs, route, refusals, reasons)
@@ -290,7 +290,7 @@ class Specializations:
         else:
             if refusals:
                 self.retraces.note(*refusals[0], reasons[0])
-            self._keep(program, route, args, kwargs)
+            self._keep_program(program, route, args, kwargs)
             self.last = program
             first_run = partial(self._run_first, program, inputs, outside, args, kwargs)
             return first_run() if has_effects(program) else partial(run_and_finish, first_run)
@@ -321,7 +321,7 @@ class Specializations:
             path for refusal in refusals for path in refused_sizes_of_one(*refusal)
         )
 
-    def _goes_eager(self, refusals: Sequence[Refusal]) -> bool:
+    def _falls_back_to_eager(self, refusals: Sequence[Refusal]) -> bool:
         """Whether a call runs in eager PyTorch, because too many values of tensors determine the program.
 
         Raises `DataDependent` if eager PyTorch would compute something else than the programs.
@@ -362,9 +362,10 @@ class Specializations:
     ) -> Callable[[], Any]:
         """Run a new program; return a function that returns its result or raises its error.
 
-        A program that reads another value from a tensor than the trace is dropped, since its kernels round differently.
-        The call is made by a new program, which calls the function that reads the value in eager PyTorch. Raises
-        `DataDependent` if transforms or lookasides may have changed the value, or with `data_dependent="retrace"`.
+        If the program reads another value from a tensor than tracing did, because its kernels round differently, the
+        program is dropped. A new program then makes the call, and runs the function that reads the value in eager
+        PyTorch. Raises `DataDependent` if transforms or lookasides may have changed the value, or with
+        `data_dependent="retrace"`.
         """
         try:
             result = program.run(inputs, outside)
@@ -388,7 +389,7 @@ class Specializations:
         finally:
             del failure
 
-    def _keep(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _keep_program(self, program: Program, route: Route, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep a program as the first to try, within the limits of the options."""
         if self.options.cache == "no caching":
             return

@@ -77,7 +77,7 @@ class Route:
     def __init__(self, programs: Iterable[Program], index: ProgramIndex) -> None:
         self.refusals: list[Refusal] = []
         self.features: list[Feature] = []
-        self.refused_paths: list[PlainPath] = []  # of the values because of which programs refused the call
+        self.refused_paths: list[PlainPath] = []  # to the values because of which programs refused the call
         self._programs = programs
         self._index = index
         self._likely: dict[Program, None] = NO_PROGRAMS

@@ -104,7 +104,7 @@ class EagerFallback:
     is_on: bool = False
 
     def leave_rounded_value_to_eager(self, other_value: DataDependent) -> None:
-        """Leave the function around a line to eager PyTorch, because a program rounds the value that it reads.
+        """Leave the function around a line to eager PyTorch: it reads a value that a program rounds in another way.
 
         Raises `other_value` if a transform may have changed the value, or with `data_dependent="retrace"`.
         """
@@ -124,17 +124,17 @@ class EagerFallback:
         if line in self.observed.eager_lines or is_line_of(self.subject, line):
             self.turn_on(too_many)
         else:
-            self._note("the function around this line is called in eager PyTorch", too_many)
+            self._warn_and_record("the function around this line is called in eager PyTorch", too_many)
             self.observed.fallbacks = 0  # without the values, the program may be traced for symbolic sizes
         self.observed.eager_lines |= {line}
 
     def turn_on(self, error: ThunderError) -> None:
         """Run all calls that no program accepts in eager PyTorch."""
         self.is_on = True
-        self._note("calls that no program takes are made in eager PyTorch", error)
+        self._warn_and_record("calls that no program takes are made in eager PyTorch", error)
 
-    def _note(self, what: str, error: ThunderError) -> None:
-        """Warn once that the calls named by `what` run in eager PyTorch because of a line, and record the reason."""
+    def _warn_and_record(self, what: str, error: ThunderError) -> None:
+        """Warn that the calls named by `what` run in eager PyTorch because of a line, and record the reason."""
         self.reasons.append(f"{error.where}: {what}, since {error.what}")
         warn_of(self.subject, f"{what} ({error.where}), since {error.what}", error.fix)
 

@@ -65,10 +65,11 @@ def executable_trace(trace: Trace) -> Callable[..., Any]:
 
 @contextmanager
 def rewriting_traces(rewriting: Rewriting) -> Iterator[None]:
-    """Within this context, functions of traces run the rewritten traces, including functions that are made meanwhile.
+    """During the block, functions of traces run the rewritten traces; so do functions that are created during the
+    block.
 
     A trace is rewritten only when its function is called, because a process may have thousands of functions. Raises
-    `Bug` if another `rewriting_traces` context is active.
+    `Bug` if another `rewriting_traces` block is active.
     """
     if _rewriting:
         raise Bug(

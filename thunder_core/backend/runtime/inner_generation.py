@@ -40,10 +40,10 @@ class InnerGeneration:
         """Call the module's own `generate` with compiled inner models; warn if no program has run."""
         if is_recording():
             return own(*args, **kwargs)
-        calls_before = self._calls()
+        calls_before = self._count_calls()
         with self._use_compiled_inner_models():
             result = own(*args, **kwargs)
-        if self._calls() == calls_before:
+        if self._count_calls() == calls_before:
             kind = type(self._call.subject).__name__
             warnings.warn(
                 f"generate of {kind} ran in eager PyTorch: it calls neither the compiled module nor an inner model "
@@ -53,7 +53,7 @@ class InnerGeneration:
             )
         return result
 
-    def _calls(self) -> int:
+    def _count_calls(self) -> int:
         """Return the number of calls that programs of the module, and of modules within it, have served."""
         within = (attribute_or_none(module, "_thunder") for module in self._call.subject.modules())
         candidates = (*within, *with_inner(self._call), self._call.of_forward)

@@ -17,10 +17,8 @@ VALUE_CLASSES = (type(None), bool, int, str, bytes, torch.dtype, torch.device, t
 VALUE_CLASS_IDS = frozenset(map(id, VALUE_CLASSES))
 TENSOR_CLASS_IDS = frozenset(map(id, BASE_TENSOR_CLASSES))
 SIZED_CLASS_IDS = frozenset(map(id, (list, tuple, dict, set)))
-TUPLE_ITEM_CLASS_IDS = VALUE_CLASS_IDS | {
-    id(float),
-    id(complex),
-}  # items of tuples that are distinguished by their items
+# The classes of items by which tuples are distinguished.
+TUPLE_ITEM_CLASS_IDS = VALUE_CLASS_IDS | {id(float), id(complex)}
 CLASSES_COMPARED_BY_IDENTITY = (type, types.FunctionType, types.BuiltinFunctionType, types.ModuleType, enum.Enum)
 
 

@@ -178,7 +178,7 @@ class Program:
         `UntracedError` for an error that the program may catch.
         """
         grad = torch.is_grad_enabled()
-        undo = self._undo(inputs)
+        undo = self._make_undo(inputs)
         random = RandomState.now(inputs) if self._restores_random else None
         autocast = AutocastState() if self._switches_autocast else None
         restores = [setting.keep() for setting in self._settings]
@@ -201,7 +201,7 @@ class Program:
             self._require_uncaught(error, random, undo)
             raise
 
-    def _undo(self, inputs: tuple[Any, ...]) -> Undo | None:
+    def _make_undo(self, inputs: tuple[Any, ...]) -> Undo | None:
         """Return the means to undo writes to inputs; None if no value is checked and no error is caught."""
         if self._written is None and not self._written_before_caught:
             return None

@@ -44,7 +44,7 @@ class QuickPrologue:
         self._trace, self._reads = trace, reads
         self._skipped = skipped_variables(trace, reads)
         self._state: ModuleState | None = None
-        self._whole_runs = 0  # runs that refused the call do not count
+        self._whole_runs = 0  # the runs of the whole prologue that accepted the call
 
     def first_call(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and from the next call on keep the module's state."""
@@ -55,16 +55,16 @@ class QuickPrologue:
     def run_whole_prologue(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Run the whole prologue, and keep the module's state for the next call."""
         self._state = None
-        state = self._observe(module)
+        state = self._observe_module(module)
         prepared = self._whole_prologue(module, args, kwargs)
         if state is not None and state.is_unchanged(module):  # the prologue has checked this state
             self._state = state
         if self._whole_runs == 0:
-            self._install(self._quick())
+            self._install(self._make_quick_prologue())
         self._note_whole_run()
         return prepared
 
-    def _observe(self, module: Any) -> ModuleState | None:
+    def _observe_module(self, module: Any) -> ModuleState | None:
         """Return the state of the module; None if the module lacks an object that the prologue reads, or its memory
         cannot be watched.
         """
@@ -106,7 +106,7 @@ class QuickPrologue:
         if program is not None:
             object.__setattr__(program, "prepare", prepare)
 
-    def _quick(self) -> Prepare:
+    def _make_quick_prologue(self) -> Prepare:
         """Return the quick prologue as a function."""
         trace = quick_trace(self._trace, self._reads, self._skipped)
         source = print_trace(trace)
@@ -146,7 +146,7 @@ def quick_trace(trace: Trace, reads: ModuleReads, skipped: tuple[str, ...]) -> T
             bsyms.append(python_statement(f"if not {call[:-1]}, {tuple_text}): return {DIFFERS}{arguments}"))
         else:
             bsyms.append(bsym)
-    if reads.runs_user_code:  # it may have changed the module after the objects were read
+    if reads.runs_user_code:  # user code may have changed the module after the objects were read
         bsyms.append(python_statement(f"if not {IS_UNCHANGED}({module}): {run_whole}"))
     return replace(trace, name=NAME, bound_symbols=tuple(bsyms), made_by="quick prologue")
 

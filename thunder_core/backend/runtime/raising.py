@@ -29,10 +29,10 @@ class RaisingCalls:
     """The programs of a subject that raise, the latest first.
 
     `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, because
-    the value of a tensor decides. Such a program is not kept again before another program is compiled; otherwise, calls
-    that alternately raise and succeed would all run in eager PyTorch. Calls run in eager PyTorch only if eager PyTorch
-    computes the same (`is_eagers`): no lookaside replaces calls, and no transform is parallel. Calls that only raise
-    while they are traced are added to the calls `in_eager`.
+    the value of a tensor decides. A program with such a prologue is not kept again until another program is compiled;
+    otherwise, calls that alternately raise and succeed would all run in eager PyTorch. Calls run in eager PyTorch only
+    if eager PyTorch computes the same (`is_eagers`): no lookaside replaces calls, and no transform is parallel. Calls
+    that only raise while they are traced are added to the calls `in_eager`.
     """
 
     subject: Callable[..., Any]
@@ -99,15 +99,15 @@ class RaisingCalls:
         return next((program for program in wider if program.takes(self.subject, args, kwargs)), last)
 
     def another_compiled(self) -> None:
-        """Record that another program has been compiled. It accepts calls that do not raise."""
+        """Record that another program has been compiled, which accepts calls that do not raise."""
         self.value_dependent.clear()
 
     def call_after_failure(
         self, program: Program, failure: Exception, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """Run a call again in eager PyTorch after a compiled program failed, if that is safe, for its side effects.
+        """After a compiled program failed, run the call again in eager PyTorch for its side effects, if that is safe.
 
-        Raises the error of eager Python, or else the failure itself.
+        Raises the error of eager PyTorch, or else the failure itself.
         """
         if self.is_eagers and is_repeatable(program, failure):
             take_back_draws(self.subject)
@@ -118,10 +118,10 @@ class RaisingCalls:
 
 
 def is_repeatable(program: Program, failure: Exception) -> bool:
-    """Whether a failed program has epilogue effects or changes settings, and has left no side effects yet.
+    """Whether a failed call should run again: the program has effects to make, and has made none of them yet.
 
-    A program may have left side effects if it writes to its inputs, draws random numbers, communicates or had begun its
-    epilogue.
+    The effects to make are those of the epilogue, and changes of settings. The program may have made effects if it
+    writes to its inputs, draws random numbers, communicates or had begun its epilogue.
     """
     if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or was_raised_by_epilogue(failure):
         return False

@@ -1,4 +1,4 @@
-"""The choice of the program to try first. It depends on the values at the paths in which the programs differ."""
+"""The choice of the program to try first, by the values at the paths in which the programs differ."""
 
 from __future__ import annotations
 

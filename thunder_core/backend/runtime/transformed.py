@@ -68,14 +68,14 @@ class TransformedCall:
     output: list[Any] = field(default_factory=list)
     output_structure: TreeSpec | None = None
     refusal: str = ""  # the effect that forbids running the function again
-    first_passed: int = 0  # the first level at which no argument is batched
+    first_level_without_arguments: int = 0  # the index of the first level that wraps no argument
 
     def run(self) -> Any:
         """Call the function within the active transforms."""
         levels = [level.key() for level in functorch.get_interpreter_stack() or ()]
         results = iter(operation_of(self).apply(*filter(is_tensor, self.leaves)))  # type: ignore[no-untyped-call]
-        if functorch.TransformType.Vmap in levels[self.first_passed :]:
-            self.require_repeatable(DRAWS)  # for each element of a batch without the arguments
+        if functorch.TransformType.Vmap in levels[self.first_level_without_arguments :]:
+            self.require_repeatable(DRAWS)  # eager PyTorch would draw other numbers for each element of the batch
         assert self.output_structure is not None
         leaves = [next(results) if is_tensor(leaf) else leaf for leaf in self.output]
         return tree_unflatten(leaves, self.output_structure)
@@ -123,7 +123,7 @@ class TransformedCall:
         args, kwargs = self.fill(tensors)
         dims = self.fill(in_dims, lambda leaf: None)
         arguments = (args, kwargs, tuple(dims), info.randomness)
-        self.first_passed = functorch.get_dynamic_layer_stack_depth() + 1
+        self.first_level_without_arguments = functorch.get_dynamic_layer_stack_depth() + 1
         results = self.flat(self.transformed("batch_function"), arguments, {}, tensors)
         return results, (0,) * len(results)
 

@@ -107,9 +107,9 @@ def trace_program(run: Run) -> Acquired:
 
 
 def _request_of_eager_call(run: Run, failure: Exception) -> Retrace | None:
-    """Return the request that eager PyTorch makes the call of a program that failed.
+    """Return the request that eager PyTorch makes the call after tracing has failed, or None.
 
-    Return None if eager PyTorch must not make the call, or if the program can be traced with other options.
+    The result is None if eager PyTorch must not make the call, or if the program can be traced with other options.
     """
     options = run.options
     if not (isinstance(failure, UnsupportedError) and failure.runs_in_eager and options.leaves_to_eager):
@@ -120,7 +120,9 @@ def _request_of_eager_call(run: Run, failure: Exception) -> Retrace | None:
 
 
 def _with_guards(run: Run, state: dict[str, Any], request: Retrace) -> Retrace:
-    """Return the request; if eager PyTorch must make the call, with the guards under which eager PyTorch makes it."""
+    """Return the request. A request that eager PyTorch makes the call gets the guards under which eager also makes
+    later calls.
+    """
     if not isinstance(request.reason, RunsInEager):
         return request
     prologue = prologue_of_guards(run, state | run.settings.answers)

@@ -122,15 +122,15 @@ class AppliedFunctions:
                     f"the program makes `{kind.__qualname__}`, {BACKWARD_OF_ONE_CALL}", FIX_OF_CLASS
                 )
             if not kwargs and not is_same_at_each_call(kind, FORWARDS, self._run.outside.is_made):
-                return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
+                return InlinedFunction(self._run, kind, args, self._kept, self._refusing_function(kind)).apply()
         with without_functions():
-            objects = GivenObjects(self._run.outside, args, kwargs, self._refusal(kind))
+            objects = GivenObjects(self._run.outside, args, kwargs, self._refusing_function(kind))
         if not kwargs and self._must_inline(kind, objects):
-            return InlinedFunction(self._run, kind, args, self._kept, self._refusal(kind)).apply()
+            return InlinedFunction(self._run, kind, args, self._kept, self._refusing_function(kind)).apply()
         objects.require_same_objects()
         effects = self._run.outside.effects.effects
         args, kwargs = objects.for_bound_symbol()
-        key = (kind, len(effects), structure((args, kwargs)), *(self._facts(leaf) for leaf in leaves((args, kwargs))))
+        key = (kind, len(effects), structure((args, kwargs)), *(self._key_of(leaf) for leaf in leaves((args, kwargs))))
         if key not in self._probed:
             self._probed[key] = ((args, kwargs), self._guard_methods(kind, objects))
         with without_functions():
@@ -147,7 +147,7 @@ class AppliedFunctions:
         probe, _ = self._probe(function, args, {})
         if probe is not None:
             name = getattr(function, "__qualname__", type(function).__name__)
-            handover = self._handover(f"`{name}`, a hook of saved_tensors_hooks,", probe)
+            handover = self._make_handover(f"`{name}`, a hook of saved_tensors_hooks,", probe)
             handover.require_no_conflict()
             handover.guard()
 
@@ -164,14 +164,14 @@ class AppliedFunctions:
             forward, _ = self._probe(forward_alone, (kind, given), {})
         if forward is None:
             return bool(self._run.outside.effects.effects)
-        return forward.fills_caches or self._handover(kind, forward).has_conflict()
+        return forward.fills_caches or self._make_handover(kind, forward).has_conflict()
 
     def _read_methods(self, kind: Function) -> None:
         """Make the program guard the methods of the function, because its backward is derived before the first call."""
         for name in own_methods(kind):
             self._run.machine.call(getattr, kind, name)
 
-    def _facts(self, leaf: object) -> Hashable:
+    def _key_of(self, leaf: object) -> Hashable:
         """Return the metadata and the path of a tensor, or the identity of another argument, as a key."""
         if not isinstance(leaf, torch.Tensor):
             return id(leaf)
@@ -184,9 +184,9 @@ class AppliedFunctions:
         (stand_in_args, stand_in_kwargs), copies = self._stand_ins(objects)
         forward, output = self._probe(apply_of(kind), stand_in_args, stand_in_kwargs)
         if forward is None:
-            self._keep(kind, [value for value, _ in copies])
+            self._note_backward_objects(kind, [value for value, _ in copies])
             return False
-        handover = self._handover(kind, forward)
+        handover = self._make_handover(kind, forward)
         handover.require_no_conflict()
         if (written := handover.written_path()) is not None:
             self._refuse(kind, f"writes to {written}")
@@ -196,20 +196,20 @@ class AppliedFunctions:
         both, _ = self._probe(
             gradients, (apply, kind, own_methods(kind), start, *rest, *stand_in_args), stand_in_kwargs
         )
-        backward = None if both is None or both.fills_caches else self._handover(kind, both)
+        backward = None if both is None or both.fills_caches else self._make_handover(kind, both)
         is_writing = backward is None or backward.written_path() is not None
-        self._keep(kind, objects_kept_by(output, copies), are_written=is_writing)
+        self._note_backward_objects(kind, objects_kept_by(output, copies), are_written=is_writing)
         self._guard_backward(kind, backward)
         return True
 
-    def _keep(self, kind: Function, objects: Iterable[Any], *, are_written: bool = True) -> None:
+    def _note_backward_objects(self, kind: Function, objects: Iterable[Any], *, are_written: bool = True) -> None:
         """Note the objects of the program that the backward refers to. A later change of these objects is refused.
 
         Objects that the backward may write to must also be unreachable after the program.
         """
         for value in objects:
             may_be_shared = not are_written and not refers_to_tensors(value)
-            self._kept.add(value, self._refusal(kind), may_be_shared=may_be_shared)
+            self._kept.add(value, self._refusing_function(kind), may_be_shared=may_be_shared)
 
     def _guard_backward(self, kind: Function, handover: Handover | None) -> None:
         """Guard the reads of a backward that is derived ahead of time; leave a backward with conflicts to autograd.
@@ -275,11 +275,11 @@ class AppliedFunctions:
         for probe in self._probes:
             probe.release()
 
-    def _handover(self, called: Function | str, probe: Any) -> Handover:
+    def _make_handover(self, called: Function | str, probe: Any) -> Handover:
         line = self._run.location().source
         return Handover(self._run.outside, probe.outside, line, lambda reason: self._refuse(called, reason))
 
-    def _refusal(self, called: Function | str) -> Callable[[str], NoReturn]:
+    def _refusing_function(self, called: Function | str) -> Callable[[str], NoReturn]:
         """Return a function that leaves the call to eager PyTorch for a reason, with `called` and the current line."""
         line = self._run.location().source
         if not isinstance(called, str):
@@ -291,7 +291,7 @@ class AppliedFunctions:
         return refuse
 
     def _refuse(self, called: Function | str, reason: str) -> NoReturn:
-        self._refusal(called)(reason)
+        self._refusing_function(called)(reason)
 
     # ---- running through the methods ------------------------------------------------------------------------
 
@@ -302,9 +302,8 @@ class AppliedFunctions:
         with without_recording():
             probe: Any = kind(program, args, kwargs, run.options.for_probe(runs_through_functions=True))
             self._probes.append(probe)
-            recording: AbstractContextManager[None] = (
-                probe.recorder.recording()
-            )  # the annotation says that its exit suppresses no exception
+            # The annotation states that the exit of the context suppresses no exception.
+            recording: AbstractContextManager[None] = probe.recorder.recording()
             try:
                 with recording:
                     output = interpret(program, observer=probe)(*args, **kwargs)
@@ -352,7 +351,10 @@ def arguments_of_backward(kind: Any, args: tuple[Any, ...], kwargs: dict[str, An
 
 
 def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
-    """Return the objects whose copies the `ctx` of an output refers to; all objects if an output has another node."""
+    """Return the objects to whose copies the `ctx` of an output refers.
+
+    If the node of an output is not that of a `torch.autograd.Function`, return all objects.
+    """
     with torch._C.DisableTorchFunction():
         nodes = [tensor.grad_fn for tensor in tensors_in(output) if tensor.grad_fn is not None]
     if not all(hasattr(node, "__dict__") for node in nodes):
@@ -362,14 +364,17 @@ def objects_kept_by(output: object, copies: list[tuple[Any, Any]]) -> list[Any]:
 
 
 def example(leaf: object) -> Any:
-    """Return a symbolic number's value in this call, or an arbitrary number of its type if the number is computed."""
+    """Return the value of a symbolic number in this call, or 2 (as its type) if the number is computed.
+
+    Other values are returned unchanged.
+    """
     if not isinstance(leaf, SymbolicNumber):
         return leaf
     return leaf.source.value if leaf.source is not None else leaf.kind(2)
 
 
 def _with_live_backward(bsym: BoundSymbol) -> BoundSymbol:
-    """Return the bound symbol, changed so that autograd runs the user's backward."""
+    """Return the bound symbol with an operation whose backward autograd runs after the program."""
     kind = applied_class(bsym.symbol.target)
     assert kind is not None
     return replace(bsym, symbol=symbol_of(operation_of(kind, is_live=True)))

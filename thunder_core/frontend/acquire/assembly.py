@@ -241,7 +241,7 @@ def guards_of_later_calls(run: Run) -> Iterator[Guard]:
 
 
 def results_of(run: Run) -> Callable[[torch.Tensor], TensorProxy | None]:
-    """Return a function that maps a tensor to its proxy if the computation returns it, or None if the prologue does."""
+    """Return a function that maps a tensor to its proxy if the computation returns it, and to None otherwise."""
 
     def result(tensor: torch.Tensor) -> TensorProxy | None:
         if id(tensor) in run.recorder.inputs:

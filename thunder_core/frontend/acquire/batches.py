@@ -37,10 +37,7 @@ class BatchedTensors:
         return tensor
 
     def physical(self, logical: torch.Tensor) -> torch.Tensor:
-        """Return the contiguous physical tensor.
-
-        It is expanded along the dimension of each level that does not batch it.
-        """
+        """Return the contiguous physical tensor, expanded along the dimension of each level that does not batch it."""
         tensor = logical
         for level in reversed(self._levels):
             value, dimension = self._call_functorch(functorch._unwrap_batched, (tensor, level.number), {})

@@ -52,7 +52,8 @@ class Count:
         return {proxy.name for bsym in self.bsyms for proxy in bsym.defines}
 
     def bsyms_with(self, variable: Callable[[Path], str], written: WrittenOperations) -> Iterable[BoundSymbol]:
-        """Yield the bound symbols that the prologue must still run, with its variables for inputs and symbols.
+        """Yield the bound symbols that the prologue must run for this count, with the prologue's names for inputs and
+        symbols.
 
         `written` has the bound symbols that the prologue already runs.
         """

@@ -70,7 +70,7 @@ class ObjectSnapshot:
         if id(value) in self._always_copied:
             return COPY
         if isinstance(value, torch.Tensor | SymbolicNumber):
-            return self._hole(value)
+            return self._hole_for(value)
         if is_constant(value) or type(value) is object:
             return value
         if self._outside.path_of(value) is not None:
@@ -78,7 +78,7 @@ class ObjectSnapshot:
             return value
         return COPY if self._must_copy(value) else value
 
-    def _hole(self, value: object) -> Hole:
+    def _hole_for(self, value: object) -> Hole:
         if id(value) not in self._holes:
             self._holes[id(value)] = Hole(len(self.values))
             self.values.append(value)

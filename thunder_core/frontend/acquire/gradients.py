@@ -43,7 +43,7 @@ class OutsideGradients(OutsideFacts):
     def gradient(self, tensor: torch.Tensor) -> torch.Tensor | None:
         """Return a tensor's `.grad`, and guard that it is None or guard its metadata."""
         grad: torch.Tensor | None = tensor.grad
-        self._read(tensor, "grad", grad)
+        self._guard_read(tensor, "grad", grad)
         return grad
 
     def require_leaf(self, tensor: torch.Tensor) -> None:
@@ -59,7 +59,7 @@ class OutsideGradients(OutsideFacts):
                     where=self.run.location().source,
                 )
             if not isinstance(tensor, torch.nn.Parameter):
-                self._read(tensor, "grad_fn", None)
+                self._guard_read(tensor, "grad_fn", None)
             self._require_no_accumulation_hooks(tensor)
 
     def _require_no_accumulation_hooks(self, leaf: torch.Tensor) -> None:
@@ -80,10 +80,11 @@ class OutsideGradients(OutsideFacts):
         self.run.outside.guard_together(NoAccumulationHooks, leaf)
 
     def require_alive(self, nodes: Iterable[Node]) -> None:
-        """Leave a pass to eager PyTorch whose leaf has hooks on a node that no variable of the program holds.
+        """Leave the call to eager PyTorch if no variable of the program refers to one of these accumulation nodes with
+        hooks.
 
-        A new node may accumulate the leaf's gradient in eager PyTorch, which drops a node together with the last graph
-        that leads to it.
+        Eager PyTorch frees such a node together with the last graph that leads to it. A later graph has a new node,
+        without these hooks.
         """
         if not all(is_held(self.run.machine.frame, node) for node in nodes):
             self.run.leave_to_eager(
@@ -94,15 +95,18 @@ class OutsideGradients(OutsideFacts):
     def hooks(self, tensor: torch.Tensor) -> Hooks:
         """Guard the hooks of a tensor, and return functions that interpret them."""
         with torch._C.DisableTorchFunction():
-            return Hooks(self._hooks(tensor, "_backward_hooks"), self._hooks(tensor, "_post_accumulate_grad_hooks"))
+            return Hooks(
+                self._guarded_hooks(tensor, "_backward_hooks"),
+                self._guarded_hooks(tensor, "_post_accumulate_grad_hooks"),
+            )
 
-    def _hooks(self, tensor: torch.Tensor, name: str) -> list[Any]:
+    def _guarded_hooks(self, tensor: torch.Tensor, name: str) -> list[Any]:
         hooks = getattr(tensor, name)
-        self._read(tensor, name, hooks)
+        self._guard_read(tensor, name, hooks)
         self.run.outside.expand(hooks)
         return [functools.partial(self.run.machine.call, hook) for hook in (hooks or {}).values()]
 
-    def _read(self, tensor: torch.Tensor, name: str, value: object) -> None:
+    def _guard_read(self, tensor: torch.Tensor, name: str, value: object) -> None:
         path = self.run.outside.path_of(tensor)
         if path is not None:
             self.run.outside.read(path.attribute(name, value), value)
@@ -124,7 +128,8 @@ def log_gradients(run: Recording) -> None:
 
 
 def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:
-    """Return the bound symbols, with those decomposed whose intermediates other bound symbols or the outputs use.
+    """Return the bound symbols; decompose each bound symbol of which an intermediate is an output or is used by
+    another.
 
     A backward pass of the program uses tensors that forward operations saved, and autocast reuses tensors that it has
     cast before.

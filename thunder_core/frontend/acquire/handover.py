@@ -73,7 +73,7 @@ class Handover:
         return id(value) in self.outer.effects.originals or id(value) in self.outer.outdated
 
     def _forbid_later_uses(self, owner: Path) -> None:
-        """Add an object that the inner program writes to to `outer.outdated`; refuse a tensor or a new object."""
+        """Add to `outer.outdated` an object that the inner program writes to; refuse a tensor or a new object."""
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")  # `backward` sets `.grad`
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
@@ -112,14 +112,14 @@ class Handover:
                 continue
             if isinstance(guard, OfConstant):  # constants are not among `inner.paths`, so they are noted here
                 self._note_outside_read(outer_guard.path)
-            self._add(outer_guard)
+            self._guard_outer(outer_guard)
 
     def _note_outside_read(self, path: Path) -> None:
         """Note a read of a functional program that does not lead from its arguments, except reads of code and cells."""
         if self.outer.outside_reads is not None and not isinstance(path.value, (*BY_IDENTITY, types.CellType)):
             self.outer.outside_reads.note(path)
 
-    def _add(self, guard: Guard) -> None:
+    def _guard_outer(self, guard: Guard) -> None:
         if isinstance(guard, Absent):
             for name in guard.names:
                 self.outer.guard_absence(guard.path, name)

@@ -1,8 +1,8 @@
 """A `torch.autograd.Function` whose forward is inlined into the program.
 
-The forward writes to outside objects, draws random numbers, or reads objects that the program has written to. The
-forward is interpreted with autograd off, as a part of the program. One bound symbol then connects the results of the
-forward with the user's backward, which autograd runs after the program.
+A forward is inlined if it writes to outside objects, draws random numbers outside of PyTorch, or reads objects that the
+program has written to. The forward is then interpreted with autograd off, as a part of the program. One bound symbol
+connects its results with the user's backward, which autograd runs after the program.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class KeptContainers:
         self._kept.append((value, HeldObjects(value, self._is_outside), refuse, may_be_shared))
 
     def require_unshared(self, reachable: object) -> None:
-        """Refuse an object that has changed since it was added, or that `reachable` refers to without permission."""
+        """Refuse an object that has changed since it was added, or that is reachable and may not be shared."""
         reachable_ids = {id(value) for value in values_in(reachable, set())} if self._kept else set()
         for value, held_objects, refuse, may_be_shared in self._kept:
             if held_objects.have_changed() or (id(value) in reachable_ids and not may_be_shared):

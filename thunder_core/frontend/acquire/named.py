@@ -135,7 +135,9 @@ def _values(argument: SymbolicArgument, path: str, value: object, steps: Sequenc
             return
         if not steps:
             yield (
-                _size(argument, path, value) if argument.path.dimension is not None else _number(argument, path, value)
+                _named_size(argument, path, value)
+                if argument.path.dimension is not None
+                else _named_number(argument, path, value)
             )
             return
         reached = [*_step(argument, path, value, steps[0])]
@@ -160,7 +162,7 @@ def _step(argument: SymbolicArgument, path: str, value: object, step: Step) -> I
         items = value.items() if isinstance(value, dict) else enumerate(value)
         yield from ((f"{path}[{key!r}]", item) for key, item in items)
     else:
-        yield _item(argument, path, value, step)
+        yield _named_item(argument, path, value, step)
 
 
 def _attribute(argument: SymbolicArgument, value: object, name: str) -> Any:
@@ -169,11 +171,12 @@ def _attribute(argument: SymbolicArgument, value: object, name: str) -> Any:
         return object.__getattribute__(value, "__dict__")[name]
     except (AttributeError, LookupError, TypeError):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, but {_a(value)} has no instance attribute {name!r}", fix=WRITE
+            f"symbolic= names {argument.name!r}, but {_a(value)} has no instance attribute {name!r}",
+            fix=WRITE,
         ) from None
 
 
-def _item(argument: SymbolicArgument, path: str, value: Any, item: str | int) -> tuple[str, Any]:
+def _named_item(argument: SymbolicArgument, path: str, value: Any, item: str | int) -> tuple[str, Any]:
     if isinstance(value, _Rest) and isinstance(item, int) and item >= 0:
         value, item = value.args, item + value.start
     if isinstance(value, list | tuple) and isinstance(item, int) and item < 0:
@@ -192,7 +195,7 @@ def _item(argument: SymbolicArgument, path: str, value: Any, item: str | int) ->
         ) from None
 
 
-def _size(argument: SymbolicArgument, path: str, value: object) -> NamedValue:
+def _named_size(argument: SymbolicArgument, path: str, value: object) -> NamedValue:
     dimension = argument.path.dimension or 0
     if not isinstance(value, torch.Tensor):
         raise BadSymbolicArgument(f"symbolic= names {argument.name!r}, which is {_a(value)}, not a tensor", fix=WRITE)
@@ -207,7 +210,7 @@ def _size(argument: SymbolicArgument, path: str, value: object) -> NamedValue:
     return NamedValue(argument, f"{path}.size({dimension})", value.shape[dimension])
 
 
-def _number(argument: SymbolicArgument, path: str, value: Any) -> NamedValue:
+def _named_number(argument: SymbolicArgument, path: str, value: Any) -> NamedValue:
     if isinstance(value, torch.Tensor):
         raise BadSymbolicArgument(
             f"symbolic= names {argument.name!r}, which is a tensor",

@@ -37,7 +37,7 @@ class Settings:
             self._changed_answers |= zip(setting.getters, setting.answers(*args, **kwargs), strict=True)
 
     def ask(self, getter: Callable[..., Any], *args: Any) -> Any:
-        """Return the value of a setting. It is guarded unless the program has changed the setting."""
+        """Return the value of a setting, which is guarded unless the program has changed the setting."""
         if getter in self._changed_answers:
             return self._changed_answers[getter]
         value = getter(*args)
@@ -52,7 +52,7 @@ class Settings:
 
 
 def with_chosen_attention(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
-    """Yield the bound symbols. Attention is decomposed after the program has chosen the kernel of attention."""
+    """Yield the bound symbols; after the program has selected a kernel of attention, decompose each attention."""
     has_chosen = False
     autocast = {device: torch.is_autocast_enabled(device) for device in AUTOCAST_DEVICES}
     for bsym in bsyms:

@@ -83,14 +83,14 @@ class Texts:
             copy = copy_for_output(self._run, value, {})
         except NotShownError:
             return None
-        return self._text((TextPart(function, (copy, *rest)),))
+        return self._make_text((TextPart(function, (copy, *rest)),))
 
     def join(self, texts: Iterable[Any]) -> SymbolicText | str | None:
         """Return the concatenation of texts; None if an item is not a text."""
         parts: list[Any] = [part for text in texts for part in parts_of_text(text) or (None,)]
         if any(part is None for part in parts):
             return None
-        return self._text(tuple(parts)) if any(isinstance(part, TextPart) for part in parts) else "".join(parts)
+        return self._make_text(tuple(parts)) if any(isinstance(part, TextPart) for part in parts) else "".join(parts)
 
     def format(self, template: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return `template.format(*args, **kwargs)`; None if C code must format the template."""
@@ -105,7 +105,7 @@ class Texts:
                 key = name or names.pop(0)
                 if (name[:1].isdigit() and "" in named) or key not in arguments or "{" in (specification or ""):
                     return None
-                texts.append(self._field(arguments[key], specification or "", conversion))
+                texts.append(self._text_of_field(arguments[key], specification or "", conversion))
         return None if any(text is None for text in texts) else self.join(texts)
 
     def interpolate(self, template: str, values: object) -> Any:
@@ -116,11 +116,11 @@ class Texts:
         if any("%" in text for text in plain) or len(conversions) - conversions.count("%") != len(values):
             return None
         remaining = iter(values)
-        fields = ["%" if kind == "%" else self._field(next(remaining), "", kind) for kind in conversions]
+        fields = ["%" if kind == "%" else self._text_of_field(next(remaining), "", kind) for kind in conversions]
         texts = [text for pair in zip(plain, (*fields, ""), strict=True) for text in pair]
         return None if any(text is None for text in texts) else self.join(texts)
 
-    def _field(self, value: object, specification: str, conversion: str | None) -> Any:
+    def _text_of_field(self, value: object, specification: str, conversion: str | None) -> Any:
         """Return the text of a template's field; None if C code must format the field."""
         machine = self._run.machine
         if conversion is None:
@@ -129,9 +129,9 @@ class Texts:
             return None
         return machine.call(CONVERSIONS[conversion], value)
 
-    def _text(self, parts: Parts) -> SymbolicText:
+    def _make_text(self, parts: Parts) -> SymbolicText:
         self.has_symbolic = True
-        return SymbolicText(parts, lambda part: self._run.machine.call_from_c(self._read, part))
+        return SymbolicText(parts, lambda part: self._run.machine.call_from_c(self._guarded_text, part))
 
     def is_unknown(self, value: object) -> bool:
         """Whether the text of a value is unknown in the trace, and can be recomputed at each call."""
@@ -144,13 +144,13 @@ class Texts:
 
     # ---- values of texts ------------------------------------------------------------------------------------------
 
-    def _read(self, part: TextPart) -> str:
+    def _guarded_text(self, part: TextPart) -> str:
         """Return the text of a part in this call, and guard it."""
-        value, *rest = replace_leaves(part.arguments, lambda leaf: self._value(part.function, leaf))
+        value, *rest = replace_leaves(part.arguments, lambda leaf: self._guarded_value(part.function, leaf))
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             return part.function(value, *rest)
 
-    def _value(self, function: Callable[..., str], leaf: object) -> Any:
+    def _guarded_value(self, function: Callable[..., str], leaf: object) -> Any:
         """Return the value of a text's argument in this call. The value is guarded."""
         if isinstance(leaf, SymbolicNumber):
             return leaf.concretize()

@@ -38,7 +38,7 @@ class InEager(Protocol):
 
     @property
     def lines(self) -> frozenset[SourceLine]:
-        """The lines. They read the values of tensors, and these values differ too often to trace each of them."""
+        """The lines that read tensor values which differ too often to trace each of them."""
 
     def __call__(self, run: TracedRun, /, function: object, *args: Any, **kwargs: Any) -> Any:
         """Record the call of a function as one bound symbol, and return its result."""

@@ -43,13 +43,15 @@ MODIFIED_INPUT_MESSAGE = (
 class Bridge:
     """A computation that autograd sees as one operation.
 
-    `forward(*inputs)` returns the results and then the saved values. `backward(has_cotangent)` returns the function
-    that computes gradients if the marked results have gradients: it takes a list of the saved values and of these
-    gradients, and empties the list. `backward` returns None if autograd has to record the computation instead. In that
-    case, and for derivatives of the derivative, `recorded(*inputs)` computes the results by operations that autograd
-    records. `split` is the `SplitBackward` of a program with dependent results. `readers` read the values outside of
-    the program that the user's own backwards read. If a value changes before the backward, autograd records the
-    computation. `separate` returns the results that can have backward passes of their own; None if it is not known.
+    `forward(*inputs)` returns the results, followed by the saved values. `backward(has_cotangent)` returns a function
+    for the results marked in `has_cotangent`: from a list of the saved values and of the gradients of these results, it
+    computes the gradients of the inputs, and it empties the list. `backward` returns None if autograd has to record the
+    computation instead. In that case, and for derivatives of the derivative, `recorded(*inputs)` computes the results
+    by operations that autograd records.
+
+    `split` is the `SplitBackward` of a program with dependent results. `readers` read the values outside of the program
+    that the user's own backwards read; if such a value changes before the backward, autograd records the computation.
+    `separate` returns the results that can have backward passes of their own; None if these are not known.
     """
 
     signature: AutogradSignature
@@ -67,7 +69,9 @@ class Bridge:
         return tuple((index, downstream) for index, downstream in pairs if downstream)
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
-        """Return the results as one autograd node, or record the operations if saved-tensor hooks are set."""
+        """Return the results of one autograd node; if saved-tensor hooks are set, autograd records the operations
+        instead.
+        """
         if are_users_hooks_set() and torch.is_grad_enabled():
             with self.mode():
                 return self.recorded(*inputs)
@@ -92,7 +96,7 @@ class Bridge:
     def gradients_by_autograd(self, node: object, incoming: Gradients, call: object = None) -> Gradients:
         """Return the gradients as functions of the inputs: the program runs again, and autograd records it.
 
-        With a `DependentCall`, the gradients are those of a split backward pass.
+        `call` is the `DependentCall` of a split backward pass, or None.
         """
         outputs, aliases = self._run_again(node, incoming, call)
         pairs = [
@@ -143,7 +147,7 @@ class Bridge:
             return self.split.recordable(*aliases, *call.replacements()), aliases
 
     def _changed_inputs(self, node: Any, received: Collection[int]) -> list[int]:
-        """Return the indices of the inputs that were written to since the forward, if these results depend on them."""
+        """Return the indices of the inputs that were written to since the forward and affect the `received` results."""
         changed = [
             index
             for index, (value, version) in enumerate(node.inputs or ())
@@ -155,7 +159,7 @@ class Bridge:
         return [index for index in changed if index in needed]
 
     def saved_values(self, node: Any, received: Collection[int]) -> list[Any] | None:
-        """Return the saved values of a node; None if inputs of other results were written to.
+        """Return the saved values of a node; None if inputs that the `received` results do not need were written to.
 
         Raises PyTorch's error if the `received` results depend on a written input.
         """
@@ -248,7 +252,7 @@ class Compiled(torch.autograd.Function):
 
 
 def read_values(readers: Iterable[Callable[[], object]]) -> list[tuple[type, object]]:
-    """Return the constants that functions read, with their types; the error in place of a value that is missing."""
+    """Return the value that each reader returns, with its type; if a value is missing, the text of the error."""
     values: list[object] = []
     for read in readers:
         try:
@@ -279,7 +283,7 @@ def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int
 
 
 def _free_saved(ctx: Any, received: set[int]) -> None:
-    """Free the saved values, unless the graph is retained. The inputs stay for results with a later backward pass.
+    """Free the saved values unless the graph is retained; keep the inputs if other results may have a later pass.
 
     `received` are the positions of the results that have a gradient.
     """
@@ -321,9 +325,9 @@ def _require_unchanged(
 
 
 def version_of(value: object) -> int:
-    """Return the number of writes to an input; 0 for a number, and for a tensor that inference mode made.
+    """Return the number of writes to an input; 0 for a number, and for a tensor made in inference mode.
 
-    PyTorch does not count the writes to such a tensor, and autograd does not save it.
+    PyTorch does not count the writes to a tensor made in inference mode, and autograd does not save it.
     """
     return value._version if isinstance(value, torch.Tensor) and not value.is_inference() else 0
 
@@ -340,12 +344,13 @@ def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..
 
 
 def to_savable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that autograd can save: an alias without a base, or a copy of an inference tensor.
+    """Return a tensor that autograd can save: an alias of a view, without its base, or a copy of an inference tensor.
 
-    A view of a result refers to the result, the result to its node in autograd's graph, and the node to the view.
+    A view of a result refers to the result, the result to its node in autograd's graph, and the node to the saved view.
     Python never collects such a cycle of C++ objects. Without the base, autograd still notices writes to the memory.
-    Autograd does not save a tensor that inference mode made: a compiled backward may read an input that eager
-    recomputes or copies.
+
+    Autograd does not save a tensor that inference mode made. A compiled backward may read such an input where the
+    backward of eager PyTorch recomputes or copies values.
     """
     if tensor.is_inference():
         return tensor.clone()
@@ -375,7 +380,7 @@ def with_layout(gradient: torch.Tensor, layout: Strides | DimensionOrder) -> tor
 
 
 def refuse_hook(node: object, hook: object) -> Any:
-    """Refuse a hook at the node of a program, which would get the gradients of all inputs of the program."""
+    """Raise `NotDifferentiable` for a hook at a program's node, which would get the gradients of all inputs."""
     raise NotDifferentiable(
         "a hook is registered on the `grad_fn` of a compiled program's result; this node represents the whole program, "
         "so the hook would get other gradients than in eager PyTorch",

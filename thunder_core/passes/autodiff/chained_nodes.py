@@ -25,7 +25,7 @@ class BackwardPieces(Protocol):
     """The pieces of the backward of a program."""
 
     def groups(self, buckets: BucketSizes) -> Groups:
-        """Return the groups of gradients that pieces return; one group or none for a backward that is not cut."""
+        """Return the groups of gradients, one for each piece; one group or none for a backward that is not cut."""
 
     def functions(self, has_cotangent: tuple[bool, ...], groups: Groups) -> Sequence[Backward] | None:
         """Return a function for each group; None if the backward for these cotangents is not cut."""
@@ -46,7 +46,7 @@ class ChainedBridge(Bridge):
         return super().__call__(*inputs) if len(groups) < 2 else self._in_chain(groups, inputs)
 
     def _in_chain(self, groups: Groups, inputs: Sequence[torch.Tensor]) -> Tensors:
-        """Return the results; the last node of the chain is made first."""
+        """Return the results of a chain of nodes, which is made from the last node to the first."""
         chain = Chain(self, groups, list(inputs))
         indices = [[self.signature.requires_grad_inputs[position] for position in group] for group in groups]
         following: Any = None
@@ -104,7 +104,7 @@ class Chain:
         return run
 
     def keep(self, node: object, gradients: Gradients) -> Gradients:
-        """Return the gradients of the first group, and None for other groups; store those for the next nodes."""
+        """Return the gradients of the first group, and None for other groups; store the others for the next nodes."""
         task = torch._C._current_graph_task_id()
         others = list(gradients)
         first: list[torch.Tensor | None] = [None] * len(others)
@@ -139,7 +139,7 @@ class Chain:
             self._rests.pop(task, None)
 
     def _run_piece(self, number: int, rest: Rest) -> list[torch.Tensor | None]:
-        """Run a piece, and keep the values for the next piece; return its gradients, and None for all others."""
+        """Run a piece, store the values for the next piece, and return the gradients: None outside of the piece."""
         group = self.groups[number]
         outputs = rest.functions[number](rest.values)
         gradients: list[Any] = [None] * sum(map(len, self.groups))

@@ -1,8 +1,8 @@
-"""Derivatives of branches and loops: the functions of the backward are the backwards of the call's functions.
+"""Derivatives of branches and loops: their backward applies the backwards of the call's functions.
 
 The backward of a `cond` is a `cond` on the same predicate over the backwards of its branches, which take the operands
-again and recompute the intermediates of the branch. Only operands are saved, for either branch, and the branches must
-agree only on the gradients. PyTorch's own derivative of `cond` does the same.
+again and recompute the intermediates of the branch. Whichever branch runs, only the operands are saved, and the
+branches must agree only on the gradients. PyTorch's own derivative of `cond` does the same.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], 
     try:
         return derive(bsym, requires_grad_names, sweep_of)
     except Underivable as error:
-        raise Underivable(str(error)) from error  # without an operation for `with_rules` to replace
+        # without `missing_formula`, which would name the whole call as the operation without a formula
+        raise Underivable(str(error)) from error
 
 
 @dataclass(eq=False)

@@ -33,8 +33,8 @@ class SplitBackward:
 
     `backward(index)` returns the backward of the dependent result at an index, and `backward(has_cotangent)` the
     backward of the program for the results that have gradients; both return None if autograd has to record the part.
-    `make_recordable()` returns a computation for autograd to record. It takes the inputs, then tensors that replace the
-    sources.
+    `make_recordable()` returns a computation for autograd to record, which takes the inputs and then tensors that
+    replace the sources.
     """
 
     backward: Callable[[int | tuple[bool, ...]], Any]
@@ -69,7 +69,7 @@ class DependentCall:
         self._is_split = False
 
     def decide_split(self, anchor: Node) -> bool:
-        """Return whether the current backward pass is split, which the first dependent node of the pass decides."""
+        """Return whether the current backward pass is split; the first dependent node of the pass decides this."""
         task = torch._C._current_graph_task_id()
         if task != self._task:
             self._visited_sources.clear()
@@ -87,7 +87,7 @@ class DependentCall:
         self._visited_sources.append((indices, ref(sources)))
 
     def replacements(self) -> list[torch.Tensor | None]:
-        """Return a view of each source that receives its gradients, or None if its node was not visited yet."""
+        """Return, for each source, a view of the tensor that a visited node reads; None if no visited node reads it."""
         tensors: dict[int, torch.Tensor] = {}
         for indices, reference in self._visited_sources:
             tensors |= zip(indices, sources.tensors if (sources := reference()) else (), strict=False)
@@ -103,7 +103,7 @@ class DependentCall:
 
 
 def may_take_gradients_of(anchor: Node, results: Iterable[ReferenceType[torch.Tensor]]) -> bool:
-    """Whether the current backward pass computes gradients of some tensors only, including one of these results.
+    """Whether the current backward pass computes gradients of requested tensors only, including one of `results`.
 
     A complete backward pass executes the node of the anchor, a leaf that users cannot reach. For other passes, the
     requested tensors are in the Python frame of `_engine_run_backward`. If the pass runs in one of autograd's threads,

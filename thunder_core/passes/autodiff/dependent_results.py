@@ -21,8 +21,8 @@ def find_dependent_results(
 ) -> tuple[DependentResult, ...]:
     """Return the dependent results of a body, each after the dependent results among its sources.
 
-    A dependent result is computed from outputs of the program. A `tail` makes the outputs that are views of the body's
-    results. `results` are the indices of the body's results that receive gradients.
+    A dependent result is computed from other outputs of the program. A `tail` makes the outputs that are views of the
+    body's results. `results` are the indices of the body's results that receive gradients.
     """
     outputs = (body if tail is None else tail).output
     names_of_views = {index: _names_of_views(body.output[index].name, tail) for index in results}

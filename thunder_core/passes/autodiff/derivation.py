@@ -34,7 +34,7 @@ class VJP:
 
     @cached_property
     def sums(self) -> tuple[bool, ...]:
-        """For each gradient, whether it is a sum, to which autograd may add several summands one after another."""
+        """For each gradient, whether it is a sum, whose summands autograd adds one by one to an earlier gradient."""
         adds = {bsym.output.name for bsym in self.bsyms if bsym.symbol.target is torch.ops.aten.add.Tensor}
         return tuple(gradient is not None and gradient.name in adds for gradient in self.gradients)
 
@@ -68,8 +68,9 @@ class Derivation(ABC):
         """Return the product for cotangents of this metadata, one for each of `results`, or None.
 
         Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. The
-        product's own `cotangents` have names of the tape. If gradients of the differentiated inputs are already
-        `accumulated`, summands are added to them like in autograd's buffers: the sum is rounded after each summand.
+        `cotangents` of the returned product have other names, those of its tape. If gradients of the differentiated
+        inputs are already `accumulated`, summands are added to them like in autograd's buffers: the sum is rounded
+        after each summand.
         """
         accumulated = accumulated or [None] * len(self.differentiated_inputs)
         key = tuple(proxy and metadata(proxy) for proxy in (*cotangents, *accumulated))

@@ -36,7 +36,7 @@ class Sweep(Protocol):
     requires_grad_names: set[str]
 
     def apply_vjps(self, cotangents: Mapping[str, TensorProxy]) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
-        """Return the bound symbols from gradients of results to other gradients, and these by the names of tensors."""
+        """Return the bound symbols that compute gradients from the `cotangents`, and all gradients by tensor name."""
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
         """Return the function with `saved` after its results."""
@@ -102,10 +102,9 @@ class DifferentiatedFunction:
         return cls(function, sweep_of(function, names), names)
 
     def backward(self, cotangents: Sequence[TensorProxy | None], indices: Sequence[int]) -> FunctionBackward:
-        """Return the backward.
+        """Return the bound symbols that compute the gradients of the inputs at `indices`.
 
-        `cotangents` has one gradient or None for each result. `indices` are the positions of the inputs to
-        differentiate.
+        `cotangents` has one gradient, or None, for each result of the function.
         """
         renamed_cotangents = [None if proxy is None else proxy.named(next(self.names)) for proxy in cotangents]
         seeds = {

@@ -35,11 +35,12 @@ SCATTER_WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
 
 
 def functionalize_tracked_writes(trace: Trace) -> Trace | None:
-    """Return a trace without in-place writes that computes the same results.
+    """Return a functionalized trace that computes the same results; None if the trace must stay as it is.
 
-    Return None if the trace writes to no tracked tensor, or if `autograd_refuses` it, or if the functionalized trace
-    would have a wrong derivative. Return None also for a user's `torch.autograd.Function` whose backward has to run
-    after the program: `autograd_refuses` would run that backward now, which may change the program's objects.
+    The result is None if the trace writes to no tracked tensor, if `autograd_refuses` the trace, or if the
+    functionalized trace would have a wrong derivative. It is also None if the trace applies a user's
+    `torch.autograd.Function` whose backward has to run after the program: `autograd_refuses` would run this backward
+    now, which may change the program's objects.
     """
     tracked = tracked_by_autograd(trace)
     writes = any(name in tracked for bsym in trace.bound_symbols for name in bsym.mutates)
@@ -102,8 +103,9 @@ def autograd_refuses(trace: Trace) -> bool:
 def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_written: Callable[[str], bool]) -> None:
     """Run a bound symbol on tensors without data, and add its results to `values`.
 
-    If it raises because it needs data, its results are fakes with the metadata in the trace. Other errors are raised;
-    so is this error if autograd tracks a result, or if a bound symbol writes to memory that a result may share.
+    If the bound symbol fails because it needs data, its results are fakes with the metadata in the trace. All other
+    errors are raised. The error is also raised if the bound symbol writes, if autograd tracks a result, or if any bound
+    symbol writes to memory that a result may share.
     """
     if bsym.symbol.target is cond:
         bsym = replace(bsym, symbol=Symbol(bsym.symbol.name, run_both_branches))
@@ -123,7 +125,7 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_writt
 def run_both_branches(
     predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
-    """Run both branches of a `cond`, so that autograd saves what either of them saves, and select between the results.
+    """Run both branches of a `cond`, so that autograd saves what either branch saves, and select between their results.
 
     The predicate needs no data.
     """

@@ -55,14 +55,14 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
 
 
 def _is_pytorch_operation(operation: BoundSymbol) -> bool:
-    """Whether an operation is PyTorch's own. Forward AD drops the tangents of other operations with a backward only."""
+    """Whether an operation is PyTorch's own. Forward AD ignores tangents at custom operations with only a backward."""
     return operation.symbol.name.startswith("torch.ops.aten.")
 
 
 def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP | str:
     """Return the product by dual numbers, or the reason why there is none.
 
-    It runs in a separate thread: if one of PyTorch's formulas fails, the thread's dispatcher continues without
+    The attempt runs in a separate thread: if one of PyTorch's formulas fails, the thread's dispatcher continues without
     autograd.
     """
     answers: list[JVP | str] = []
@@ -108,7 +108,7 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
 
 
 def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
-    """Return the product by the backward, which is linear in the cotangents: its derivative is the product."""
+    """Return the product as the derivative of the backward by its cotangents, in which the backward is linear."""
     derivation = derive(bsym, frozenset(tangents))
     if derivation is None:
         return JVP({}, (), {}, computes_results=False)
@@ -151,8 +151,8 @@ def _prune(
 ) -> JVP:
     """Return the product with only the operations that the tangents depend on.
 
-    If one of these operations has an effect or makes a result, the operations replace the bound symbol. They then
-    include the operations that its results depend on.
+    If one of these operations has an effect or makes a result, the operations replace the bound symbol. In that case,
+    they also include the operations that its results depend on.
     """
     results = {proxy.name for proxy in bsym.outputs}
     names = {proxy.name for proxy in result_tangents.values()}
@@ -178,7 +178,7 @@ def _operations_for(
 
 @contextmanager
 def _dual_level() -> Iterator[int]:
-    """Enter the single level of dual numbers that PyTorch has, within this context.
+    """Enter PyTorch's only level of dual numbers within this context.
 
     `forward_ad.make_dual` is not used, because it first loads TorchScript's derivatives, which takes a second.
     """

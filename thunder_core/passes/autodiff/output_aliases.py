@@ -25,11 +25,11 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
     """
     views = _ReturnedViews(trace)
     for proxy in trace.outputs:
-        if isinstance(proxy, TensorProxy):  # a number out of a tensor is no view
-            views.reach(proxy.name)
-    if not views.bsyms:
+        if isinstance(proxy, TensorProxy):  # a number read from a tensor is no view
+            views.collect(proxy.name)
+    if not views.view_ids:
         return trace, None
-    tail = [bsym for bsym in views.operations if id(bsym) in views.bsyms]
+    tail = [bsym for bsym in views.operations if id(bsym) in views.view_ids]
     defined = {proxy.name for bsym in tail for proxy in bsym.defines}
     read = {proxy.name: proxy for bsym in tail for proxy in bsym.inputs}
     read |= {proxy.name: proxy for proxy in trace.outputs}
@@ -54,13 +54,13 @@ def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
 class _ReturnedViews:
     """The operations of a trace that make returned views.
 
-    `operations` are all operations, and `bsyms` the identities of the operations that make returned views. A bound
+    `operations` are all operations, and `view_ids` the identities of the operations that make returned views. A bound
     symbol that also has other operations is replaced by its operations.
     """
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.bsyms: set[int] = set()
+        self.view_ids: set[int] = set()
         self.operations: list[BoundSymbol] = []
         self._owner: dict[int, BoundSymbol] = {}
         self._maker: dict[str, BoundSymbol] = {}
@@ -75,10 +75,10 @@ class _ReturnedViews:
                 self._maker |= {proxy.name: operation for proxy in operation.defines}
                 self._made_without_grad |= set() if enabled else {id(operation)}
 
-    def reach(self, name: str) -> None:
+    def collect(self, name: str) -> None:
         """Collect the operations that make a returned tensor as a view of a tensor that owns its memory."""
         bsym = self._maker.get(name)
-        if bsym is None or id(bsym) in self.bsyms:
+        if bsym is None or id(bsym) in self.view_ids:
             return
         bases = list(aliased_inputs(bsym))
         if not bases:
@@ -91,9 +91,9 @@ class _ReturnedViews:
         marks = [self._marked[proxy.name] for proxy in bsym.defines if proxy.name in self._marked]
         if marks:
             raise underivable(marks[0], "it changes how autograd treats a returned tensor")
-        self.bsyms.add(id(bsym))
+        self.view_ids.add(id(bsym))
         for proxy in bsym.inputs:
-            self.reach(proxy.name)
+            self.collect(proxy.name)
 
     def bsyms_of_body(self, returned: Iterable[Proxy]) -> list[BoundSymbol]:
         """Return the bound symbols of the trace, without operations that only make returned views."""
@@ -101,12 +101,12 @@ class _ReturnedViews:
         live: list[BoundSymbol] = []
         for bsym in reversed(self.trace.bound_symbols):
             parts = bsym.operations or (bsym,)
-            is_split = any(id(part) in self.bsyms for part in parts)
+            is_split = any(id(part) in self.view_ids for part in parts)
             with_lines = (
                 [replace(part, source=bsym.source, module=bsym.module) for part in parts] if is_split else [bsym]
             )
             for part, old in zip(reversed(with_lines), reversed(parts if is_split else (bsym,)), strict=True):
-                if id(old) not in self.bsyms or any(proxy.name in read for proxy in part.defines):
+                if id(old) not in self.view_ids or any(proxy.name in read for proxy in part.defines):
                     live.append(part)
                     read |= {proxy.name for proxy in part.inputs}
         return live[::-1]

@@ -64,8 +64,8 @@ ORDERED_WITHOUT_RANDOMNESS = (SET_GRAD, *REQUIRE_GRAD)  # ordered bound symbols 
 class ProgramDerivative:
     """A differentiated computation: its `body`, the body's forward and backward, and the `tail` that makes views.
 
-    `steps` are the traces on the way to the forward. A backward is compiled when it is first needed, and its stages are
-    then written to the `sink`. The `schedulers` rewrite it right before executors claim it.
+    `steps` are the traces between the computation and its forward. A backward is compiled when it is first needed, and
+    its stages are then written to the `sink`. The `schedulers` rewrite each backward right before executors claim it.
     """
 
     body: Trace
@@ -88,16 +88,16 @@ class ProgramDerivative:
 
     @property
     def stages(self) -> tuple[Stage, ...]:
-        """The stages of the tail, of the recorded computation, and of the compiled backwards, latest last."""
+        """The stages of the tail, of the recorded computation, and of the backwards in order of compilation."""
         tail = () if self.tail is None else (Stage(self.tail, 0.0),)
         recorded = (Stage(self.recorded_trace, 0.0),) if self.signature.dependent else ()
         return (*tail, *recorded, *self._backwards)
 
     def take(self, inputs: tuple[Proxy, ...]) -> Trace | None:
-        """Set the inputs of the body to those of its forward, which may include new symbolic numbers.
+        """Make the inputs of the forward, which may include new symbolic numbers, the inputs of the body.
 
-        Return the body if it changed, and None otherwise. The backward of a program with symbolic numbers is compiled
-        at once, because the program's prologue checks the constraints that this compilation adds.
+        The result is the body if it has changed, and None otherwise. The backward of a program with symbolic numbers is
+        compiled at once, because the program's prologue checks the constraints that this compilation adds.
         """
         changed = len(inputs) > len(self.body.inputs)
         if changed:
@@ -158,7 +158,7 @@ class ProgramDerivative:
 
     @cached_property
     def recorded_trace(self) -> Trace:
-        """The computation that takes tensors in place of the sources of dependent results, for autograd to record."""
+        """The computation for autograd to record, which takes tensors in place of the sources of dependent results."""
         return cut_at_sources(self.body, self._source_names)
 
     @property
@@ -222,7 +222,7 @@ class ProgramDerivative:
         return None if claimed is None or returns_input else gradient_arrivals(claimed, inputs)
 
     def arrivals(self, has_cotangent: tuple[bool, ...]) -> GradientArrivals | None:
-        """Return the lines and bytes of the gradients in a backward that runs; None if the backward is not cut."""
+        """Return the lines and bytes of the gradients in a backward as executed; None if the backward is not cut."""
         arrivals = self._arrivals(has_cotangent)
         if arrivals is None:
             return None
@@ -250,7 +250,7 @@ class ProgramDerivative:
         return self._compiled[has_cotangent]
 
     def _compile_or_fall_back(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
-        """Return the backward for these cotangents, or with zeros for the others; None if autograd has to record."""
+        """Return the backward for these cotangents, or with zeros for missing ones; None if autograd has to record."""
         try:
             with compiling():
                 return self._compile(has_cotangent)
@@ -261,7 +261,7 @@ class ProgramDerivative:
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
         """Return a function that calls the backward for all results, with zeros for missing cotangents.
 
-        It is used if the body cannot run again for autograd, because the body writes to inputs.
+        This function is used if the body cannot run again for autograd, because the body writes to inputs.
         """
         run = self._compile(self._all_results)
         results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]

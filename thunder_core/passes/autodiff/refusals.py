@@ -82,8 +82,8 @@ def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> N
 def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:
     """Return the views that a bound symbol makes, while autograd is off, of tensors that require a gradient.
 
-    Such a view requires a gradient too, and is a leaf: values computed from it while autograd is on have gradients for
-    the view only.
+    Each of these views requires a gradient too, and is a leaf: values computed from it while autograd is on have
+    gradients for the view only.
     """
     names = set(requires_grad_names)
     for operation in bsym.at_level("aten"):
@@ -103,9 +103,8 @@ def require_no_grad_views_unused(bsym: BoundSymbol, no_grad_views: Set[str], *, 
 def require_unwritten(steps: Sequence[Step], saved: Set[str], aliases: Iterable[Iterable[str]]) -> None:
     """Raise `Underivable` for a write to a tensor that the backward of an earlier bound symbol reads.
 
-    Eager PyTorch raises an error in the backward for such a write.
-
-    `aliases` are the groups of names that share memory before the first step.
+    Eager PyTorch raises an error in the backward for such a write. `aliases` are the groups of names that share memory
+    before the first step.
     """
     if not any(step.bsym.mutates for step in steps):
         return

@@ -65,13 +65,13 @@ class Differentiated:
         """
         is_full = all(has_cotangent) and not cuts
         swept = self.full_backward if is_full else self.sweep.backward(has_cotangent, cuts, ends)
-        taking = swept.having(
+        with_saved_inputs = swept.having(
             swept.bound_symbols,
             made_by=MADE_BY,
             inputs=(*self.saved, *self.numbers, *swept.inputs),
             origins={**self.forward.origins, **swept.origins},
         )
-        trace = with_recomputation(taking, self.rematerialized)
+        trace = with_recomputation(with_saved_inputs, self.rematerialized)
         unsaved = _undefined_names(trace)
         if unsaved:
             raise Underivable(f"the backward for some results alone reads {', '.join(sorted(unsaved))}")
@@ -90,9 +90,9 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     """Return the forward and the backward of a trace whose results autograd would track.
 
     With `recompute`, the backward recomputes cheap values instead of reading saved ones. `budget` bounds the saved
-    bytes: below 1.0 it is a fraction of the usual bytes, an integer above 1 is a number of bytes, and 1.0 sets no
-    bound. Raises `Underivable` if no result requires a gradient, if a bound symbol has no derivative that can be
-    traced, or if eager PyTorch would report an error that this backward would miss, such as a write to a saved tensor.
+    bytes: below 1.0, a fraction of the usual bytes; above 1, a number of bytes; 1.0 sets no bound. Raises `Underivable`
+    if no result requires a gradient, if a bound symbol has no derivative that can be traced, or if eager PyTorch would
+    report an error that this backward would miss, such as a write to a saved tensor.
     """
     sweep = ReverseSweep.of(trace)
     if not sweep.results:
@@ -105,8 +105,8 @@ def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0)
     rematerialized = rematerialize(forward, saved, results, cheap=recompute)
     if budget != 1.0:
         rematerialized = fit_budget(budget, rematerialized, forward, saved, results, cheap=recompute)
-    taking = replace(full_backward, inputs=(*rematerialized.saved, *full_backward.inputs))
-    backward = with_recomputation(taking, rematerialized)
+    with_saved_inputs = replace(full_backward, inputs=(*rematerialized.saved, *full_backward.inputs))
+    backward = with_recomputation(with_saved_inputs, rematerialized)
     sizes = symbols_in(proxy for bsym in backward.bound_symbols for proxy in (*bsym.inputs, *bsym.outputs))
     return Differentiated(
         requires_grad_inputs=tuple(

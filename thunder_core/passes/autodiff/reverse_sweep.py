@@ -36,7 +36,7 @@ REQUIRE_GRAD = ("torch.Tensor.requires_grad_", "torch.Tensor.requires_grad.__set
 
 @dataclass(eq=False)
 class ReverseSweep:
-    """The bound symbols of a trace with their derivations. Makes the forward and the backward of the trace."""
+    """The bound symbols of a trace with their derivations; a sweep makes the forward and the backward of the trace."""
 
     trace: Trace
     steps: list[Step]
@@ -100,7 +100,7 @@ class ReverseSweep:
             self.requires_grad_names |= {proxy.name for proxy in step.results}
 
     def _drop_requires_grad(self, bsym: BoundSymbol) -> bool:
-        """If a bound symbol only sets `requires_grad` to True, record this, and return True: it is left out.
+        """Whether a bound symbol only sets `requires_grad` to True and can be left out; if so, its tensors are tracked.
 
         The call can be left out for tensors that already require a gradient, and for tensors that the trace creates and
         does not return.
@@ -161,8 +161,8 @@ class ReverseSweep:
     ) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
         """Return the bound symbols that compute gradients from the results' `cotangents`, and the gradients by tensor.
 
-        At a cut, the gradient that was computed is set aside, and the sweep continues with the incoming gradient of the
-        tensor, if there is one.
+        At a cut, the sweep sets the computed gradient aside, and continues with the incoming gradient of the tensor, if
+        there is one.
         """
         gradients = {name: cotangent for name, cotangent in cotangents.items() if name not in cuts}
         self._cotangents.clear()
@@ -259,7 +259,8 @@ class ReverseSweep:
             elif has_derivative_rule(bsym) and not any(
                 operation.ordered or operation.mutates for operation in operations
             ):
-                # Its derivative differs from that of its operations, so both run. Random numbers are drawn once.
+                # The bound symbol's own derivative differs from that of its operations, so both run. Random numbers are
+                # drawn once.
                 yield bsym
                 fresh = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
                 yield from (operation.rename(fresh) for operation in operations)

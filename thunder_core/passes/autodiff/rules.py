@@ -32,7 +32,7 @@ _live: set[Operation] = set()  # applied functions whose backward has to run aft
 def register_derivative(
     operation: Operation, *, setup_context: SetupContext | None = None
 ) -> Callable[[Operation], Operation]:
-    """Make the decorated function the backward of an operation, in every program that is compiled from then on.
+    """Return a decorator: the decorated function is the backward of an operation in all programs compiled from then on.
 
     The operation is the function that a program calls (`torch.nn.functional.silu`), or that an executor calls instead.
     `setup_context(ctx, args, kwargs, output)` saves values for the backward, as in `torch.autograd.Function`. The
@@ -58,7 +58,7 @@ def _make_rule(operation: Operation, setup_context: SetupContext | None, backwar
     class Rule(torch.autograd.Function):
         @staticmethod
         def forward(ctx: Any, args: tuple[Any, ...], kwargs: dict[str, Any], *tensors: torch.Tensor) -> Any:
-            args, kwargs = _fill((args, kwargs), tensors)
+            args, kwargs = _fill_in_tensors((args, kwargs), tensors)
             output = operation(*args, **kwargs)
             if setup_context is not None:
                 setup_context(ctx, args, kwargs, output)
@@ -87,7 +87,7 @@ class _NumberedTensor:
         self.number = number
 
 
-def _fill(tree: object, tensors: tuple[torch.Tensor, ...]) -> Any:
+def _fill_in_tensors(tree: object, tensors: tuple[torch.Tensor, ...]) -> Any:
     return replace_leaves(tree, lambda leaf: tensors[leaf.number] if isinstance(leaf, _NumberedTensor) else leaf)
 
 
@@ -99,10 +99,11 @@ def _set_qualified_name(name: str, function: Operation) -> Operation:
 
 @cache
 def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) -> Operation:
-    """Return a user's `torch.autograd.Function` as one operation. In place of an unchanged input, it returns a view.
+    """Return the operation that applies a user's `torch.autograd.Function`.
 
-    A snapshot and the values in it may take the place of the arguments. The backward of a live function reads or writes
-    objects that the program writes, so it cannot be derived ahead of time.
+    If the function returns an input unchanged, the operation returns a view of the input. The operation takes either
+    the arguments of the function, or a snapshot of them and the values in the snapshot. The backward of a live function
+    reads or writes objects that the program writes, so it cannot be derived ahead of time.
     """
 
     def apply(*args: Any, **kwargs: Any) -> Any:
@@ -137,12 +138,12 @@ def applied_class(operation: object) -> type[torch.autograd.Function] | None:
 
 
 def note_backward_reads(kind: type[torch.autograd.Function], readers: Mapping[str, Reader]) -> None:
-    """Note the values outside of programs that the backward of a function reads: functions that read them, by path."""
+    """Add the readers, by path, of the values outside of programs that the backward of a function reads."""
     _readers.setdefault(kind, {}).update(readers)
 
 
 def backward_readers(trace: Trace) -> tuple[Reader, ...]:
-    """Return the functions that read the values outside of a trace that the backwards of its applied functions read."""
+    """Return the readers of the values outside of a trace that the backwards of its applied functions read."""
     kinds = dict.fromkeys(applied_class(bsym.symbol.target) for bsym in trace.bound_symbols)
     return tuple(reader for kind in kinds if kind is not None for reader in _readers.get(kind, {}).values())
 
@@ -160,8 +161,8 @@ def target_of(bsym: BoundSymbol) -> Operation:
 def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trace:
     """Return the trace for PyTorch's autograd to record, with operations replaced by their rules.
 
-    `missing_formula`, a bound symbol without a derivative in PyTorch, raises an error with its source line when it is
-    differentiated.
+    `missing_formula` is a bound symbol without a derivative in PyTorch: its differentiation raises an error with its
+    source line.
     """
     rules = dict(_rules)
     if missing_formula is not None:

@@ -140,7 +140,7 @@ class ReverseScan:
         return self._append(aten.clone.default, cotangent, memory_format=torch.contiguous_format)
 
     def _reverse(self, stack: TensorProxy) -> TensorProxy:
-        """Return a stack in reverse order. Without a carry, the order does not matter, and the stack is unchanged."""
+        """Return a stack in reverse order; without carries, the order does not matter, and the stack is unchanged."""
         return self._append(aten.flip.default, stack, [0]) if self.call.initial else stack
 
     def _backward_of_function(self, cotangents: Cotangents, carries: list[int]) -> FunctionBackward:
@@ -172,7 +172,7 @@ class ReverseScan:
         reverse = ScanCall(
             replace(trace, inputs=(*trace.inputs, *numbers)),
             (*carries.values(), *(self._zeros(call.inputs[index]) for index in accumulators)),
-            (*(self._reverse(self._stack(index)) for index in sliced), *cotangents),
+            (*(self._reverse(self._stack_of_input(index)) for index in sliced), *cotangents),
             (*(call.inputs[index] for index in operands), *numbers),
         )
         count = len(carries) + len(accumulators)
@@ -186,8 +186,8 @@ class ReverseScan:
     def _indices_read(self, backward: FunctionBackward) -> tuple[list[int], list[int]]:
         """Return the indices of the inputs that the backward of the function reads.
 
-        The first list has those of carries and slices, at least one, because a scan needs a slice for its length. The
-        second list has those of operands.
+        The first list has the indices of carries and slices: at least one, because a scan needs a slice for its length.
+        The second list has the indices of operands.
         """
         names_read = backward.names_read()
         inputs = self.derivation.function.function.inputs
@@ -222,7 +222,7 @@ class ReverseScan:
             made_by="differentiate",
         )
 
-    def _stack(self, index: int) -> TensorProxy:
+    def _stack_of_input(self, index: int) -> TensorProxy:
         """Return the stack of the function's inputs at an index."""
         return self.call.inputs[index] if self.call.is_slice(index) else self.derivation.stacks[index]
 

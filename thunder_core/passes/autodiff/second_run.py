@@ -35,15 +35,15 @@ def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...
     written = tuple(index for index, proxy in enumerate(trace.inputs) if proxy.name in names)
     if any(trace.inputs[index].name in group for index in written for group in trace.aliases):
         return written, None
-    needed = names_read(trace, results)
+    needed = names_of_needed_inputs(trace, results)
     indices = tuple(index for index in written if trace.inputs[index].name in needed)
     proxies = [trace.inputs[index] for index in indices]
     is_small = sum(map(_bytes_of, proxies)) <= MAXIMUM_BYTES
     return written, indices if is_small else None
 
 
-def names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
-    """Return the inputs whose values before the first write affect these results, or values that the trace checks."""
+def names_of_needed_inputs(trace: Trace, results: Iterable[int]) -> frozenset[str]:
+    """Return the names of the inputs whose values before the first write affect these results, or a checked value."""
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
     sources: dict[str, frozenset[str]] = {}
 
@@ -55,7 +55,8 @@ def names_read(trace: Trace, results: Iterable[int]) -> frozenset[str]:
     checked: frozenset[str] = frozenset()
     for operation in trace.at_level("aten"):
         written = _names_written(operation)
-        skipped = written if updates_statistics(operation.symbol.target) else ()  # no result depends on these
+        # no result depends on running statistics
+        skipped = written if updates_statistics(operation.symbol.target) else ()
         values = frozenset[str]().union(*(read(proxy.name) for proxy in operation.inputs if proxy.name not in skipped))
         if operation.symbol.name in CHECK_NAMES or not (operation.tensors or written):
             checked |= values

@@ -68,7 +68,7 @@ class RecordedSegment:
         self.recorder.replace_from(len(self.recorder.bound_symbols), bsyms)
 
     def aliases_before(self, bsyms: Iterable[BoundSymbol]) -> list[list[str]]:
-        """Return the names that bound symbols read and that no earlier one of them defines, grouped by their memory."""
+        """Return the names that bound symbols read before one of them defines the name, grouped by their memory."""
         defined: set[str] = set()
         groups: dict[int, dict[str, None]] = {}
         for bsym in bsyms:

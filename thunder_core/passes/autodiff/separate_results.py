@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from thunder_core.passes.autodiff.reverse_sweep import ReverseSweep
-from thunder_core.passes.autodiff.second_run import names_read
+from thunder_core.passes.autodiff.second_run import names_of_needed_inputs
 from thunder_core.passes.autodiff.step import Step
 from thunder_core.tracing.ir.trace import Trace
 
@@ -43,12 +43,12 @@ class SeparateResults:
 
     def inputs_of(self, positions: Collection[int]) -> frozenset[int]:
         """Return the indices of the inputs that the values of these results depend on."""
-        names = names_read(self.body, [self.results[position] for position in positions])
+        names = names_of_needed_inputs(self.body, [self.results[position] for position in positions])
         return frozenset(index for index, proxy in enumerate(self.body.inputs) if proxy.name in names)
 
 
 def find_separate_results(body: Trace, results: Sequence[int], sweep: ReverseSweep) -> SeparateResults:
-    """Return the operations of the results of a body. `results` are the indices of results with gradients."""
+    """Return the differentiated operations of the results of a body that `results` are the indices of."""
     makers: dict[str, int] = {}
     for number, step in enumerate(sweep.steps):
         makers |= {proxy.name: number for proxy in step.results}
@@ -57,7 +57,7 @@ def find_separate_results(body: Trace, results: Sequence[int], sweep: ReverseSwe
 
 
 def _operations_behind(name: str, steps: Sequence[Step], makers: dict[str, int]) -> frozenset[int]:
-    """Return the positions of the steps that a gradient of a tensor passes."""
+    """Return the positions of the steps that the gradient of a tensor passes through."""
     reached: set[int] = set()
     waiting = [name]
     while waiting:

@@ -73,18 +73,18 @@ def recomputed_views(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
     makers = {proxy.name: bsym for bsym in derivation.bsyms for proxy in bsym.defines}
     recomputation: dict[int, BoundSymbol] = {}
 
-    def reach(name: str) -> bool:
-        """Whether a tensor is a view of inputs and outputs. If so, add the views to the recomputation, in order."""
+    def add_views(name: str) -> bool:
+        """Return whether a tensor is a view of inputs and outputs; if so, add its views to the recomputation."""
         if name in outside:
             return True
         bsym = makers.get(name)
-        if bsym is None or not is_view(bsym) or not all(reach(proxy.name) for proxy in bsym.inputs):
+        if bsym is None or not is_view(bsym) or not all(add_views(proxy.name) for proxy in bsym.inputs):
             return False
         recomputation[id(bsym)] = bsym
         return True
 
     for name in vjp.reads:
         recomputation_before = dict(recomputation)
-        if not reach(name):
+        if not add_views(name):
             recomputation = recomputation_before
     return list(recomputation.values())

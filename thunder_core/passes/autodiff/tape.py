@@ -51,7 +51,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.bsyms: list[BoundSymbol] = []
         self._prefix = prefix
-        # By the id of the tensor. The tensor is kept alive, so that no other tensor can get its id.
+        # The tensors and their proxies, by the id of the tensor. Tensors are kept alive, so that no other tensor gets
+        # the id.
         self._proxies = dict(proxies or {})
         self._last = -1
 
@@ -71,7 +72,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return proxy
 
     def proxy(self, tensor: torch.Tensor) -> TensorProxy:
-        """Return the proxy of a tensor; raise `Underivable` for a tensor that no operation on the tape made."""
+        """Return the proxy of a tensor; raise `Underivable` for a tensor that the tape does not know."""
         pair = self._proxies.get(id(tensor))
         if pair is None:
             raise Underivable("it uses a hidden tensor, which no recorded operation made")
@@ -122,7 +123,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return output
 
     def _require_known(self, written: Iterable[torch.Tensor]) -> None:
-        """Raise `Underivable` before an operation writes to a tensor that no operation on the tape made."""
+        """Raise `Underivable` before an operation writes to a tensor that the tape does not know."""
         for tensor in written:
             self.proxy(tensor)
 
@@ -160,7 +161,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _run_inplace_view(self, func: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run an operation that changes metadata in place, and record the operation that returns a view instead.
 
-        Raises `Underivable` if the tensor was not made by an operation on the tape.
+        Raises `Underivable` for a tensor that no operation on the tape made.
         """
         read = replace_leaves((tuple(args), dict(kwargs)), self._to_proxy)
         plain, defined = out_of_place(func), {proxy.name for bsym in self.bsyms for proxy in bsym.defines}

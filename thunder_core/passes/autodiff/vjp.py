@@ -37,10 +37,8 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
-MISSING_FORMULA = (
-    "derivative for",
-    "no autograd formula",
-)  # in PyTorch's errors for operations that it cannot differentiate
+# Parts of PyTorch's errors for operations that it cannot differentiate.
+MISSING_FORMULA = ("derivative for", "no autograd formula")
 
 
 @dataclass(eq=False)
@@ -173,7 +171,7 @@ def derive_with_own_numbers(bsym: BoundSymbol, requires_grad_names: frozenset[st
         reason = "because it cannot be traced, or reads or writes objects that are written to"
         raise Underivable(f"its backward runs after the program, {reason}")
     if not bsym.mutates and not any(map(is_differentiable_proxy, bsym.outputs)):
-        return None  # numbers read from a tensor, indices, comparisons
+        return None  # autograd tracks no numbers, indices and results of comparisons
     with torch.inference_mode(False):  # in inference mode, autograd would record nothing
         derivation = _derive(bsym, requires_grad_names)
         if derivation is not None and is_symbolic_and_empty(bsym):
@@ -234,7 +232,7 @@ def backward_of(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> Seque
 
 
 def is_differentiable_proxy(proxy: Proxy) -> bool:
-    """Whether autograd would track a result like this: a tensor of real or complex numbers."""
+    """Whether autograd would track a result with this metadata: a tensor of real or complex numbers."""
     return isinstance(proxy, TensorProxy) and (proxy.dtype.is_floating_point or proxy.dtype.is_complex)
 
 
@@ -244,10 +242,11 @@ def _lacks_formula(output: torch.Tensor) -> bool:
 
 
 def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
-    """Run a bound symbol once under autograd, on fakes; fakes that require gradients are leaves.
+    """Return the derivation of a bound symbol from a run under autograd on fakes; None if autograd tracks no result.
 
-    These fakes have real or complex dtypes, because autograd tracks only such tensors (`is_differentiable_proxy`), so
-    `requires_grad_` accepts them. The caller leaves inference mode, in which autograd records nothing in any grad mode.
+    The fakes of the inputs in `requires_grad_names` are leaves that require gradients. They have real or complex
+    dtypes, because autograd tracks only such tensors, so `requires_grad_` accepts them. The caller must leave inference
+    mode, in which autograd records nothing.
     """
     mode, tape = new_mode(environment_of((*bsym.inputs, *bsym.outputs)), estimates_sizes=True), Tape("%s")
     tensors = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
@@ -285,8 +284,8 @@ def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
 def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
     """Return the result of a bound symbol, or of its rule, on tensors by the names of its inputs.
 
-    A bound symbol that reads a number from an unavailable constant tensor is run by its operations, which were recorded
-    with the number.
+    If a bound symbol reads a number from a constant tensor, which has no value here, its operations run instead: they
+    were recorded with the number.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in bsym.inputs):
         raise Underivable("it takes an argument that is not a tensor")
@@ -345,16 +344,20 @@ def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | No
 def add_gradients(left: TensorProxy, right: TensorProxy, name: str) -> BoundSymbol:
     """Return the bound symbol that adds two gradients."""
     environment = environment_of((left, right))
-    total = _total(left.named(""), right.named("")) if environment is None else _sum(left, right, environment)
+    total = (
+        _cached_sum(left.named(""), right.named(""))
+        if environment is None
+        else _sum_of_gradients(left, right, environment)
+    )
     total = total.named(name)
     return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (left, right), {}, total)
 
 
 @lru_cache(maxsize=1024)
-def _total(left: TensorProxy, right: TensorProxy) -> TensorProxy:
-    return _sum(left, right, None)
+def _cached_sum(left: TensorProxy, right: TensorProxy) -> TensorProxy:
+    return _sum_of_gradients(left, right, None)
 
 
-def _sum(left: TensorProxy, right: TensorProxy, environment: TraceShapeEnv | None) -> TensorProxy:
+def _sum_of_gradients(left: TensorProxy, right: TensorProxy, environment: TraceShapeEnv | None) -> TensorProxy:
     with new_mode(environment):
         return tensor_proxy("", torch.ops.aten.add.Tensor(empty(left), empty(right)))

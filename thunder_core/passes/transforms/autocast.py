@@ -30,12 +30,12 @@ CAST = torch.ops.aten._to_copy.default
 class Autocast(Transform):
     """Compute operations in `dtype` or in float32, as torch.autocast does.
 
-    PyTorch decides the operations and the casts of their inputs: each bound symbol runs on tensors without data under
-    torch.autocast, and the resulting operations replace the bound symbol. Casts become separate bound symbols, so that
-    a weight is cast once and compilers see the casts. A bound symbol that computes the same without autocast on cast
-    inputs remains the user's call. The program's own uses of torch.autocast take precedence: an inner `enabled=False`,
-    or another dtype. The inputs and results of branches and loops keep their dtypes, so that branches agree and a
-    loop's carried values have the same dtypes in each iteration.
+    PyTorch decides the dtype of each operation and the casts of its inputs: each bound symbol runs on tensors without
+    data under torch.autocast, and the resulting operations replace the bound symbol. Casts become separate bound
+    symbols, so that a weight is cast once and compilers see the casts. If the user's call computes the same on cast
+    inputs without autocast, the call stays in the trace. The program's own uses of torch.autocast take precedence: an
+    inner `enabled=False`, or another dtype. The inputs and results of branches and loops keep their dtypes, so that
+    branches agree and a loop's carried values have the same dtypes in each iteration.
     """
 
     dtype: torch.dtype = torch.bfloat16
@@ -43,7 +43,7 @@ class Autocast(Transform):
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
 
     def __call__(self, trace: Trace) -> Trace:
-        """Return the trace with casts.
+        """Return the trace with the casts of torch.autocast.
 
         Raises `OperationFailed` for a program that calls backward(), because the trace already has the operations of
         the backward, which eager PyTorch would derive from the cast operations.
@@ -77,7 +77,7 @@ class _Replay(Replay):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self._context = _Context()
-        self._untouched: set[Hashable] = set()
+        self._unchanged_calls: set[Hashable] = set()
 
     def under(self, dtype: torch.dtype, *, keeps_dtypes: bool) -> Trace:
         """Return the trace with its bound symbols run under autocast, except where the program switches autocast.
@@ -121,7 +121,7 @@ class _Replay(Replay):
         self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
 
     def _restore(self, leaf: object) -> Any:
-        """Return the value of a name, cast back to its former dtype by a bound symbol if its dtype has changed."""
+        """Return the value of a proxy; a bound symbol casts it back to the proxy's dtype if its dtype has changed."""
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:
             return value
@@ -134,8 +134,8 @@ class _Replay(Replay):
         output, bsyms = super()._record(target, args, kwargs)
         return output, [bsym for bsym in bsyms if not switches_autocast(bsym)]
 
-    def _plain(self, target: Callable[..., Any], args: object, kwargs: object) -> list[BoundSymbol]:
-        """Return the bound symbols of a call without autocast; none if the call fails, because its dtypes differ."""
+    def _record_without_autocast(self, target: Callable[..., Any], args: object, kwargs: object) -> list[BoundSymbol]:
+        """Return the bound symbols of a call without autocast; none if the call fails because its dtypes differ."""
         try:
             return self._record(target, args, kwargs)[1]
         except RuntimeError:
@@ -144,23 +144,23 @@ class _Replay(Replay):
     def _explicit(
         self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
     ) -> Iterable[BoundSymbol]:
-        """Return bound symbols that compute the same without autocast as a bound symbol under autocast."""
+        """Return bound symbols that compute without autocast the same as `bsym`, the call recorded under autocast."""
         key = signature(target, args, kwargs, self._recorder.tensors.describe)
-        if key is not None and (key, autocast_state()) in self._untouched:
+        if key is not None and (key, autocast_state()) in self._unchanged_calls:
             return [bsym]
         before = autocast_state()
         with _without_autocast():
-            if key_of(self._plain(target, args, kwargs)) == key_of([bsym]):
-                self._untouched.add((key, before))
+            if key_of(self._record_without_autocast(target, args, kwargs)) == key_of([bsym]):
+                self._unchanged_calls.add((key, before))
                 return [bsym]
             return self._with_casts(target, args, kwargs, bsym)
 
     def _with_casts(
         self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
     ) -> Sequence[BoundSymbol]:
-        """Return the casts and the user's call on cast inputs if these compute the same as the bound symbol.
+        """Return the casts and the user's call on cast inputs if these compute the same as `bsym`.
 
-        Otherwise, return the operations of the bound symbol.
+        Otherwise, return the operations of `bsym`.
         """
         tensors_by_name = {self._recorder.proxy_of(tensor).name: tensor for tensor in tensors_in((args, kwargs))}
         casts = [p for p in bsym.subsymbols if p.symbol.target is CAST and p.args[0].name in tensors_by_name]
@@ -171,7 +171,7 @@ class _Replay(Replay):
             return casted[name][0] if name in casted else leaf
 
         operations = [as_bound_symbol(operation, bsym) for operation in bsym.subsymbols]
-        direct = self._plain(target, *replace_leaves((args, kwargs), cast))
+        direct = self._record_without_autocast(target, *replace_leaves((args, kwargs), cast))
         names = {c.output.name: self._recorder.proxy_of(casted[c.args[0].name][0]).name for c in casts}
         rest = replace(bsym, subsymbols=tuple(operation for operation in bsym.subsymbols if operation not in casts))
         if key_of(direct) != key_of([rest], names):
@@ -181,20 +181,20 @@ class _Replay(Replay):
 
 
 class _Context:
-    """The torch.autocast contexts that the program opens and closes inside the transform's own context.
+    """The program's own torch.autocast contexts, which open and close inside the transform's context.
 
-    A context switches autocast, increments the nesting depth, and later decrements it. At its end, the context restores
-    the state before it. For the outermost context, this state is not the state while tracing. The context also sets the
-    cache flag, which is off while the transform runs.
+    A context sets the autocast state and increments the nesting depth. At its end, it decrements the depth and restores
+    the previous state. For the outermost context of the program, the trace restores the state while tracing, but the
+    transform must restore its own state. A context also sets the cache flag, which stays off while the transform runs.
     """
 
     def __init__(self) -> None:
         self._depth = 0
         self._is_ending = False
-        self._around: State | None = None
+        self._outer_state: State | None = None
 
     def follow(self, bsym: BoundSymbol) -> None:
-        """Apply a bound symbol of the program to the autocast state."""
+        """Apply a bound symbol that switches autocast to the autocast state of this process."""
         target = bsym.symbol.target
         if target in (torch.autocast_increment_nesting, torch.autocast_decrement_nesting):
             self._depth += 1 if target is torch.autocast_increment_nesting else -1
@@ -202,10 +202,10 @@ class _Context:
         elif target is torch.set_autocast_cache_enabled:
             self._is_ending = False
         elif target is not torch.clear_autocast_cache:
-            if self._around is None:
-                self._around = autocast_state()
+            if self._outer_state is None:
+                self._outer_state = autocast_state()
             if self._is_ending:
-                restore(self._around)
+                restore(self._outer_state)
             else:
                 target(*bsym.args, **bsym.kwargs)
 
@@ -220,7 +220,7 @@ def restore(state: State) -> None:
 def returns_or_checks_value(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol reads a number from a tensor for the program's control flow, or checks a value.
 
-    `Tensor.item` is not included.
+    A read by `Tensor.item` is not included.
     """
     returns_value = bool(bsym.outputs) and not bsym.tensors and not bsym.has_effect
     reads_tensor = returns_value and any(isinstance(proxy, TensorProxy) for proxy in bsym.inputs)
@@ -233,7 +233,7 @@ def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:
 
 
 def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
-    """Return a key of aten operations that ignores the names of their results. `names` replaces names of inputs."""
+    """Return a key of aten operations that ignores the names of their results; `names` replaces names of inputs."""
     key_of_name: dict[str, Hashable] = dict(names or {})
     keys: list[Hashable] = []
     for bsym in bsyms:

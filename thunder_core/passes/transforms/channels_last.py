@@ -20,7 +20,8 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import replace_leaves
 
 CONVOLUTION = "torch.nn.functional.conv2d"
-# Functions whose values do not depend on the memory format of their operands. PyTorch computes them in this format.
+# Functions whose values do not depend on the memory format of their operands. PyTorch supports `channels_last` for
+# them.
 FUNCTIONS = (
     *("conv2d", "batch_norm", "group_norm", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "interpolate", "pad"),
     *("relu", "relu6", "hardtanh", "leaky_relu", "elu", "silu", "gelu", "mish", "hardswish", "hardsigmoid"),
@@ -32,7 +33,7 @@ FORMAT_INDEPENDENT = frozenset(
     for name in FUNCTIONS
     for suffix in ("", "_")
 )
-CONVOLUTIONS_PER_COPY = 2  # the minimum; a copy takes a fraction of the time that a convolution saves
+CONVOLUTIONS_PER_COPY = 2  # the fewest convolutions for which one copy between formats is worthwhile
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,7 @@ class ChannelsLast(Transform):
     """
 
     def __call__(self, trace: Trace) -> Trace:
-        """Return the trace unchanged: it is changed right before executors claim it."""
+        """Return the trace unchanged; `before_claiming` changes it, right before executors claim it."""
         return trace
 
     def before_claiming(self, trace: Trace) -> Trace:
@@ -77,7 +78,11 @@ def is_convolution(bsym: BoundSymbol) -> bool:
 
 
 def can_change(trace: Trace) -> bool:
-    """Whether autograd records no convolution, and only operations in any format read tensors that are written to."""
+    """Whether the results of a trace are the same with its convolutions in another memory format.
+
+    Autograd must record no convolution, the program must not switch autocast or write to inputs and constants, and only
+    `FORMAT_INDEPENDENT` operations may read tensors that are written to.
+    """
     recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     if any(recorded[index] for index, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
         return False
@@ -113,7 +118,7 @@ class _Replay(Replay):
         return self.trace.having(bsyms, made_by="channels last", output=result), self._copies
 
     def _run(self, bsym: BoundSymbol) -> None:
-        """Run a bound symbol. Its operands get their former strides unless the operation is `FORMAT_INDEPENDENT`."""
+        """Run a bound symbol; its operands get their former strides unless its operation is in `FORMAT_INDEPENDENT`."""
         if bsym.functions or not bsym.subsymbols:
             self._keep_restored(bsym)
             return
@@ -133,7 +138,7 @@ class _Replay(Replay):
         return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "input": x})
 
     def _copy(self, value: torch.Tensor, **options: Any) -> torch.Tensor:
-        """Return a copy of a tensor in another format. If the program writes to no tensor, copies are shared."""
+        """Return a copy of a tensor in another format; a program without writes has one copy of each tensor."""
         key = (self._recorder.proxy_of(value).name, *options.values())
         if key not in self._copies_by_name or self._writes:
             self._copies += 1
@@ -142,7 +147,7 @@ class _Replay(Replay):
         return self._copies_by_name[key]
 
     def _restore(self, leaf: object) -> Any:
-        """Return the value of a name with its former strides, except those of dimensions of size 1."""
+        """Return the value of a proxy with the proxy's strides, except those of dimensions of size 1."""
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or has_strides_of(self._recorder.proxy_of(value), leaf):
             return value
@@ -152,7 +157,7 @@ class _Replay(Replay):
         return value
 
     def _restore_exactly(self, leaf: object) -> Any:
-        """Return the value of a name with exactly its former strides."""
+        """Return the value of a proxy with exactly the proxy's strides."""
         value = self._restore(leaf)
         if not isinstance(leaf, TensorProxy):
             return value

@@ -82,7 +82,7 @@ def distinct_tensors(trace: Trace) -> set[str]:
 
 
 def narrowed_tensors(trace: Trace, tracked: frozenset[str]) -> set[str]:
-    """Return the names of tensors with fewer bits than the tensors that they are made of, if autograd tracks these.
+    """Return the names of tracked tensors with fewer significant bits than the tracked tensors they are made of.
 
     `tracked` has the tensors that autograd may track. PyTorch casts a gradient back before it adds gradients, so the
     gradients of two casts are added with all bits. The gradients of one cast with several readers would be added with

@@ -12,7 +12,10 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class DropDeadCode(Transform):
-    """Drop each bound symbol whose results are not read, unless it has an effect or may raise depending on values."""
+    """Drop each bound symbol whose results are not read and that has no effect, unless it may raise an error.
+
+    Only errors that depend on values count: all other errors were raised while tracing.
+    """
 
     cleans_up: ClassVar[bool] = True
 

@@ -72,7 +72,7 @@ class AverageGradients(Transform):
         return trace.having(bsyms, made_by="average gradients", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """Return the trace with the collectives of its gradients; for shards, `fsdp` schedules the collectives."""
+        """Return the trace with the collectives of its gradients; for sharded parameters, `fsdp` adds them."""
         if any(
             is_call(bsym, name) for bsym in trace.bound_symbols for name in ("gather_parameter", "scatter_gradient")
         ):
@@ -88,7 +88,7 @@ def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
 
 
 def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, TensorProxy]:
-    """Return proxies for the replicas of parameters, with new names, by the names of the parameters."""
+    """Map the name of each parameter to a proxy with a new name, for the replica of the parameter."""
     names = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.outputs}
     names |= {proxy.name for proxy in trace.inputs}
     replicas: dict[str, TensorProxy] = {}

@@ -37,10 +37,10 @@ class ShardParameters(Transform):
     parameters again; otherwise the forward saves them. `reduce_dtype` is the name of the dtype in which gradients are
     reduced; empty means the dtype of the gradients.
 
-    With `max_in_flight_gb`, parameters are gathered as early as this number of GiB of gathered parameters and full
-    gradients allows; with 0, a bucket is gathered while the previous bucket is in use. In combination with `ddp`, the
-    shards are replicated over another group, and gradients are averaged over both groups. With the `offload_policy`
-    `CPUOffloadPolicy`, shards and their gradients are in the memory of the CPU.
+    With `max_in_flight_gb`, parameters are gathered as early as possible while gathered parameters and full gradients
+    take at most this number of GiB; with 0, a bucket is gathered while the previous bucket is in use. In combination
+    with `ddp`, the shards are replicated over another group, and gradients are averaged over both groups. With the
+    `offload_policy` `CPUOffloadPolicy`, shards and their gradients are in the memory of the CPU.
     """
 
     process_group: str = ""

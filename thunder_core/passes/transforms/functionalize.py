@@ -72,7 +72,7 @@ class Functionalize(Transform):
 
 
 def _changes_derivatives(source: Trace, functional: Trace) -> bool:
-    """Whether the functional form loses a gradient of a result, or has an operation without a derivative."""
+    """Whether a result of the functional trace no longer requires a gradient, or an operation has no derivative."""
     before, after = tracked_by_autograd(source), tracked_by_autograd(functional)
     pairs = zip(leaves(source.output), leaves(functional.output), strict=True)
     if any(getattr(old, "name", "") in before and getattr(new, "name", "") not in after for old, new in pairs):
@@ -94,9 +94,8 @@ def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> 
     tensors = [proxy for proxy in operation.inputs if isinstance(proxy, TensorProxy)]
     mode = new_mode(environment_of(operation.inputs))
     with torch.enable_grad(), torch.inference_mode(False), torch._C._DisableAutocast(), mode:
-        values = {
-            proxy.name: getattr(proxy, "value", 1) for proxy in operation.inputs
-        }  # 1 for numbers read from tensors
+        # A number that the program reads from a tensor has no value while tracing: 1 replaces it.
+        values = {proxy.name: getattr(proxy, "value", 1) for proxy in operation.inputs}
         for proxy in tensors:
             values[proxy.name] = fake_like(proxy, mode).requires_grad_(proxy.name in requires_grad_names)
         try:
@@ -110,10 +109,7 @@ def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> 
 
 
 class _KeepWrites(Exception):
-    """Raised if the in-place writes to some alias sets must be kept.
-
-    `representatives` are the sets' representatives.
-    """
+    """Raised if alias sets must keep their in-place writes; `representatives` are the sets' representatives."""
 
     def __init__(self, representatives: Iterable[str]) -> None:
         super().__init__()
@@ -124,7 +120,8 @@ class _KeepWrites(Exception):
 class _Rewriting:
     """One pass over a trace that functionalizes the alias sets with these representatives.
 
-    The bound symbols before the index in `tracked_since` that touch an alias set stay as they are.
+    `tracked_since` maps the representative of an alias set to an index: the bound symbols before this index that touch
+    the alias set are unchanged.
     """
 
     source: Trace
@@ -135,7 +132,7 @@ class _Rewriting:
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        names = {proxy.name for bsym in self.source.bound_symbols for proxy in _names(bsym)}
+        names = {proxy.name for bsym in self.source.bound_symbols for proxy in _nested_outputs(bsym)}
         names |= {proxy.name for proxy in self.source.inputs} | self.source.constants.keys()
         self._fresh = (name for name in (f"t{n}" for n in itertools.count()) if name not in names)
         self._makers = {proxy.name: bsym for bsym in self.source.bound_symbols for proxy in bsym.defines}
@@ -155,35 +152,37 @@ class _Rewriting:
         output = renamed_proxies(self.source.output, self._output_names(self._copies()))
         return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
-    def _of(self, names: Iterable[str]) -> set[str]:
+    def _functionalized(self, names: Iterable[str]) -> set[str]:
         """Return the representatives of the alias sets of these names that are functionalized at the current index."""
         touched = {self.aliasing.representative(name) for name in names} & self.representatives
         return {representative for representative in touched if self.index >= self.tracked_since.get(representative, 0)}
 
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to a functionalized alias set, or returns memory of an input in such a set."""
-        inputs, outputs = (self._of(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines))
-        return bool(self._of(bsym.mutates) or inputs & outputs)
+        inputs, outputs = (
+            self._functionalized(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines)
+        )
+        return bool(self._functionalized(bsym.mutates) or inputs & outputs)
 
     def _run(self, bsym: BoundSymbol) -> None:
         """Functionalize the aten operations of a bound symbol and append the resulting operations.
 
-        Raises `_KeepWrites` if PyTorch fails, if the bound symbol also writes to memory that keeps its writes, or if
-        autograd tracks a bound symbol with its own derivative rule, which its operations do not have.
+        Raises `_KeepWrites` if PyTorch fails, or if the bound symbol also writes to memory that keeps its writes. It is
+        also raised if autograd tracks an input of a bound symbol with a derivative rule of its own: its operations lack
+        this rule.
         """
-        representatives = self._of(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
+        representatives = self._functionalized(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
         if has_derivative_rule(bsym) and any(proxy.name in self._tracked for proxy in bsym.inputs):
             raise _KeepWrites(representatives)
-        if not {self.aliasing.representative(name) for name in bsym.mutates} <= self._of(bsym.mutates):
-            raise _KeepWrites(representatives)  # it also writes to memory that is not functionalized
+        if not {self.aliasing.representative(name) for name in bsym.mutates} <= self._functionalized(bsym.mutates):
+            raise _KeepWrites(representatives)  # the bound symbol also writes to memory that keeps its writes
         try:
             for operation in bsym.at_level("aten"):
                 if operation.returns_number:
                     continue
                 if is_as_strided(operation):
-                    self._value(
-                        operation.args[0], representatives
-                    )  # raises unless its memory layout is as in the trace
+                    # This raises unless the operand has the memory layout that it has in the trace.
+                    self._value(operation.args[0], representatives)
                 self._functionalizer.run(operation)
         except Exception as error:  # PyTorch may raise any exception under functionalization
             raise _KeepWrites(representatives) from error
@@ -191,25 +190,25 @@ class _Rewriting:
             if isinstance(proxy, TensorProxy) and proxy.name in bsym.mutates:
                 self._functionalizer.value(proxy)  # now, because later the grad mode may differ
         for proxy in bsym.tensors:
-            if not self._of([proxy.name]):
+            if not self._functionalized([proxy.name]):
                 self._renamed[proxy.name] = self._value(proxy, representatives)
-        self._take(bsym)
+        self._append_recorded(bsym)
 
     def _with_current_values(self, bsym: BoundSymbol) -> BoundSymbol:
-        """Return a bound symbol that is not functionalized, reading the current values of its inputs.
+        """Return a bound symbol that is not functionalized, with the current values of its inputs as arguments.
 
-        Tensors that it makes in functionalized alias sets are added to the functionalizer.
+        Tensors that the bound symbol makes in functionalized alias sets are added to the functionalizer.
         """
-        read = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and self._of([proxy.name])]
+        read = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and self._functionalized([proxy.name])]
         names: dict[str, Proxy] = {proxy.name: self._value(proxy) for proxy in read}
         names |= {proxy.name: self._renamed[proxy.name] for proxy in bsym.inputs if proxy.name in self._renamed}
-        self._take(bsym)
+        self._append_recorded(bsym)
         for proxy in bsym.tensors:
-            if self._of([proxy.name]):
+            if self._functionalized([proxy.name]):
                 self._functionalizer.add(proxy)
         return bsym.rename(names) if names else bsym
 
-    def _take(self, bsym: BoundSymbol | None) -> None:
+    def _append_recorded(self, bsym: BoundSymbol | None) -> None:
         """Append the operations that the functionalizer has recorded, with the source line of a bound symbol."""
         for operation in self._functionalizer.take_operations():
             self.bsyms.append(operation if bsym is None else replace(operation, source=bsym.source, module=bsym.module))
@@ -219,7 +218,7 @@ class _Rewriting:
 
         Raises `_KeepWrites` if the shape, strides or dtype of the value differ from those in the trace.
         """
-        representatives = representatives or self._of([proxy.name])
+        representatives = representatives or self._functionalized([proxy.name])
         try:
             value = self._functionalizer.value(proxy)
         except Exception as error:  # PyTorch may raise any exception under functionalization
@@ -237,29 +236,29 @@ class _Rewriting:
             used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used
         ]
         for proxy in inputs_used:
-            if isinstance(proxy, TensorProxy) and self._of([proxy.name]):
+            if isinstance(proxy, TensorProxy) and self._functionalized([proxy.name]):
                 last_write = last[self.aliasing.representative(proxy.name)]
                 value = self._value(proxy)
-                self._take(last_write)
+                self._append_recorded(last_write)
                 copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))
                 self.bsyms.append(replace(copy, source=last_write.source, module=last_write.module))
-        return self._of(proxy.name for proxy in inputs_used)
+        return self._functionalized(proxy.name for proxy in inputs_used)
 
     def _output_names(self, written: set[str]) -> dict[str, Proxy]:
-        """Return new names for the outputs.
+        """Map the names of outputs to their proxies in the functionalized trace.
 
-        A view of a written input is recomputed from the input; any other functionalized tensor is replaced by its
+        A view of a written input is recomputed from the input. Any other functionalized tensor is replaced by its
         current value, or by an alias if the value is already returned: two tensors in the same memory, such as `x` and
         `x.data`, remain two objects.
         """
         names: dict[str, Proxy] = dict(self._renamed)
         values: set[str] = set()
         for proxy in {proxy.name: proxy for proxy in self.source.outputs}.values():
-            if self._of([proxy.name]) & written:
+            if self._functionalized([proxy.name]) & written:
                 self._replay_views(proxy, names)
-            elif self._of([proxy.name]) and isinstance(proxy, TensorProxy):
+            elif self._functionalized([proxy.name]) and isinstance(proxy, TensorProxy):
                 value = self._value(proxy)
-                self._take(None)
+                self._append_recorded(None)
                 names[proxy.name] = self._alias(value) if value.name in values else value
                 values.add(value.name)
         return names
@@ -276,18 +275,18 @@ class _Rewriting:
         if maker is None or proxy.name in names:
             return
         if maker.has_effect or not is_view(maker):
-            raise _KeepWrites(self._of([proxy.name]))
+            raise _KeepWrites(self._functionalized([proxy.name]))
         for operand in maker.inputs:
             self._replay_views(operand, names)
         read = {operand.name for operand in maker.inputs}
-        for name in _names(maker):
+        for name in _nested_outputs(maker):
             if isinstance(name, TensorProxy) and name.name not in read:
                 names[name.name] = name.named(next(self._fresh))
         self.bsyms.append(maker.rename(names))
 
 
-def _names(bsym: BoundSymbol) -> Iterator[Proxy]:
-    """Yield each proxy that a bound symbol or one of its sub-symbols returns."""
+def _nested_outputs(bsym: BoundSymbol) -> Iterator[Proxy]:
+    """Yield each proxy that a bound symbol or one of its sub-symbols, at any depth, returns."""
     yield from bsym.outputs
     for inner in bsym.subsymbols:
-        yield from _names(inner)
+        yield from _nested_outputs(inner)

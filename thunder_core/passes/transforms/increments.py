@@ -52,7 +52,7 @@ class IncrementTogether(Transform):
         yield from merge_increments(waiting)
 
     def _is_increment(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol adds an integer to an integer tensor of these devices in place."""
+        """Whether a bound symbol adds an integer to an integer tensor in place, on a device of `devices`."""
         if bsym.symbol.target is not torch.Tensor.add_ or bsym.kwargs or len(bsym.args) != 2:
             return False
         counter, number = bsym.args

@@ -33,7 +33,7 @@ ASSISTANT_POSITION = 6  # the position of `assistant_model`
 class GenerateWithStaticCache(Transform):
     """Let `generate` of a compiled model of transformers use a static cache, unless the call or config chooses another.
 
-    New keys and values are then written in place, and no token copies the keys and values before it. The trace is
+    New keys and values are then written in place, so that no step copies the earlier keys and values. The trace is
     unchanged.
     """
 

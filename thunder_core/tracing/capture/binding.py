@@ -39,10 +39,10 @@ class Binding:
     def bind(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, call: RecordedCall
     ) -> BoundSymbol | None:
-        """Return the bound symbol for a call.
+        """Return the bound symbol for a call, or None for a call that need not be recorded.
 
-        The result is None if the call returned no new value (`_has_new`), had no effect, does not check values and does
-        not communicate.
+        A call need not be recorded if the trace already has all of its results, and if it writes to no tensor, is not
+        ordered, checks no values and does not communicate.
         """
         symbol = symbol_of(function)
         output_proxies = self._proxies_of(output, call)
@@ -89,7 +89,7 @@ class Binding:
         return Proxy(self._tensors.next_name()) if isinstance(leaf, NUMBERS) else leaf
 
     def _has_new(self, output_proxies: object, input_names: set[str]) -> bool:
-        """Whether a result has a name that is not an input, and that no earlier bound symbol has defined."""
+        """Whether a result has a name that is neither an input's nor defined by an earlier bound symbol."""
         names = (leaf.name for leaf in leaves(output_proxies) if isinstance(leaf, Proxy))
         return any(name not in input_names and name not in self._defined for name in names)
 
@@ -97,10 +97,11 @@ class Binding:
 def without_regenerated_views(
     parts: Sequence[BoundSymbol], inputs: Set[str], outputs: Set[str]
 ) -> Sequence[BoundSymbol]:
-    """Return the parts of a call without the views that autograd has made again because their base was written to.
+    """Return the subsymbols of a call without the views that autograd regenerates.
 
-    Nothing reads these views, and their base may be a tensor within another call. `inputs` and `outputs` are the names
-    of the call.
+    After a write to a base, autograd computes the views of the base again. No bound symbol reads these views, and their
+    base may be an intermediate of another call. `inputs` and `outputs` are the names of the tensors that the call reads
+    and returns.
     """
     if len(parts) < 2:
         return parts

@@ -18,8 +18,8 @@ class RecordedCall:
     - `written`: the storages that it writes to;
     - `random`: whether it draws random numbers;
     - `opaque`: whether its aten operations do not represent it, so that it is recorded without subsymbols;
-    - `sets_present_value`: whether it sets a state to its present value;
-    - `reshapes`: whether it changes a tensor's metadata;
+    - `sets_present_value`: whether it sets a state to the value that the state already has;
+    - `reshapes`: whether it changes a tensor's metadata in place;
     - `depends_on_values`: whether its result depends on the values of tensors;
     - `has_counted_size`: whether a size of its result is a count that the prologue computes;
     - `uses_process_group`: whether it calls an operator of a process group;
@@ -43,7 +43,9 @@ class RecordedCall:
         return not (self.written or self.random or self.opaque or self.depends_on_values or self.has_counted_size)
 
     def has_made(self, value: object) -> bool:
-        """Whether the call has made a tensor, so that no other code refers to it yet."""
+        """Whether an aten operation of this call returned a tensor, so that no code outside the call refers to the
+        tensor yet.
+        """
         return isinstance(value, Proxy) and any(value in part.defines for part in self.subsymbols)
 
 

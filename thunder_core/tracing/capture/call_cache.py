@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 class CallCache:
     """The cached calls of a recording, by signature.
 
-    `make_view(fake, base)` makes a fake a view of another fake in autograd's graph.
+    `make_view(fake, base)` makes `fake` a view of `base` in autograd's graph.
     """
 
     def __init__(self, tensors: Tensors, make_view: Callable[[torch.Tensor, torch.Tensor], None]) -> None:
@@ -37,7 +37,7 @@ class CallCache:
         return self._calls.get(key) if self._calls and key is not None else None
 
     def add(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: object) -> None:
-        """Cache a call if that is possible."""
+        """Cache a call, if its result can be rebuilt for other tensors."""
         named = [(tensor, self._tensors.proxy(tensor)) for tensor in read]
         call = cached_call(bsym, named, output, self._tensors.proxy)
         if call is not None and self._calls is not None:
@@ -55,7 +55,9 @@ class CallCache:
     def replay(
         self, call: CachedCall, read: list[torch.Tensor], location: Callable[[], Location]
     ) -> tuple[BoundSymbol | None, Any]:
-        """Return the bound symbol of a cached call, for these tensors and a location, and its result with fakes."""
+        """Return the bound symbol and the result (with fakes) of a cached call, for other tensors and another
+        location.
+        """
         names: dict[str, Proxy] = {}
         fakes: dict[int, torch.Tensor] = {}
         for (old, proxy), tensor in zip(call.read, read, strict=True):

@@ -55,14 +55,18 @@ class CaughtErrors:
 
     @contextmanager
     def expecting(self, function: Callable[..., Any], args: object, kwargs: object) -> Iterator[None]:
-        """Record and raise the error of an operation that runs on the values of the call during the block."""
+        """If the operation in the block raises an error, record a check that each call raises this error, and raise the
+        error.
+
+        The operation runs in the block on the values of the traced call.
+        """
         self._note_line(self._line())
         try:
             yield
         except ThunderError:
             raise
         except Exception as error:
-            self._expect(error, function, args, kwargs)
+            self._record_expected_error(error, function, args, kwargs)
             raise with_source_line(error.with_traceback(None), self._line()) from None
 
     def is_at_line_that_raised(self) -> bool:
@@ -70,28 +74,28 @@ class CaughtErrors:
         return bool(self.lines_that_raised) and self._line() in self.lines_that_raised
 
     def raise_as_in_call(self, function: Callable[..., Any], args: object, kwargs: object) -> None:
-        """Raise the error of an operation in the traced call, at a line that has raised before.
+        """Raise the error of an operation in the traced call, if the program is at a line that has raised before.
 
-        A bound symbol checks that the operation raises the same error at each call. If the values of its arguments
-        cannot be computed, nothing is raised.
+        A bound symbol checks that the operation raises the same error at each call. If the values of the operation's
+        arguments cannot be computed, nothing is raised.
         """
         if not self.is_at_line_that_raised():
             return
         try:
-            self._values.evaluate(function, lambda: self._attempt(function, args, kwargs))
+            self._values.evaluate(function, lambda: self._run_on_values(function, args, kwargs))
         except ThunderError:
             raise
         except Exception as error:
-            self._expect(error, function, args, kwargs)
+            self._record_expected_error(error, function, args, kwargs)
             raise error.with_traceback(None) from None
 
-    def _expect(self, error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
-        """Record that an operation raises this error at each call."""
+    def _record_expected_error(self, error: Exception, function: Callable[..., Any], args: Any, kwargs: Any) -> None:
+        """Record a bound symbol that checks that an operation raises this error at each call."""
         arguments = self._tensors.to_proxies((tuple(args), dict(kwargs)))
         expected = (function, type(error), str(error), *arguments)
         self._emit(BoundSymbol(symbol_of(expect_error), expected, {}, None, ordered=True))
 
-    def _attempt(self, function: Callable[..., Any], args: object, kwargs: object) -> None:
+    def _run_on_values(self, function: Callable[..., Any], args: object, kwargs: object) -> None:
         """Run an operation on the values of the call, if they can be computed."""
         with suppress(Unknowable):
             self._values.evaluation.call(function, args, kwargs)

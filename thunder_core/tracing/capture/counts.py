@@ -43,10 +43,10 @@ class Counts:
     """The symbols of a recording for result sizes and for numbers that the program reads from tensors.
 
     `allowed` is True if tensor values may be read. `source_of(quantity, bsyms, proxy, value)` returns the source of a
-    quantity of a proxy: the object from which code of the prologue is made. It returns None if the quantity must be a
-    constant. The `bsyms` compute the proxy from inputs, and `value` is the quantity in the recorded call. `symbols`
-    maps a name, a version and the text of a quantity to a symbol. The name is that of a tensor, or of a number that is
-    read from a tensor; the version of a number is 0.
+    quantity of a proxy: the object from which code of the prologue is generated. It returns None if the quantity must
+    be a constant. The `bsyms` compute the proxy from inputs, and `value` is the quantity in the recorded call.
+    `symbols` maps a name, a version and the text of a quantity to a symbol. The name is that of a tensor, or of a
+    number that is read from a tensor; the version of a number is 0.
     """
 
     sizes: SymbolicSizes | None
@@ -60,9 +60,10 @@ class Counts:
     def symbolic_result_size(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], call: RecordedCall
     ) -> Iterator[None]:
-        """During the block, make a size that depends on a tensor's values a symbol, if the prologue can compute it.
+        """Make the result size of the call in the block a symbol, if it depends on tensor values and the prologue can
+        compute it.
 
-        The block runs the call. `call.has_counted_size` is set to True if the size of its result is such a symbol.
+        If the size is such a symbol, `call.has_counted_size` is set to True.
         """
         tensor_and_quantity = find_quantity(function, args, kwargs) if self.allowed else None
         size = None if tensor_and_quantity is None else self._symbol_of_tensor(*tensor_and_quantity)
@@ -81,7 +82,9 @@ class Counts:
             raise
 
     def can_use_count(self, tensor: torch.Tensor) -> bool:
-        """Whether the count of a tensor's nonzero elements may be a size: it is a symbol, or sizes are constants."""
+        """Whether the number of a tensor's nonzero elements may be a result size: it has a symbol, or all sizes are
+        constants.
+        """
         fake = self.tensors.fake(tensor)
         return self.sizes is None or (self.allowed and self._symbol_of_tensor(fake, COUNT) is not None)
 

@@ -1,4 +1,4 @@
-"""All values of a tensor, which a program reads as a NumPy array or as text."""
+"""Reads of all values of a tensor: as a NumPy array (`x.numpy()`) or as text (`repr(x)`)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Data:
         self.written: set[int] = set()  # the memory that the program writes to
 
     def values(self, function: Callable[..., Any], tensor: torch.Tensor) -> torch.Tensor:
-        """Return a copy of a tensor with its values, which a bound symbol of the trace checks."""
+        """Return a copy of a tensor with its values in this call, and record a check that the values stay the same."""
         data_dependent = self._data_dependent
         with torch._C.DisableTorchFunction():
             detached = self._tensors.fake(self._record(torch.Tensor.detach, (tensor,), {}))
@@ -106,7 +106,7 @@ class Data:
         return None if exported is None else exported.tensor
 
     def owns(self, root: object) -> bool:
-        """Whether an array that is based on this object shares memory with a tensor."""
+        """Whether an object owns the memory of an array that was made from a tensor."""
         return id(root) in self._owners
 
     def share(self, tensor: torch.Tensor, buffer: object) -> torch.Tensor:
@@ -185,12 +185,14 @@ DATA: dict[Callable[..., Any], Callable[..., Any]] = {
 
 
 def _writes_shared_memory(what: str, fix: str) -> CannotReplay:
-    """Return the error for a write to memory of a tensor and a buffer; eager PyTorch makes the call."""
+    """Return the error for a write to memory that a tensor and a buffer share; `jit` runs such a call in eager
+    PyTorch.
+    """
     return CannotReplay(f"{what}; this write cannot be replayed", fix=fix)
 
 
 def _reads_uninitialized(function: Callable[..., Any], source: SourceLine | None) -> CannotReplay:
-    """Return the error for a read of memory whose values are not defined, which eager PyTorch makes at each call."""
+    """Return the error for a read of uninitialized memory; `jit` runs such a call in eager PyTorch."""
     return CannotReplay(
         f"`{symbol_of(function).name}` reads uninitialized memory, whose values differ from call to call",
         fix="initialize the tensor first, for example by torch.zeros, or read its dtype and shape only",

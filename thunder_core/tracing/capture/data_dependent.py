@@ -23,9 +23,9 @@ class DataDependentValues:
 
     `bsyms` are the bound symbols of the recording so far, and `emit(bsym)` appends a bound symbol. `fail(function,
     error)` returns the error for an operation whose value cannot be computed at tracing. `bsyms_read` are the bound
-    symbols whose values were read. `are_constants(proxies)` returns whether the values depend on no input, and
-    `is_check()` whether the program uses the value only in a check that raises an error, such as an `assert`, which is
-    allowed.
+    symbols whose values were read. `are_constants(proxies)` returns whether the values of proxies depend on no input.
+    `is_check()` returns whether the program uses a value only in a check that raises an error, such as an `assert`;
+    this use is allowed even if `allowed` is False.
     """
 
     evaluation: TracedValues

@@ -20,7 +20,7 @@ from thunder_core.tracing.capture.values import Unknowable
 
 NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 NO_MEMORY = ("its data is not allocated yet", "Cannot access data pointer")  # messages of C++ code that reads values
-# PyTorch's messages for operations that cannot be recorded, in errors without a class of their own.
+# PyTorch's messages for operations that cannot be recorded. Their exception classes are too general to identify them.
 HIDING = ("There was no rule registered for HigherOrderOperator", "Cannot access storage of")
 NO_FAKE = "There was no fake impl registered"
 NEEDS_DATA = (UnsupportedFakeTensorException, UnsupportedOperatorException)

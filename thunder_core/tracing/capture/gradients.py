@@ -15,7 +15,7 @@ from torch.utils.hooks import BackwardHook
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
-from thunder_core.tracing.capture.torch_facts.compiled_call import require_taken_apart
+from thunder_core.tracing.capture.torch_facts.compiled_call import require_no_compiled_calls
 from thunder_core.tracing.capture.torch_facts.graph import (
     Node,
     copy_gradient,
@@ -47,23 +47,23 @@ class OutsideFacts:
         return tensor.grad
 
     def require_leaf(self, tensor: torch.Tensor) -> None:
-        """Require that the tensor is a leaf of autograd's graph, in this call and in each later call."""
+        """Guard that the tensor is a leaf of autograd's graph, in this call and in each later call."""
 
     def hooks(self, tensor: torch.Tensor) -> Hooks:  # noqa: ARG002
         """Return the hooks that a tensor had before the program."""
         return Hooks()
 
     def require_alive(self, nodes: Iterable[Node]) -> None:
-        """Check that the program, and not only tracing, holds nodes on which it has registered hooks."""
+        """Refuse a backward pass if the program no longer refers to a node on which it has registered hooks."""
 
 
 class Gradients:
     """The `.grad` of the tensors in a recording, and the backward passes that the program runs.
 
-    PyTorch's engine runs a pass on fakes, so that its aten operations are recorded. This class accumulates the
-    gradients of the leaves as the engine would. The engine itself would copy each gradient, because it copies gradients
-    with other references, and the recorder refers to all gradients. `switch(enabled)` turns autograd on or off, in the
-    trace too, and `begin()` is called before a pass.
+    PyTorch's engine runs each backward pass on fakes, so that its aten operations are recorded. This class, and not the
+    engine, accumulates the gradients of the leaves. (The engine copies a gradient that other code refers to. The
+    recorder refers to all gradients, so the engine would copy each of them.) `switch(enabled)` turns autograd on or
+    off, in the trace too. `begin()` is called before a backward pass.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Gradients:
         self._tensors = tensors
         self._switch = switch
         self._begin = begin
-        self._first: dict[int, torch.Tensor | None] = {}
-        self._spent: dict[int, Node] = {}
+        self._initial_gradients: dict[int, torch.Tensor | None] = {}
+        self._freed_nodes: dict[int, Node] = {}
         self.hooks: list[Callable[..., Any]] = []  # registered by the program itself
         self.accumulation_hooks = AccumulationHooks()
 
@@ -104,9 +104,9 @@ class Gradients:
             fake = self._tensors.fake(tensor)
             with torch._C.DisableTorchFunction():
                 now = fake.grad if fake.is_leaf or fake.retains_grad else None  # PyTorch warns for other tensors
-            if now is self._first.get(id(fake)):
+            if now is self._initial_gradients.get(id(fake)):
                 continue
-            if id(fake) not in self._first:
+            if id(fake) not in self._initial_gradients:
                 raise OperationFailed(
                     "a backward ran where the tracer could not see it",
                     fix="call backward() in the program itself, or leave this part uncompiled",
@@ -116,11 +116,11 @@ class Gradients:
     def _fake_with_gradient(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the fake of a tensor, with the gradient that the tensor has at the start of the program."""
         fake = self._tensors.fake(tensor)
-        if self._tensors.is_outside(tensor) and id(fake) not in self._first:
+        if self._tensors.is_outside(tensor) and id(fake) not in self._initial_gradients:
             with torch._C.DisableTorchFunction():
                 grad = self.outside.gradient(tensor)
                 fake.grad = None if grad is None else self._tensors.fake(grad)
-                self._first[id(fake)] = fake.grad
+                self._initial_gradients[id(fake)] = fake.grad
         return fake
 
     # ---- backward passes ------------------------------------------------------------------------------------
@@ -134,19 +134,19 @@ class Gradients:
         inputs: object = None,
     ) -> None:
         """Run `torch.Tensor.backward`: accumulate the gradients of the leaves in their `.grad`."""
-        roots = _sequence(self._tensors.to_fake(tensors))
+        roots = _as_tuple(self._tensors.to_fake(tensors))
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             reached = self._reachable_leaves(roots, graph)
         leaves_or_inputs = reached if inputs is None else _as_given(inputs)
-        leaves = [self._fake_with_gradient(leaf) for leaf in _sequence(leaves_or_inputs)]
+        leaves = [self._fake_with_gradient(leaf) for leaf in _as_tuple(leaves_or_inputs)]
         memory = self._tensors.memory()
-        with self._running(graph, leaves, retain_graph, create_graph):
+        with self._backward_pass(graph, leaves, retain_graph, create_graph):
             with torch._C.DisableTorchFunction():
                 if not leaves:  # the engine raises the right error
                     return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
                 inputs_as_given, cotangents = self._tensors.to_fake((leaves_or_inputs, gradient))
-                gradients = _sequence(
+                gradients = _as_tuple(
                     torch.autograd.grad(
                         roots, inputs_as_given, cotangents, retain_graph, create_graph, allow_unused=True
                     )
@@ -166,7 +166,7 @@ class Gradients:
         grad_variables: object = None,
         inputs: object = None,
     ) -> None:
-        """Run `torch.autograd.backward`, whose `grad_variables` are an earlier name of `grad_tensors`."""
+        """Run `torch.autograd.backward`; `grad_variables` is PyTorch's former name of `grad_tensors`."""
         cotangents = grad_variables if grad_tensors is None else grad_tensors
         self.backward(tensors, cotangents, retain_graph, create_graph, inputs)
 
@@ -180,22 +180,23 @@ class Gradients:
         **options: Any,
     ) -> Any:
         """Run `torch.autograd.grad`: return the gradients."""
-        roots, differentiated, cotangents = self._tensors.to_fake((_sequence(outputs), _as_given(inputs), grad_outputs))
-        leaves = _sequence(differentiated)
+        roots, differentiated, cotangents = self._tensors.to_fake((_as_tuple(outputs), _as_given(inputs), grad_outputs))
+        leaves = _as_tuple(differentiated)
         with torch._C.DisableTorchFunction():
             graph = graph_of(roots)
             self._reachable_leaves(roots, graph, excluded=leaves)
-        with self._running(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
+        with self._backward_pass(graph, leaves, retain_graph, create_graph), torch._C.DisableTorchFunction():
             gradients = torch.autograd.grad(roots, differentiated, cotangents, retain_graph, create_graph, **options)
         return self._tensors.to_real(gradients)
 
     def functions_called(self, tensors: object) -> list[Callable[..., Any]]:
-        """Return the program's functions that a pass from these tensors may call: hooks, and methods of its nodes.
+        """Return the functions of the program that a backward pass from these tensors may call.
 
-        A method may be wrapped by a function of PyTorch (`once_differentiable`, `custom_bwd`).
+        These are hooks, and the backward methods of `torch.autograd.Function`. A method may be wrapped by a function of
+        PyTorch (`once_differentiable`, `custom_bwd`).
         """
         with torch._C.DisableTorchFunction():
-            nodes = graph_of(_sequence(self._tensors.to_fake(tensors)))
+            nodes = graph_of(_as_tuple(self._tensors.to_fake(tensors)))
         classes = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
         methods = (getattr(kind, name) for kind in classes for name in ("backward", "vjp"))
         return [*itertools.chain(*map(hooks_in, self.hooks)), *itertools.chain(*map(wrapped_functions, methods))]
@@ -203,18 +204,20 @@ class Gradients:
     @property
     def has_run(self) -> bool:
         """Whether the program has run a backward pass of its own, which called its hooks."""
-        return bool(self._spent)
+        return bool(self._freed_nodes)
 
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:
         """Whether a backward pass has freed a part of the graph of a tensor."""
         with torch._C.DisableTorchFunction():
-            return any(id(node) in self._spent for node in graph_of([self._tensors.fake(tensor)]))
+            return any(id(node) in self._freed_nodes for node in graph_of([self._tensors.fake(tensor)]))
 
     def _reachable_leaves(
         self, roots: Any, graph: list[Node], excluded: Sequence[torch.Tensor] = ()
     ) -> list[torch.Tensor]:
-        """Return the leaves that a pass reaches; refuse tensors whose graph continues outside of the program."""
-        require_taken_apart(graph)
+        """Return the leaves that a backward pass reaches; refuse tensors whose graph continues outside of the
+        program.
+        """
+        require_no_compiled_calls(graph)
         excluded_ids = set(map(id, excluded))
         leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in excluded_ids]
         if any(isinstance(node, FROM_OUTSIDE) for node in graph):
@@ -232,8 +235,14 @@ class Gradients:
         return reached
 
     @contextmanager
-    def _running(self, graph: list[Node], leaves: Any, retain_graph: bool | None, create_graph: bool) -> Iterator[None]:
-        """Run a pass: autograd records it if it creates a graph, and the graph is freed afterwards unless retained."""
+    def _backward_pass(
+        self, graph: list[Node], leaves: Any, retain_graph: bool | None, create_graph: bool
+    ) -> Iterator[None]:
+        """Set up a backward pass that runs in the block.
+
+        Autograd records the pass if `create_graph`. Afterwards, the executed nodes of the graph count as freed, unless
+        the graph is retained.
+        """
         self._begin()
         before = torch.is_grad_enabled()
         self.passes += 1
@@ -247,7 +256,7 @@ class Gradients:
             self.is_running = False
         if not (create_graph if retain_graph is None else retain_graph):
             with torch._C.DisableTorchFunction():
-                self._spent.update((id(node), node) for node in executed_nodes(graph, leaves))
+                self._freed_nodes.update((id(node), node) for node in executed_nodes(graph, leaves))
 
     @contextmanager
     def _outside_hooks_of(self, fakes: Iterable[Any]) -> Iterator[None]:
@@ -261,9 +270,10 @@ class Gradients:
             yield
 
     def recording_hook(self, hook: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that calls a hook in a pass of the program, and records the hook's calls of PyTorch.
+        """Return a function that calls a hook and records the hook's calls of PyTorch.
 
-        The engine calls hooks while the passes have turned off the dispatch of PyTorch's functions.
+        During a backward pass, torch functions are not dispatched to the recorder; the returned function turns the
+        dispatch on.
         """
 
         def call(*gradients: Any) -> Any:
@@ -273,9 +283,10 @@ class Gradients:
         return call
 
     def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
-        """Accumulate a gradient as the engine's AccumulateGrad does, and call the hooks that it calls.
+        """Accumulate a gradient in a leaf as the engine's AccumulateGrad does, and call the hooks around the
+        accumulation.
 
-        The engine has already called the hooks of the tensor before accumulation.
+        The engine has already called the tensor's own hooks, which run before the accumulation.
         """
         tensor = self._tensors.to_real(leaf)
         outside = self.outside.hooks(tensor) if self._tensors.is_outside(tensor) else Hooks()
@@ -302,7 +313,7 @@ class Gradients:
 
 
 def hooks_in(hook: object) -> Iterator[Any]:
-    """Yield a hook, and the hooks that one of PyTorch's own wrappers around them calls."""
+    """Yield a hook and, if it is one of PyTorch's wrappers for module hooks, the hooks that the wrapper calls."""
     yield hook
     for cell in getattr(hook, "__closure__", None) or ():
         contents = cell.cell_contents
@@ -319,7 +330,7 @@ def wrapped_functions(function: Any) -> Iterator[Callable[..., Any]]:
         function = getattr(function, "__wrapped__", None)
 
 
-def _sequence(tensors: Any) -> tuple[Any, ...]:
+def _as_tuple(tensors: Any) -> tuple[Any, ...]:
     if isinstance(tensors, torch.Tensor):
         return (tensors,)
     return tuple(tensors.values() if isinstance(tensors, Mapping) else tensors)

@@ -37,13 +37,13 @@ def generated_location(filename: str, lineno: int) -> Location | None:
 
 @dataclass
 class ForwardLocations:
-    """The locations that made autograd's nodes, which PyTorch numbers in the order of creation."""
+    """The location in the program of each autograd node. PyTorch numbers nodes in the order of creation."""
 
     ends: list[int] = field(default_factory=list)
     locations: list[Location] = field(default_factory=list)
 
     def note(self, source: SourceLine | None, module: str) -> None:
-        """Assign the nodes that were made since the last call to this source line and module."""
+        """Assign this source line and module to the nodes that were created since the last call."""
         number = torch._C._autograd._get_sequence_nr()
         if number > (self.ends[-1] if self.ends else 0):
             self.ends.append(number)

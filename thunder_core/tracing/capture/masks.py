@@ -39,7 +39,7 @@ class Masks:
     """Replaces masks in calls by indices.
 
     `record(function, args, kwargs)` records the computation of the indices. `fake(tensor)` returns the fake of a
-    tensor. `can_use_count(mask)` returns True if a result size may be the number of true elements: the number is a
+    tensor. `can_use_count(mask)` returns whether the number of true elements may be a result size: the number has a
     symbol, or all sizes of the recording are constants.
     """
 
@@ -54,20 +54,20 @@ class Masks:
         count can be used and no derivative is needed.
         """
         if function in SELECTING:
-            return self._selection(args, kwargs)
+            return self._as_indexing(args, kwargs)
         if function not in INDEXING or len(args) < INDEXED_AND_INDEX or not any(map(is_mask, entries_of(args[1]))):
             return None
         masks = [entry for entry in entries_of(args[1]) if is_mask(entry)]
         if len(masks) == 1 and not self._requires_grad((args, kwargs)) and self.can_use_count(masks[0]):
             return None
-        if not self._fit(args[0], entries_of(args[1])):
+        if not self._constrain_shapes(args[0], entries_of(args[1])):
             return None
         entries: list[Any] = []
         for entry in entries_of(args[1]):
-            entries += self._columns(entry) if is_mask(entry) else [entry]
+            entries += self._record_true_indices(entry) if is_mask(entry) else [entry]
         return function, (args[0], tuple(entries), *args[2:]), kwargs
 
-    def _columns(self, mask: torch.Tensor) -> list[torch.Tensor]:
+    def _record_true_indices(self, mask: torch.Tensor) -> list[torch.Tensor]:
         """Record and return the indices of a mask's true elements, one tensor for each dimension."""
         indices = self.record(torch.Tensor.nonzero, (mask,), {})
         return list(self.record(torch.Tensor.unbind, (indices, 1), {}))
@@ -76,8 +76,10 @@ class Masks:
         """Whether autograd is on and one of the nested tensors requires a gradient."""
         return torch.is_grad_enabled() and any(self.fake(tensor).requires_grad for tensor in tensors_in(tree))
 
-    def _fit(self, tensor: torch.Tensor, entries: Sequence[Any]) -> bool:
-        """Whether each mask has the shape of the dimensions that it indexes; constrain these sizes to be equal."""
+    def _constrain_shapes(self, tensor: torch.Tensor, entries: Sequence[Any]) -> bool:
+        """Whether each mask has the shape of the dimensions that it indexes. If so, constrain these sizes to be
+        equal.
+        """
         if not all(type(entry) in PLAIN_ENTRIES or isinstance(entry, torch.Tensor) for entry in entries):
             return False
         shape, dim = tuple(self.fake(tensor).shape), 0
@@ -88,7 +90,7 @@ class Masks:
             dim += len(shape) - consumed if entry is Ellipsis else number_consumed(entry)
         return True
 
-    def _selection(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    def _as_indexing(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
         """Return `masked_select(x, mask)` as `x[mask]` of the broadcast tensors, or None to keep the call."""
         tensors = list(leaves((tuple(args), dict(kwargs))))
         if kwargs.keys() - {"input", "mask"} or len(tensors) != len(tensors_in(tensors)) or not is_mask(tensors[1]):
@@ -97,7 +99,7 @@ class Masks:
         if is_same and not self._requires_grad(tensors) and self.can_use_count(tensors[1]):
             return None
         pair = tensors if is_same else self.record(torch.functional.broadcast_tensors, tuple(tensors), {})
-        return torch.Tensor.__getitem__, (pair[0], tuple(self._columns(pair[1]))), {}
+        return torch.Tensor.__getitem__, (pair[0], tuple(self._record_true_indices(pair[1]))), {}
 
 
 def number_consumed(entry: Any) -> int:

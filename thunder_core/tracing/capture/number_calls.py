@@ -38,7 +38,7 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
-# Functions whose integer arguments are indices and sizes, so stand-in values would change the metadata.
+# Functions whose integer arguments are indices or sizes. Their results would have wrong metadata for stand-in values.
 INDEX_AND_SIZE_FUNCTIONS = frozenset(
     {
         *(torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.narrow, torch.Tensor.split),
@@ -79,10 +79,10 @@ class NumberRecorder(Protocol):
 
 
 class NumberCalls:
-    """The execution of torch functions with numbers that are unknown at tracing, on stand-in values.
+    """The execution of torch functions on stand-in values, for numbers that are unknown at tracing.
 
-    `has_hidden` is True if autograd has recorded such a call without seeing its numbers. `probe_values` maps stand-in
-    values to numbers, for calls whose backward computes with the numbers.
+    `has_hidden` is True if autograd has recorded a call with stand-in values, as if these were constants.
+    `probe_values` maps stand-in values to numbers, for calls whose backward computes with the numbers.
     """
 
     def __init__(self, recording: NumberRecorder, binding: Binding, tensors: Tensors, numbers: Numbers) -> None:
@@ -95,12 +95,12 @@ class NumberCalls:
         self.probe_values: ProbeValues = {}
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run a function with numbers that are unknown at tracing, on stand-in values.
+        """Run a function on stand-in values for the numbers that are unknown at tracing.
 
-        The real values are read instead if the metadata of the result depends on them. The real values are also read
-        if autograd records the call without seeing its numbers, in two cases: the numbers come from outside, or the
-        program differentiates itself and a backward uses a value that is computed from a number. (PyTorch's autograd
-        records other programs when they run.)
+        The real values are read instead if the metadata of the result depends on them. They are also read if autograd
+        would treat the stand-in values as constants, in two cases: the numbers come from outside, or the program
+        differentiates itself and a backward uses a value that is computed from a number. (PyTorch's autograd records
+        other programs when they run.)
         """
         numbers = numbers_in((args, kwargs))
         args, kwargs = self._recording.with_fakes(args, kwargs)
@@ -111,12 +111,14 @@ class NumberCalls:
             not numbers
             or (function in INDEX_AND_SIZE_FUNCTIONS and any(number.kind is int for number in numbers))
             or self._recording.derivatives_in_progress
-            or (requires_grad and self._hides(function, kwargs, numbers))
+            or (requires_grad and self._hides_numbers(function, kwargs, numbers))
         ):
             return self._with_values(function, args, kwargs)
         before = self._recording.failure
         try:
-            output, call, probe_values = run_on_numbers(function, self._running(function), (args, kwargs), numbers)
+            output, call, probe_values = run_on_numbers(
+                function, self._returning_call(function), (args, kwargs), numbers
+            )
         except Exception:  # stand-in values may not work where the real values do
             self._recording.failure = before
             return self._with_values(function, args, kwargs)
@@ -167,7 +169,7 @@ class NumberCalls:
             self._recording.emit(expectation_of(maker, number, number_of(symbol)))
         return symbol
 
-    def _running(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, RecordedCall]]:
+    def _returning_call(self, function: Callable[..., Any]) -> Callable[[Any], tuple[Any, RecordedCall]]:
         """Return a function that runs `function` on arguments, and returns its result and its recorded call."""
 
         def run(arguments: Any) -> tuple[Any, RecordedCall]:
@@ -176,8 +178,10 @@ class NumberCalls:
 
         return run
 
-    def _hides(self, function: Callable[..., Any], kwargs: dict[str, Any], numbers: Sequence[SymbolicNumber]) -> bool:
-        """Whether autograd records a call without seeing its numbers."""
+    def _hides_numbers(
+        self, function: Callable[..., Any], kwargs: dict[str, Any], numbers: Sequence[SymbolicNumber]
+    ) -> bool:
+        """Whether autograd would record the stand-in values of a call's numbers as constants."""
         outside = any(number.proxy.name in self._numbers.outside_values and not number.drawn for number in numbers)
         return outside or (self._recording.is_differentiating and may_write(function, kwargs))
 
@@ -192,8 +196,8 @@ class NumberCalls:
     ) -> Any:
         """Run a function with symbols for floats from outside; a backward may compute with the symbols.
 
-        If the C++ code of the function accepts only plain floats, the function runs on stand-in values. If that is not
-        possible, the function reads the real values, which are guarded.
+        If the C++ code of the function accepts only plain floats, the function runs on stand-in values. If that fails
+        too, the function reads the real values, which are guarded.
         """
         sizes = self._numbers.sizes
         assert sizes is not None
@@ -212,7 +216,7 @@ class NumberCalls:
         keys = {id(number): pair for number, pair in zip(numbers, pairs, strict=True)}
         try:
             names = FloatProxies(list(zip(floats, pairs, strict=True)), number_of)
-            output, call = run_on_floats(self._running(function), arguments, keys, names)
+            output, call = run_on_floats(self._returning_call(function), arguments, keys, names)
         except Exception:  # stand-in values may not work where the real values do
             self._recording.failure = before
             return self._recording.function(function, *symbols)
@@ -224,7 +228,7 @@ class NumberCalls:
         return self._tensors.to_real(output)
 
     def _may_be_symbols(self, function: Callable[..., Any], numbers: Sequence[SymbolicNumber]) -> bool:
-        """Whether all numbers are floats from outside that affect a size, or that autograd would not see here."""
+        """Whether all numbers are floats from outside that affect a size, or that autograd would treat as constants."""
         if self._numbers.sizes is None or not all(
             number.kind is float and number.source is not None and not number.drawn for number in numbers
         ):

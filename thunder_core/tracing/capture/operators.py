@@ -33,8 +33,8 @@ Run = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 class AtenOperations:
     """The execution of the aten operations of torch functions on fakes; they become subsymbols of the call.
 
-    A `TorchDispatchMode` passes each operation to `dispatch`. `with_fakes` returns arguments with fakes for real
-    tensors, `record` records an operation that C++ code called outside of any torch function, and `refuse` returns the
+    A `TorchDispatchMode` passes each operation to `dispatch`. `with_fakes` returns arguments with fakes in place of
+    real tensors. `record` records an operation that C++ code called outside of any torch function. `refuse` returns the
     error for an operation that is not traced.
     """
 
@@ -54,7 +54,7 @@ class AtenOperations:
         self._view: torch.Tensor | None = None
 
     def begin(self, call: RecordedCall, *, without_device: bool) -> None:
-        """Record operations as parts of `call` from now on; `without_device` makes its tensors report no device."""
+        """Record operations as parts of `call` from now on; with `without_device`, its tensors report no device."""
         self.call = call
         self._without_device = without_device
 
@@ -64,7 +64,9 @@ class AtenOperations:
         self._without_device = False
 
     def make_view(self, fake: torch.Tensor, base: torch.Tensor) -> None:
-        """Make a fake a view of another in autograd's graph, by returning it as the result of `aten.alias`."""
+        """Make `fake` a view of `base` in autograd's graph: call `aten.alias` on `base`, and return `fake` as the
+        result.
+        """
         self._view = fake
         try:
             ALIAS(base)
@@ -91,7 +93,9 @@ class AtenOperations:
         return output
 
     def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
-        """Run an operator of a process group on fakes, within a call that repeats it whenever the trace runs."""
+        """Run an operator of a process group on fakes. Its call becomes opaque, so that the trace runs the whole
+        call.
+        """
         if self.call is None:
             raise self._refuse(
                 f"`{operator._schema.name}` is called by code that the tracer cannot see",

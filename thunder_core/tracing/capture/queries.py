@@ -42,7 +42,7 @@ class Queries:
         self._refuse = refuse
 
     def constant_answer(self, function: Callable[..., Any], args: Sequence[Any]) -> Any:
-        """Record a query. Return the answer of a real tensor if no operation can change the answer, otherwise None."""
+        """Record a query. Return the answer for a real tensor if no operation can change the answer, otherwise None."""
         if function in QUERY_EXPRESSIONS and self._tensors.is_outside(args[0]):
             answer = function(*args)
             self._note_query(args[0], QUERY_EXPRESSIONS[function], answer)
@@ -54,15 +54,15 @@ class Queries:
             if is_kept or QUERY_EXPRESSIONS[function] in CONSTANT_QUERIES:
                 return answer
         if function in REFERENCES and self._tensors.is_outside(args[0]):
-            self._ask_reference(function, args[0])
+            self._guard_reference(function, args[0])
         if function is torch.Tensor.storage_offset:
-            self._ask_offsets(args[0])
+            self._query_offsets(args[0])
         if function is torch.Tensor.stride and self._sizes is not None and not self._tensors.is_outside(args[0]):
             self._sizes.reads_strides |= bool(self._sizes.sources)
         return None
 
-    def _ask_reference(self, function: Callable[..., Any], tensor: torch.Tensor) -> None:
-        """Guard that an outside tensor has no base or no hooks. Refuse to read a base or hooks from outside."""
+    def _guard_reference(self, function: Callable[..., Any], tensor: torch.Tensor) -> None:
+        """Guard that an outside tensor has no base or no hooks; refuse to read a base or hooks that exist."""
         name = REFERENCES[function]
         if function(tensor) is None:
             self._note_query(tensor, f"{name}.__class__.__name__", "NoneType")
@@ -85,8 +85,10 @@ class Queries:
                     "read the version of the tensor that is written to, or pass only one of the two",
                 )
 
-    def _ask_offsets(self, tensor: torch.Tensor) -> None:
-        """Query the storage offsets of the inputs that share a tensor's memory, which determine its own offset."""
+    def _query_offsets(self, tensor: torch.Tensor) -> None:
+        """Record queries of the offsets of the inputs that share a tensor's memory, because these determine the
+        tensor's offset.
+        """
         memory = memory_of(self._tensors.fake(tensor))
         for real, _ in self._tensors.inputs.values():
             if real.layout is torch.strided and memory_of(self._tensors.fake(real)) == memory:

@@ -80,7 +80,7 @@ class RecordedLines:
                 self.emit(bsym)
 
     def append(self, bsym: BoundSymbol) -> None:
-        """Append a bound symbol that has its source; refuse a collective within a transform of torch.func."""
+        """Append a bound symbol whose location is set; refuse a collective within a transform of torch.func."""
         if self.levels.depth and bsym.communicates:
             raise self._refuse(
                 f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
@@ -133,13 +133,17 @@ class RecordedLines:
         self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
     def _refuse(self, what: str, fix: str, *, runs_in_eager: bool = True) -> ThunderError:
-        """Return and store the error for something that is not traced, in case the program swallows the error."""
+        """Return the error for something that is not traced. The error is also stored, because the program may swallow
+        it.
+        """
         failure = self.failure = OperationFailed(what, fix=fix, where=self._location().source)
         failure.runs_in_eager = runs_in_eager
         return failure
 
     def _fail(self, function: Callable[..., Any], error: Exception | None = None) -> ThunderError:
-        """Return and store the error for an operation that needs data, in case the program swallows the error."""
+        """Return the error for an operation that needs data. The error is also stored, because the program may swallow
+        it.
+        """
         self.failure = unrunnable(function, self._location().source, error)
         return self.failure
 
@@ -150,7 +154,7 @@ class RecordedLines:
             raise self.failure
 
     def _require_data_assignment(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Refuse a call of `x.set_` that does something else than an assignment of `x.data`."""
+        """Refuse a call of `x.set_` that is not equivalent to an assignment to `x.data`."""
         if not is_data_assignment(args, kwargs):
             raise self._refuse(
                 "`set_` gives a tensor the memory of a storage, of another dtype, or of a tensor that autograd tracks",
@@ -158,7 +162,9 @@ class RecordedLines:
             )
 
     def with_fakes(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Return the arguments with fakes for real tensors; an unsupported tensor fails with the program's line."""
+        """Return the arguments with fakes for real tensors. The error for an unsupported tensor has the program's
+        line.
+        """
         try:
             return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
         except Wrapped:
@@ -171,12 +177,12 @@ class RecordedLines:
     def _to_fake_unless_wrapped(self, leaf: object) -> Any:
         return self.tensors.fake(leaf) if isinstance(leaf, torch.Tensor) and not is_wrapper(leaf) else leaf
 
-    def _item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
-        """Return a tensor's value as a symbolic number, whose value is known when the trace runs."""
+    def _record_item(self, tensor: torch.Tensor, kind: type) -> SymbolicNumber:
+        """Record `tensor.item()`, and return its result as a symbolic number."""
         number = self.numbers.new(kind)
         proxy = self.tensors.proxy(self.tensors.fake(tensor))
         self._append_here(BoundSymbol(symbol_of(torch.Tensor.item), (proxy,), {}, number.proxy))
         return number
 
-    def _measure(self, proxy: Proxy) -> Any:
+    def _read_number(self, proxy: Proxy) -> Any:
         return self.data_dependent.number(proxy)

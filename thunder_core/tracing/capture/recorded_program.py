@@ -19,8 +19,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 class RecordedProgram(ABC):
     """A program that runs under a recorder.
 
-    The methods that are not abstract have defaults for a program whose inputs are all tensors without data. A program
-    that reads the user's objects overrides them.
+    The methods that are not abstract have defaults for a program whose inputs are all fakes. A program that reads the
+    user's objects overrides them.
     """
 
     number_sources: Sources | None = None  # the sources of numbers from outside
@@ -32,7 +32,7 @@ class RecordedProgram(ABC):
 
     @abstractmethod
     def location(self) -> Location:
-        """Return the line of the program that runs now, and its module."""
+        """Return the line of the program that runs now, and the path of its module."""
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
         """Return the device that the trace assumes for a real tensor."""

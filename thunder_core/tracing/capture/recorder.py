@@ -85,12 +85,12 @@ class Recorder(RecordedLines):
     The program refers to real tensors. When it passes a real tensor to an operation, the operation runs on its fake.
     With `evaluates`, an operation that needs the values of tensors runs on the values, and bound symbols of the trace
     check that its result is the same at each call. At `lines_that_raised`, operations run on the values, and raise the
-    errors that they raise there. With `counts_values`, sizes that the values of tensors determine are symbols. If the
+    errors that these values cause. With `counts_values`, sizes that the values of tensors determine are symbols. If the
     program `is_differentiating`, because it calls `backward`, the values of numbers are read where a derivative would
-    otherwise be computed from their stand-ins.
+    otherwise be computed from stand-in values.
 
-    `sizes` are the symbols of a program that is traced from outside. Without them, the symbols of given fakes belong to
-    `environment`.
+    `sizes` are the symbols for sizes from outside. A program whose inputs are fakes has no `sizes`: the symbols of the
+    fakes belong to `environment`.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Recorder(RecordedLines):
         self.failure: ThunderError | None = None
         self._queries = Queries(self.tensors, sizes, program.on_query, self._refuse)
         self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
-        self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._measure)
+        self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._read_number)
         self._set_up_values(lines_that_raised, evaluates=evaluates, counts_values=evaluates or counts_values)
         self.is_differentiating = is_differentiating
         self.met_hidden_numbers = False
@@ -124,7 +124,8 @@ class Recorder(RecordedLines):
         self._autocast = autocast_state()
         self._forward = ForwardLocations()
         self.backward_of: BackwardOf = program.backward_of
-        self._reads_values: list[Callable[..., Any]] = []  # functions in progress that were tried with numbers
+        # The running functions that were tried with symbolic numbers.
+        self._functions_tried_with_numbers: list[Callable[..., Any]] = []
         self._operators = AtenOperations(self.tensors, self.with_fakes, self._run_function, self._refuse)
         self._binding = Binding(self.tensors, self._location, symbolic_sizes=self.environment is not None)
         self._number_calls = NumberCalls(self, self._binding, self.tensors, self.numbers)
@@ -150,7 +151,7 @@ class Recorder(RecordedLines):
         self.data_dependent.are_constants = self.counts.are_constants
         self.data_dependent.is_check = self.program.is_check
         self._sizes_of_values = SizesOfValues(
-            self._run_function, lambda tensor: self._item(tensor, int), self.tensors.fake
+            self._run_function, lambda tensor: self._record_item(tensor, int), self.tensors.fake
         )
         self._masks = Masks(self._run_function, self.tensors.fake, self.counts.can_use_count)
         self.data = Data(self.tensors, self.data_dependent, self.function, self.program.on_query)
@@ -195,7 +196,7 @@ class Recorder(RecordedLines):
         kwargs: Mapping[str, Any],
         classes: tuple[type, ...] = (),
     ) -> Any:
-        """Run one torch function on fakes, record it if it matters, and return its result for the program.
+        """Run one torch function on fakes, and return its result for the program; record the call if necessary.
 
         If some of the `classes` define `__torch_function__`, it is called as in eager PyTorch.
         """
@@ -223,7 +224,7 @@ class Recorder(RecordedLines):
         if makes_leaf(function, args, kwargs):
             return make_leaf(self._run_function, function, args, kwargs)
         if function is TOLIST and has_few_items(self.tensors.fake(args[0])):
-            return items(args[0], self.tensors.fake(args[0]), self._run_function, self._item)
+            return items(args[0], self.tensors.fake(args[0]), self._run_function, self._record_item)
         if function in VALUE_READERS and not (self.data_dependent.allowed and (function is TOLIST or function in DATA)):
             raise self._fail(function)
         if function in DATA:
@@ -240,7 +241,7 @@ class Recorder(RecordedLines):
         if (answer := self._queries.constant_answer(function, args)) is not None:
             return answer
         if function is torch.Tensor.item and (kind := scalar_kind(self.tensors.fake(args[0]))):
-            return self._item(args[0], kind)
+            return self._record_item(args[0], kind)
         if (sized := self._sizes_of_values.with_size(function, args, kwargs)) is not None:
             return self._run_function(*sized)
         if (by_indices := self._masks.without(function, args, kwargs)) is not None:
@@ -263,7 +264,8 @@ class Recorder(RecordedLines):
             output = self.run(function, args, kwargs, call)
         except RetryWithNumbers:
             return self._with_numbers(function, args, kwargs)
-        if self.levels.depth and wrapped_tensors(output):  # random numbers, which differ for each element
+        # a random function under `vmap`, which draws other numbers for each element
+        if self.levels.depth and wrapped_tensors(output):
             return self.levels.run(function, args, kwargs)
         if function in STORAGES:
             mark_device(output, args[0].device)
@@ -291,7 +293,8 @@ class Recorder(RecordedLines):
             self._operators.note(call, function, args, kwargs)
         if has_symbolic_numbers((args, kwargs)):
             forget_constants((args, kwargs), output, call.written)
-        if call.written and has_own_derivative(function):  # its operations have other derivatives
+        # the derivative of the call is not the derivative of its operations
+        if call.written and has_own_derivative(function):
             call.opaque = True
         if call.written and (error := overlap_error(function, args, kwargs, self.tensors, call.written)) is not None:
             raise with_source_line(error, self._location().source)
@@ -304,14 +307,16 @@ class Recorder(RecordedLines):
     def _with_numbers(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function with symbolic numbers in place of tensors of one integer, or on their values if that fails."""
         before = self.failure
-        self._reads_values.append(function)
+        self._functions_tried_with_numbers.append(function)
         try:
-            return self._run_function(function, *with_numbers(args, kwargs, lambda tensor: self._item(tensor, int)))
+            return self._run_function(
+                function, *with_numbers(args, kwargs, lambda tensor: self._record_item(tensor, int))
+            )
         except Exception:  # the function does not accept a number in place of one of the tensors
             self.failure = before
             return self._record(function, args, kwargs)
         finally:
-            self._reads_values.pop()
+            self._functions_tried_with_numbers.pop()
 
     def _run_on_wrappers(self, function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         """Run a function on wrapper subclasses of Tensor, and record the functions that they call on inner tensors."""
@@ -366,7 +371,7 @@ class Recorder(RecordedLines):
         operation fails there too, or Thunder's error.
         """
         valued = needs_value(error)
-        if valued and function not in self._reads_values and has_integers(args, kwargs):
+        if valued and function not in self._functions_tried_with_numbers and has_integers(args, kwargs):
             raise RetryWithNumbers from error
         if valued and (self.data_dependent.allows(function) or self._is_constant((args, kwargs))):
             with self.caught_errors.expecting(function, args, kwargs):

@@ -41,7 +41,7 @@ class ShapeChanges:
     def preserve_versions(
         self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> Iterator[None]:
-        """Run a function of the program, as the body of a `with` statement, without an increase of version counters.
+        """Prevent an increase of version counters in the block, which calls a function of the program.
 
         A function that changes the shape of a tracked view's base adds the storage of the base to the known storages. A
         function that may write to a known storage runs below autograd. Other functions run as usual.

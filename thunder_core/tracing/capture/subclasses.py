@@ -19,7 +19,7 @@ NEVER_CALLED = (DISABLED, torch.Tensor.__torch_function__)
 
 
 class Subclasses:
-    """The handling of tensor subclasses.
+    """The calls of torch functions on tensor subclasses.
 
     `record(function, args, kwargs)` runs a function on tensors of any class. `call_torch_function(method, *args)` calls
     a class's own `__torch_function__`.
@@ -79,7 +79,7 @@ class Subclasses:
 
 
 def torch_function_classes(classes: tuple[type, ...]) -> tuple[type, ...]:
-    """Return the classes with a `__torch_function__` that PyTorch calls: not Tensor itself, parameters and fakes."""
+    """Return the classes whose `__torch_function__` PyTorch calls: not `torch.Tensor`, parameters and fakes."""
     return tuple(kind for kind in classes if _is_called(kind, "__torch_function__"))
 
 
@@ -90,7 +90,7 @@ def has_default_function(kind: type) -> bool:
 
 @cached_by_version(ClassCaches())
 def _is_called(kind: type, name: str) -> tuple[bool, bool]:
-    """Whether a class has a `__torch_function__` that PyTorch calls."""
+    """Return whether a class has a `__torch_function__` that PyTorch calls, and True: the cache may keep the answer."""
     return getattr(kind, name, DISABLED) not in NEVER_CALLED, True
 
 

@@ -19,8 +19,8 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-# Floats between a quarter and a half, which are valid probabilities, rates and exponents, and integers that are no
-# tensor's size; no program writes any of them.
+# Stand-in values that no program contains itself: floats between 1/4 and 1/2, which are valid probabilities, rates and
+# exponents, and integers that are too large to be sizes of tensors.
 _floats = (0.25 + (step * 0.6180339887498949) % 0.25 for step in itertools.count(7))
 _integers = itertools.count((1 << 40) + 1_000_003, 2_002)
 FACTOR = 10
@@ -62,7 +62,7 @@ def run_on_numbers(
     if any(isinstance(number, SymbolicInteger) for number in numbers):
         integer_names = {number.proxy.name for number in numbers if isinstance(number, SymbolicInteger)}
         itself = BoundSymbol(symbol_of(function), to_proxies(arguments[0]), to_proxies(arguments[1]), None)
-        if parts is None or not integer_names <= _arithmetic(parts or [itself]):
+        if parts is None or not integer_names <= _names_of_operands(parts or [itself]):
             raise ValueError("an integer may be a size")
     call.opaque, call.subsymbols = parts is None, parts or []
     return output, call, {first_values[id(number)]: number for number in numbers}
@@ -98,10 +98,10 @@ def run_twice(
     elements.
     """
     with without_constants(arguments):
-        like, twin = run(with_stand_ins(arguments, second_values))
+        second_output, twin = run(with_stand_ins(arguments, second_values))
         output, call = run(with_stand_ins(arguments, first_values))
     forget_constants(arguments, output, call.written)
-    if any(map(counts_elements, call.subsymbols)) or appearance(like) != appearance(output):
+    if any(map(counts_elements, call.subsymbols)) or appearance(second_output) != appearance(output):
         raise ValueError("the structure of the result depends on the values of numbers")
     return output, call, twin
 
@@ -133,7 +133,7 @@ def with_values(bsym: BoundSymbol, values: Mapping[str, Any]) -> BoundSymbol:
 
 
 def appearance(output: object) -> list[Any]:
-    """Return all properties of a result that a program can read at tracing: metadata of tensors, and other values."""
+    """Return the properties of a result that a program can read at tracing: metadata of tensors, and other values."""
     return [
         (leaf.shape, leaf.stride(), leaf.dtype, leaf.device, leaf.is_conj(), leaf.is_neg())
         if isinstance(leaf, torch.Tensor)
@@ -148,12 +148,12 @@ def with_stand_ins(tree: object, values: Mapping[int, Any]) -> Any:
 
 
 def counts_elements(operation: BoundSymbol) -> bool:
-    """Whether the numbers of an operation determine the number of elements in its result."""
+    """Whether the numbers of an operation determine how many elements its result has."""
     target = operation.symbol.target
     return isinstance(target, torch._ops.OpOverload) and target._schema.name in COUNTING
 
 
-def _arithmetic(parts: Sequence[BoundSymbol]) -> set[str]:
+def _names_of_operands(parts: Sequence[BoundSymbol]) -> set[str]:
     """Return the names of numbers that operations take only as arithmetic operands."""
     operands: set[str] = set()
     others: set[str] = set()

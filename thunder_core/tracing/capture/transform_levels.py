@@ -136,10 +136,10 @@ class TransformLevels:
             self._switch(enabled)
 
     def runs_in_level(self, function: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-        """Whether a call runs inside a transform. Within a transform that differentiates, all calls do.
+        """Whether a call runs inside a transform. All calls do so within a transform that differentiates.
 
-        A call on results of `torch.func.vjp` has wrapped tensors, and so runs inside a transform, after all levels were
-        left.
+        A call on wrapped tensors runs inside a transform, even if the program has left all levels: `torch.func.vjp`
+        returns wrapped tensors.
         """
         if not self._were_entered:
             return False
@@ -166,12 +166,17 @@ class TransformLevels:
                 "inner operations can be traced",
                 "call it outside the transform, or pass the batch explicitly",
             )
-        with torch._C.DisableTorchFunction(), self._in_grad_mode() if is_indexing(function, args) else nullcontext():
+        with (
+            torch._C.DisableTorchFunction(),
+            self._keeping_grad_mode() if is_indexing(function, args) else nullcontext(),
+        ):
             return self._tensors.to_real(function(*args, **kwargs))
 
     @contextmanager
-    def _in_grad_mode(self) -> Iterator[None]:
-        """Keep the trace's grad mode during the block, because a `torch.autograd.Function` is differentiated inside."""
+    def _keeping_grad_mode(self) -> Iterator[None]:
+        """Record no change of the grad mode during the block, in which functorch differentiates a
+        `torch.autograd.Function`.
+        """
         before, self._follows_grad_mode = self._follows_grad_mode, False
         try:
             yield

@@ -39,8 +39,8 @@ class Unknowable(Exception):
 class TracedValues:
     """The values of a recording's bound symbols in the recorded call.
 
-    `bsyms` are the bound symbols so far, and `numbers` maps the names of input numbers to values. A bound symbol runs
-    once, unless a later value needs a bound symbol that cannot run after the earlier ones (`_needs_reset`).
+    `bsyms` are the bound symbols so far, and `numbers` maps the names of input numbers to values. Each bound symbol
+    runs only once. If a new bound symbol cannot run after the earlier ones (`_needs_reset`), all run again.
     """
 
     def __init__(self, tensors: Tensors, bsyms: Sequence[BoundSymbol], numbers: Mapping[str, Any]) -> None:
@@ -80,9 +80,10 @@ class TracedValues:
         return self._slices.memory_of(names)
 
     def bsyms_for(self, proxy: Proxy) -> list[BoundSymbol] | None:
-        """Return the bound symbols that compute a value from inputs; None if one of them must run as its subsymbols.
+        """Return the bound symbols that compute a value from inputs, or None if the prologue cannot run them.
 
-        The result is also None if the autocast state of a bound symbol may differ from the program's state.
+        It cannot run them if one of them must run as its subsymbols, or if the autocast state of one of them may differ
+        from the program's state.
         """
         indices, decomposed = self._slices.slice_of([proxy])
         autocast_changes = autocast_state() != self._first_autocast_state or self._slices.switches_autocast()
@@ -94,7 +95,8 @@ class TracedValues:
             return self._values([proxy])[proxy.name]
 
     def call(self, function: Callable[..., Any], args: object, kwargs: object) -> tuple[Any, list[torch.Tensor], bool]:
-        """Return a function's result on the values of its tensors, the fakes that it writes to, and whether it draws.
+        """Run a function on the values of its tensors; return its result, the fakes that it writes to, and whether it
+        draws.
 
         Tensors in the result are fakes. The last item is True if the function draws random numbers. Raises the
         function's own errors, and `Unknowable`.
@@ -125,7 +127,10 @@ class TracedValues:
             return tree_map_only(torch.Tensor, lambda leaf: result_fakes[id(leaf)], result), written, draws
 
     def _values(self, proxies: Sequence[Proxy]) -> dict[str, Any]:
-        """Return values by name, including those of the proxies; run the new bound symbols that they need."""
+        """Return all values computed so far by name, including the values of these proxies.
+
+        Bound symbols that the proxies need and that have not run yet run first.
+        """
         new, decomposed = self._backward_slice(proxies)
         if self._needs_reset(new, decomposed):
             copies_inputs = self._copies_inputs or any(written_names(self._bsyms[index]) for index in new)
@@ -275,7 +280,7 @@ def is_unknowable(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes a state that cannot be restored, or communicates with other processes."""
     if bsym.communicates:
         return True
-    if bsym.symbol.name in REPLACES_DATA:  # it runs on copies of inputs, and a program puts the data back
+    if bsym.symbol.name in REPLACES_DATA:  # the call changes copies of inputs, and programs put the data back
         return False
     if call_of(bsym) is not None:
         return not is_repeatable(bsym)

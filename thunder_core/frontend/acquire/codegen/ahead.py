@@ -47,7 +47,7 @@ def move_checks_ahead(
         return tuple(bsyms)
     aliasing = alias_sets(bsyms, aliases)
     inputs_by_storage = {aliasing.representative(proxy.name): proxy for proxy in inputs}
-    effects = (bsym.communicates or _writes(bsym, inputs_by_storage.keys(), aliasing) for bsym in bsyms)
+    effects = (bsym.communicates or _writes_to(bsym, inputs_by_storage.keys(), aliasing) for bsym in bsyms)
     first = next((index for index, is_effect in enumerate(effects) if is_effect), len(bsyms))
     late = [index for index in checks if index > first]
     if not late or any(_is_other_check(bsym) for bsym in bsyms[first:]):
@@ -87,7 +87,7 @@ def require_checks_before_collectives(bsyms: Iterable[BoundSymbol]) -> None:
             )
 
 
-def _writes(bsym: BoundSymbol, representatives: Collection[str], aliasing: AliasSets) -> bool:
+def _writes_to(bsym: BoundSymbol, representatives: Collection[str], aliasing: AliasSets) -> bool:
     return any(aliasing.representative(name) in representatives for name in bsym.mutates)
 
 

@@ -1,4 +1,4 @@
-"""Writes to weak containers for objects that died before the program ended, which the containers have dropped."""
+"""Writes to weak containers for objects that died before the program ended, and that the containers have dropped."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _live_effects(effect: Effect, later: list[Effect], items_at_start: Callable[
     kind = _weak_container(effect)
     if kind is None or not effect.arguments:
         yield effect
-    elif any(map(is_dead, references_in(items_at_start(_data(effect))))):
+    elif any(map(is_dead, references_in(items_at_start(_data_of_owner(effect))))):
         _require_live_arguments(kind, effect)
         yield effect
     elif effect.name in METHODS_WITH_REFERENCES.get(kind, ()):
@@ -63,7 +63,7 @@ def _require_live_arguments(kind: type, effect: Effect) -> None:
         raise failure
 
 
-def _data(effect: Effect) -> Any:
+def _data_of_owner(effect: Effect) -> Any:
     return () if effect.owner is None else effect.owner.value
 
 
@@ -82,7 +82,7 @@ def _is_removed(effect: Effect, later: list[Effect]) -> bool:
     removals = (
         removal
         for removal in later
-        if removal.is_on(_data(effect)) and removal.name in REMOVING_METHODS and removal.arguments
+        if removal.is_on(_data_of_owner(effect)) and removal.name in REMOVING_METHODS and removal.arguments
     )
     return any(removal.arguments[0] == effect.arguments[0] for removal in removals)
 

@@ -126,7 +126,11 @@ def has_known_contents(guard: Guard) -> bool:
 
 
 def has_known_entries(guard: Guard) -> bool:
-    """Whether a guard is on entries of a class that stay what they are: no change of their classes adds a `__set__`."""
+    """Whether a guard requires that entries of a class are no data descriptors, and these entries can never become
+    such.
+
+    No change of the entries' classes adds a `__set__`.
+    """
     if not isinstance(guard, OverridesNone):
         return False
     return not any(may_become_descriptor(class_entry(guard.path.value, name)) for name in guard.names)

@@ -103,7 +103,7 @@ def lookaside(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside
 
 
 def lookaside_of_each(*functions: Callable[..., Any]) -> Callable[[Lookaside], Lookaside]:
-    """Register the decorated function as the lookaside of each function, which is its first argument."""
+    """Register the decorated function as the lookaside of these functions. It receives the called function first."""
 
     def register(called: Lookaside) -> Lookaside:
         LOOKASIDES.update({function: partial(called, function) for function in functions})

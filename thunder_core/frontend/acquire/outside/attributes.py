@@ -26,7 +26,7 @@ OBSERVED_GETTERS = (
     operator.attrgetter,
     operator.itemgetter,
     operator.methodcaller,
-)  # the interpreter makes their reads
+)  # the interpreter runs the reads of these getters, and guards them
 
 
 class GuardedReads(Protocol):
@@ -42,7 +42,7 @@ class GuardedReads(Protocol):
         """Guard that the namespace at a path lacks a name."""
 
     def guard(self, guard: Guard) -> None:
-        """Guard that later calls find the same."""
+        """Add a guard, which later calls check."""
 
     def is_made(self, kind: type) -> bool:
         """Whether the program has created a class."""
@@ -55,8 +55,8 @@ def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path 
     """Return the path to an attribute of the object at `path`; None if the value needs no guard.
 
     Results of interpreted code need no guard, because the reads of the code are guarded. The metadata of tensors is
-    guarded as a whole, and C methods of classes do not change. The lookup itself is guarded: for example, that no
-    attribute of the object hides a method of its class.
+    guarded as a whole, and C methods of classes do not change. The lookup itself is guarded too: for example, no
+    attribute of the object may hide a method of its class.
     """
     owner = path.value
     namespace = namespace_of(owner)
@@ -128,11 +128,11 @@ def _attribute_of_class(outside: GuardedReads, path: Path, name: str, value: Any
 
 def _guard_entry(outside: GuardedReads, kind: type, base: type, name: str) -> None:
     """Guard the entry of a name in a base of a class, and that no class before the base has the name."""
-    for hiding in mro_of(kind)[: mro_of(kind).index(base)]:
-        if outside.is_made(hiding):
+    for earlier_base in mro_of(kind)[: mro_of(kind).index(base)]:
+        if outside.is_made(earlier_base):
             continue
-        hidden = outside.root("class", hiding.__name__, hiding)
-        outside.guard_absence(hidden.attribute("__dict__", dict_of(hiding)), name)
+        hidden = outside.root("class", earlier_base.__name__, earlier_base)
+        outside.guard_absence(hidden.attribute("__dict__", dict_of(earlier_base)), name)
     unbound = dict_of(base)[name]
     if not outside.is_made(base):
         outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)

@@ -16,7 +16,8 @@ from thunder_core.frontend.acquire.outside.sharp import is_users_file
 from thunder_core.passes.autodiff.rules import Reader
 from thunder_core.tracing.ir.constants import BY_IDENTITY
 
-# The steps of a path that can be made again at any time, each from the owner and the key.
+# For each kind of step that can be repeated at any time, the function that reads the value, given the owner and the
+# key.
 STEPS: dict[str, Callable[[Any, Any], object]] = {
     "attribute": getattr,
     "closure": lambda function, key: function.__closure__[key[0]],
@@ -26,9 +27,9 @@ STEPS: dict[str, Callable[[Any, Any], object]] = {
 
 
 class BackwardStart:
-    """A function that picks the tracked outputs of a forward, before a probe runs the backward.
+    """A function that picks the tracked outputs of a forward. A probe calls it between the forward and the backward.
 
-    The last run of `probes` then notes its later reads.
+    From this call on, the last run of `probes` notes its reads as later reads, which are those of the backward.
     """
 
     def __init__(self, pick: Callable[[Any], Any], probes: list[Any]) -> None:
@@ -42,10 +43,10 @@ class BackwardStart:
 
 
 def changeable_paths(guards: Iterable[Guard], outer_path: Callable[[Path], Path | None]) -> Iterator[Path]:
-    """Yield the paths to constants outside of libraries that a backward with these guards reads.
+    """Yield the paths to constants that a backward with these guards reads, and that may change.
 
-    Functions, classes and modules are not among them, and neither are values that the program passes. `outer_path`
-    returns the program's path for a path of the backward; None for a value that the program passes.
+    Functions, classes and modules are excluded, and so are constants of libraries and values that the program passes.
+    `outer_path` returns the program's path for a path of the backward; None for a value that the program passes.
     """
     for guard in guards:
         if isinstance(guard, OfConstant) and not isinstance(guard.value, BY_IDENTITY):
@@ -55,7 +56,7 @@ def changeable_paths(guards: Iterable[Guard], outer_path: Callable[[Path], Path 
 
 
 def _is_fixed(path: Path) -> bool:
-    """Whether the values in the owner at a path do not change: in a library, a tensor's metadata, and defaults."""
+    """Whether no value in the object at a path ever changes: metadata of tensors, objects of libraries."""
     owner = path.value
     if isinstance(owner, torch.Tensor) or path.key in ("__defaults__", "__kwdefaults__"):
         return True
@@ -69,7 +70,8 @@ def _is_fixed(path: Path) -> bool:
 
 
 def reader_of(path: Path) -> Reader | None:
-    """Return a function that reads the value at a path again; None for a path from an argument or to a computed value.
+    """Return a function that reads the value at a path again; None for a path that starts at an argument or is
+    computed.
 
     Another call has other arguments.
     """

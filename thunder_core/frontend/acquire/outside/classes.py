@@ -43,7 +43,7 @@ LOCALS = "<locals>"  # a part of the qualified name of a class that a function c
 class Classes:
     """The user's classes that a program uses.
 
-    If a name is found in a class, the entry of the class is guarded, and the absence of the name in earlier bases.
+    If a name is found in a class, two facts are guarded: the entry of the class, and that earlier bases lack the name.
 
     Only the user's own classes are guarded. Classes of the standard library and of installed packages do not change. A
     class that the program creates is a new class at each call, and is not guarded.
@@ -58,9 +58,10 @@ class Classes:
         self._not_special: dict[tuple[int, int], types.FunctionType] = {}
 
     def note_abstract(self, kind: type, candidate: type) -> None:
-        """Guard that an abstract class does not regard another class as its subclass, which `register` may change.
+        """Guard that an abstract class does not regard another class as its subclass, because `register` may change
+        this.
 
-        The opposite never changes: an abstract class remembers each subclass that it has found.
+        The opposite needs no guard: an abstract class remembers each subclass that it has found.
         """
         if self._outside.is_made(kind) or self._outside.is_made(candidate) or not isinstance(kind, abc.ABCMeta):
             return

@@ -148,9 +148,10 @@ class ProgramDraws:
         return isinstance(value, torch.Tensor) and self.can_pass_arguments((value,), {})
 
     def require_no_drawing_function(self) -> None:
-        """Check, before C code receives the value of a symbolic number, that no running function draws the number.
+        """Raise `Retrace` if the prologue can call the function that draws a number, before C code receives the
+        number's value.
 
-        If the program has drawn, raise `Retrace` as `require_no_computable_function` does.
+        A program that has drawn nothing continues. Otherwise, see `require_no_computable_function`.
         """
         if self.paths:
             self.require_no_computable_function()

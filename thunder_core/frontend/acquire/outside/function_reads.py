@@ -29,7 +29,7 @@ class FunctionReads(Outside):
     """The outside objects, including the globals, builtins and defaults of functions, and methods of classes.
 
     `leave_to_eager(what, fix)` requests that eager PyTorch makes the call. `retrace(reason)` returns the exception that
-    requests another trace. `assignments` has the tensors of indices by the `id` of the arrays in their place.
+    requests another trace. `assignments` maps the `id` of an array to the tensor of indices in whose place it stands.
     """
 
     def __init__(
@@ -46,7 +46,11 @@ class FunctionReads(Outside):
         self.assignments: dict[int, torch.Tensor] = {}
 
     def guard(self, guard: Guard) -> None:
-        """Guard that later calls find the same at the guard's path, unless tracing itself changes what it finds."""
+        """Add a guard, unless tracing itself changes the guarded value.
+
+        If the program reads the names of all imported modules, eager PyTorch makes the call. If it reads an array that
+        stands in place of the indices of an assignment, it is traced again.
+        """
         if isinstance(guard, Keys) and guard.path.value is sys.modules:
             self._leave_to_eager(
                 "the program reads the names of all imported modules, and tracing imports modules",
@@ -83,7 +87,8 @@ class FunctionReads(Outside):
         if self._guarded_reads.isdisjoint(((id(module), name), (id(vars(module)), name))):
             self._guarded_reads.add((id(module), name))
             path = self.paths.get(id(module)) or self.root("module", module.__name__, module)
-            self.guard(Is(path.attribute(name, function), function))  # without a path that leads through the model
+            # not the path by which the program found the function, such as an attribute of a model
+            self.guard(Is(path.attribute(name, function), function))
 
     def symbolic_global_path(self, namespace: dict[str, Any], name: str, value: object) -> Path | None:
         """Return the path to a global that is a symbolic number; None for other globals."""

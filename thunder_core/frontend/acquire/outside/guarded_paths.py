@@ -30,17 +30,14 @@ class GuardedPaths:
         self.later_guards: dict[tuple[Any, ...], Guard] | None = None
         self._created_classes: dict[int, type] = {}
         self._roots: dict[int, Path] = {}
-        self._compared_by_identity: dict[
-            type, dict[Path, None]
-        ] = {}  # by class, the paths of objects that are compared by identity
-        self._tensors_by_guard: dict[
-            type[OfTensors], dict[Path, None]
-        ] = {}  # by class of a guard, the paths of its tensors
+        # By class, the paths of objects that are compared by identity.
+        self._compared_by_identity: dict[type, dict[Path, None]] = {}
+        # By class of a guard, the paths of its tensors.
+        self._tensors_by_guard: dict[type[OfTensors], dict[Path, None]] = {}
         self._missing_names: dict[Path, dict[Any, None]] = {}
         self._stored_names: dict[type, dict[str, None]] = {}  # by class, the names that its instances store
-        self._unrelated_classes: dict[
-            type, dict[type, None]
-        ] = {}  # by abstract class, the classes that are no subclasses
+        # By abstract class, the classes that are no subclasses.
+        self._unrelated_classes: dict[type, dict[type, None]] = {}
         self._getattr_names: dict[type, dict[str, None]] = {}  # by class, the names that `__getattr__` finds
 
     def path_of(self, value: object) -> Path | None:
@@ -96,7 +93,7 @@ class GuardedPaths:
             self.paths.setdefault(id(cell), path.child("closure", (index, name), cell))
 
     def note_reference(self, reference: object, value: object) -> None:
-        """Add the path to a weak reference without a callback that the program has created to an outside object."""
+        """Add a path to a weak reference, without a callback, that the program has created to an outside object."""
         path = self.paths.get(id(value))
         if path is not None:
             self.paths.setdefault(id(reference), path.child("reference", "", reference))
@@ -131,7 +128,7 @@ class GuardedPaths:
             self.guard(HasFact(path, query, answer))
 
     def guard_together(self, kind: type[OfTensors], tensor: object) -> None:
-        """Add an outside tensor to the one guard of this class, which is on several tensors."""
+        """Add an outside tensor to the guard of class `kind`, which is a single guard for several tensors."""
         path, paths = self.paths.get(id(tensor)), self._tensors_by_guard.setdefault(kind, {})
         if path is not None and path not in paths:
             paths[path] = None

@@ -47,7 +47,7 @@ OPERATOR_LIKE_FUNCTIONS = (
 OPERATOR_LIKE_IDS, DEEP_IDS, CONTEXTUAL_IDS = (
     frozenset(map(id, functions)) for functions in (OPERATOR_LIKE_FUNCTIONS, DEEP_FUNCTIONS, CONTEXTUAL_FUNCTIONS)
 )
-# Comparisons by identity: the special method that a class inherits from `object` if they read nothing of an instance.
+# Comparisons that read nothing of an instance if its class inherits this special method from `object`.
 IDENTITY_COMPARISONS = {operator.eq: "__eq__", operator.ne: "__ne__", operator.is_: "__eq__", operator.is_not: "__ne__"}
 
 
@@ -107,7 +107,7 @@ class NativeReads:
         """Guard the settings that NumPy has before the program, because the program may change them temporarily."""
         self._answers.setdefault(NUMPY_SETTINGS, self._numpy_settings)
 
-    def python_function(self, package: str) -> None:
+    def guard_settings_of_package(self, package: str) -> None:
         """Guard the settings that a Python function of a package reads, which is about to be called natively."""
         if package == "numpy":
             self._guard_numpy_settings()

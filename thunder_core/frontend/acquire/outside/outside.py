@@ -110,7 +110,7 @@ class Outside(GuardedPaths):
             raise self.failure
 
     def note_later_reads(self) -> None:
-        """Note the guards of all later reads in `later_guards`, also of values that are guarded already."""
+        """From now on, note the guards of reads in `later_guards` too, even for values that are guarded already."""
         self.later_guards = {}
         self._guarded_reads.clear()
 
@@ -267,7 +267,7 @@ class Outside(GuardedPaths):
             self.expand(container)
 
     def forget_order(self, container: object) -> None:
-        """Guard the members of a set in any order, because the program writes to the set, and undoing reorders it."""
+        """Guard the members of a set without their order, because undoing a write of the program changes the order."""
         key = (Members, self.paths[id(container)])
         if isinstance(guard := self.guards.get(key), Members):
             self.guards[key] = replace(guard, is_ordered=False)

@@ -114,7 +114,10 @@ def reduce(value: object, where: str) -> Reduction:
 
 
 def unbridge(value: object) -> Any:
-    """Return the object of the program for an object of the interpreter that represents it in C code; or the value."""
+    """Return the object of the program that an interpreter's `Callback` or `BridgedIterator` represents in C code.
+
+    Items of tuples are replaced; other values are returned unchanged.
+    """
     if isinstance(value, Callback | BridgedIterator):
         return unbridge(value.__reduce__()[1][0])
     return tuple(map(unbridge, value)) if type(value) is tuple else value

@@ -44,7 +44,7 @@ class SharpEdge:
         return self.what if self.where is None else f"{self.what} ({self.where})"
 
 
-def _edges(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
+def _edges_by_function(kind: str, module: types.ModuleType | type, *names: str) -> dict[Any, str]:
     return {getattr(module, name): f"{kind}: {module.__name__}.{name}" for name in names if hasattr(module, name)}
 
 
@@ -75,13 +75,15 @@ OS_FUNCTIONS = (
 IN_THREAD = "code in another thread"
 # The descriptions of the sharp edges of functions.
 EDGES_OF_FUNCTIONS: dict[Any, str] = {
-    **_edges("the time", time, *CLOCK_FUNCTIONS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"),
-    **_edges(IN_THREAD, threading.Thread, "start"),
-    **_edges(IN_THREAD, ThreadPoolExecutor, "submit"),
-    **_edges("the outside world", os, *OS_FUNCTIONS),
-    **_edges("input and output", builtins, "open", "input"),
-    **_edges("randomness outside torch", uuid, "uuid1", "uuid4"),
-    **_edges("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
+    **_edges_by_function(
+        "the time", time, *CLOCK_FUNCTIONS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"
+    ),
+    **_edges_by_function(IN_THREAD, threading.Thread, "start"),
+    **_edges_by_function(IN_THREAD, ThreadPoolExecutor, "submit"),
+    **_edges_by_function("the outside world", os, *OS_FUNCTIONS),
+    **_edges_by_function("input and output", builtins, "open", "input"),
+    **_edges_by_function("randomness outside torch", uuid, "uuid1", "uuid4"),
+    **_edges_by_function("randomness outside torch", secrets, "token_bytes", "token_hex", "randbelow"),
 }
 # The kinds of the sharp edges of bound methods, by the class of their `__self__`.
 EDGE_KINDS_OF_OWNERS: dict[type, str] = {

@@ -35,9 +35,10 @@ def table_identities(owner: object) -> list[int]:
 def has_own(owner: object, name: str) -> bool:
     """Whether an object itself has an attribute: in a dict of attributes, in a slot, or by a C descriptor.
 
-    Return True for any name of an object that is no class and has neither a dict of attributes nor such a descriptor.
+    For an object without such a descriptor and without a dict of attributes, the result is True for any name. (Classes
+    have a dict.)
     """
-    if issubclass(type(owner), type) or tables_of(owner) or _descriptor(owner, name) is not None:
+    if issubclass(type(owner), type) or tables_of(owner) or _c_descriptor(owner, name) is not None:
         return can_delete(owner, name)
     return True
 
@@ -45,13 +46,13 @@ def has_own(owner: object, name: str) -> bool:
 def can_delete(owner: object, name: str) -> bool:
     """Whether an object itself stores an attribute, or a namespace an entry, so that the program can delete it.
 
-    An empty slot and an empty cell store no value, whatever a `__getattr__` of the class returns.
+    An empty slot and an empty cell store no value, even if a `__getattr__` of the class returns a value.
     """
     if type(owner) is dict:
         return name in owner
     if issubclass(type(owner), type):
         return name in vars(owner)
-    descriptor = _descriptor(owner, name)
+    descriptor = _c_descriptor(owner, name)
     if descriptor is not None:
         return _stored_value(descriptor, owner) is not MISSING
     return any(name in table for table in tables_of(owner))
@@ -64,7 +65,7 @@ def attribute_snapshot(owner: Any, name: str, names_at_start: Callable[[dict[str
     """
     if issubclass(type(owner), type):
         return _class_snapshot(owner, name)
-    descriptor = _descriptor(owner, name)
+    descriptor = _c_descriptor(owner, name)
     if descriptor is not None:
         return _descriptor_snapshot(descriptor, owner, name)
     restores = [entry_snapshot(table, name, names_at_start(table)) for table in tables_of(owner)]
@@ -102,7 +103,7 @@ def entry_snapshot(table: dict[str, Any], name: str, names_at_start: Iterable[st
     return restore
 
 
-def _descriptor(owner: object, name: str) -> Any:
+def _c_descriptor(owner: object, name: str) -> Any:
     """Return the C descriptor of an attribute of an object; None for other attributes, and for tensors.
 
     The trace records writes to attributes of tensors.

@@ -25,7 +25,7 @@ MONITOR_MODULES = frozenset({"tqdm._monitor"})  # modules of threads that read n
 class Symbolic:
     """The choice of symbolic numbers and sizes.
 
-    A number or size is symbolic in one of these cases, unless its path is in `constant` (in the last case, always):
+    A number or size is symbolic in the following cases. In the first three, its path must not be in `constant`.
 
     - Its value differs from the values that were `observed` before.
     - It is in the arguments, and `arguments` is set.
@@ -77,10 +77,11 @@ class Symbolic:
         return replace(self, **changes, met_numbers={}, met_sizes={})
 
     def is_like(self, other: Symbolic) -> bool:
-        """Whether a recording with another choice cannot help after this recording, so that it can be dropped.
+        """Whether a recording with the choice `other` need not be tried after this one, because it would have no other
+        symbols.
 
-        If only numbers are symbolic in the other choice, this is so if this recording has met no symbolic number. If
-        the choices differ only in `avoid_one_hints`, this is so if no symbolic size is one.
+        If `other` has no symbolic sizes, this is so if this recording has met no symbolic number. If the choices differ
+        only in `avoid_one_hints`, this is so if no symbolic size is one.
         """
         if other.may_have_symbols and not other.sizes:
             return not self.met_numbers

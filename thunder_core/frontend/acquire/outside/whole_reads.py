@@ -56,9 +56,8 @@ class WholeReads(FunctionReads):
                 if not issubclass(type(current), torch.Tensor) or may_hash_tensors(reader):
                     self.note_compared_object(current)
                 continue
-            (self._completely_guarded if number in self.paths else seen).add(
-                number
-            )  # `paths` keeps outside objects alive, so that their ids stay valid
+            # `paths` keeps outside objects alive, so that their ids stay valid.
+            (self._completely_guarded if number in self.paths else seen).add(number)
             pending += parts_of(current)
 
     def expand_for(self, function: object, values: Iterable[object], *, hashes: bool = True) -> None:

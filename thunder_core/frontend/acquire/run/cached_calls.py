@@ -99,7 +99,7 @@ class CachedCalls:
             )
 
     def computes(self, cached: Any) -> bool:
-        """Whether the trace computes all values of a cached function, since its cache overflows."""
+        """Whether the trace computes all values of a cached function, because its cache overflows."""
         return id(cached) in self._overflowing
 
     def _guard_in_prologue(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any) -> bool:

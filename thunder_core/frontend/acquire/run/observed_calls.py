@@ -64,7 +64,7 @@ CONVERTED_SPECIAL_METHODS = frozenset(
 )
 # The methods that run when a module is called.
 ENTRY_METHODS = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_impl"})
-# the code of all functions with `torch._disable_dynamo`
+# the code that all functions under `torch._disable_dynamo` share
 DYNAMO_DISABLED_CODE = torch.optim.Optimizer.zero_grad.__code__
 
 
@@ -241,7 +241,7 @@ class ObservedCalls(ObservedReads):
         self.cached_calls.note_miss(cached)
 
     def computes_cached_values(self, cached: object) -> bool:
-        """Whether calls of a function under `functools.lru_cache` compute their values, since its cache overflows."""
+        """Whether calls of a function under `functools.lru_cache` compute their values, because its cache overflows."""
         self.cached_calls.note_call(cached)
         return self.cached_calls.computes(cached)
 

@@ -81,9 +81,9 @@ class Run(ObservedCalls, RecordedProgram):
         self.output: Any = None
         try:
             self._note_initial_state(subject)
-            self._observe(options.symbolic)
+            self._build_observers(options.symbolic)
             self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device, options.moves_from)
-            self._record(options)
+            self._build_recorder(options)
             self._add_lookasides(options)
             self.inputs.expand()
         except BaseException:
@@ -91,7 +91,7 @@ class Run(ObservedCalls, RecordedProgram):
             raise
 
     def _note_initial_state(self, subject: Callable[..., Any]) -> None:
-        """Initialize the state of the run."""
+        """Set the attributes of the run to their values before the program runs."""
         self.started = time.time_ns()
         named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
         self.module_names = {id(module): name for name, module in named}
@@ -109,15 +109,15 @@ class Run(ObservedCalls, RecordedProgram):
         # number of bound symbols before a print, and the printed value
         self.printed: list[tuple[int, Any, SourceLine | None]] = []
         self.works: list[TracedWork] = []
-        self.printed_streams: list[Any] = []  # to which the program prints without naming them
-        self.log_handlers: list[Any] = []  # of the loggers with which the program logs
+        self.printed_streams: list[Any] = []  # streams to which the program prints without naming them
+        self.log_handlers: list[Any] = []  # handlers of the loggers with which the program logs
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
         self.own_interrupt: KeyboardInterrupt | None = None
         self.fills_caches = False
         self.replaced_entries = replaced_entries()
 
-    def _observe(self, symbolic: Symbolic) -> None:
+    def _build_observers(self, symbolic: Symbolic) -> None:
         """Build the parts that guard reads of outside objects, and log writes to them."""
         self.outside = WholeReads(
             symbolic, self._symbol_at, self._before_read_of_draw, self.leave_to_eager, self.retrace
@@ -132,7 +132,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.operations = operations()
         self.code_origins = CodeOrigins()
 
-    def _record(self, options: RunOptions) -> None:
+    def _build_recorder(self, options: RunOptions) -> None:
         """Build the recorder, and the parts for symbolic numbers, counts, texts and random numbers."""
         symbolic = options.symbolic
         self.numbers = self.number_sources = OutsideNumbers(self)

@@ -1,4 +1,4 @@
-"""Connect the results of a forward that is part of a program with the backward of its `torch.autograd.Function`."""
+"""The forward of a user's `torch.autograd.Function` in a program: its results are connected with its own backward."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ import torch
 from thunder_core.passes.autodiff.applied.object_copies import Snapshot
 from thunder_core.passes.autodiff.rules import register_live
 
-# How a result is connected with autograd's graph: the tensor itself gets the node, a view of the tensor gets it, or the
-# result needs no gradient. An input that the forward has written to, and marked as dirty, gets the node itself.
+# How a result is connected with autograd's graph: the tensor itself gets the node, a view of the tensor gets the node,
+# or the result needs no gradient. The tensor itself gets the node if it is an input that the forward has written to and
+# marked as dirty.
 ITSELF, VIEW, CONSTANT = "itself", "view", "constant"
 
 
@@ -98,7 +99,8 @@ def _join_graph(
     ctx.save_for_backward(*saved)
     ctx.set_materialize_grads(materializes)
     for tensor in (written := results.of_kind(tensors[count:], ITSELF)):
-        tensor.as_strided((0,), (1,)).zero_()  # no element, but a write: the tensor joins autograd's graph
+        # a write to no element, which connects the tensor with autograd's graph
+        tensor.as_strided((0,), (1,)).zero_()
     ctx.mark_dirty(*written)
     outputs = results.connect(tensors[count:])
     ctx.mark_non_differentiable(*results.of_kind(outputs, CONSTANT))

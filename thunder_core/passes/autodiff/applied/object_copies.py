@@ -38,7 +38,7 @@ class MethodOfHole:
     name: str
 
     def __call__(self, *_args: Any, **_kwargs: Any) -> Any:
-        """Exist so that `functools.partial` accepts the placeholder; it is never called."""
+        """Make the placeholder callable, as `functools.partial` requires; it is never called."""
         raise AssertionError("a snapshot is copied before it is used")
 
 
@@ -72,7 +72,8 @@ class Copies:
 
     def __init__(self, decide: Callable[[Any], Any]) -> None:
         self._decide = decide
-        self._replacements: dict[int, tuple[Any, Any]] = {}  # with the values, so that no identity is used again
+        # also the values, so that no other object gets their identities
+        self._replacements: dict[int, tuple[Any, Any]] = {}
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
@@ -83,10 +84,10 @@ class Copies:
         """Return the copy of a value, or its replacement."""
         if id(value) not in self._replacements:
             decision = self._decide(value)
-            self._keep(value, self._copy(value) if decision is COPY else decision)
+            self._note_copy(value, self._copy(value) if decision is COPY else decision)
         return self._replacements[id(value)][1]
 
-    def _keep(self, value: object, copy: object) -> Any:
+    def _note_copy(self, value: object, copy: object) -> Any:
         return self._replacements.setdefault(id(value), (value, copy))[1]
 
     def _copy(self, value: object) -> Any:
@@ -127,7 +128,7 @@ class Copies:
         return getattr(self.of(value.owner), value.name)
 
     def _cell(self, value: types.CellType) -> types.CellType:
-        copy: types.CellType = self._keep(value, types.CellType())
+        copy: types.CellType = self._note_copy(value, types.CellType())
         if value != types.CellType():
             copy.cell_contents = self.of(value.cell_contents)
         return copy
@@ -138,10 +139,10 @@ class Copies:
             cell if id(cell) in self._replacements else types.CellType() for cell in value.__closure__
         )
         cells = cells and tuple(
-            self._keep(cell, copy) for cell, copy in zip(value.__closure__ or (), cells, strict=True)
+            self._note_copy(cell, copy) for cell, copy in zip(value.__closure__ or (), cells, strict=True)
         )
         copy = types.FunctionType(value.__code__, value.__globals__, value.__name__, None, cells)
-        self._keep(value, copy)
+        self._note_copy(value, copy)
         for cell, its_copy in zip(value.__closure__ or (), cells or (), strict=True):
             if cell != types.CellType() and its_copy == types.CellType():
                 its_copy.cell_contents = self.of(cell.cell_contents)
@@ -156,7 +157,7 @@ class Copies:
 
     def _instance(self, value: Any) -> Any:
         kind = type(value)
-        copy = self._keep(value, new(kind))
+        copy = self._note_copy(value, new(kind))
         if issubclass(kind, dict):
             items: Any = {self.of(key): self.of(item) for key, item in pairs_of(value)}
         else:

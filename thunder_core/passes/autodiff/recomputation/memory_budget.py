@@ -1,4 +1,4 @@
-"""A budget for the bytes that a forward saves: from the first one on, pieces are recomputed until the budget is met."""
+"""A budget for the bytes that a forward saves: pieces are recomputed, from the first on, until the budget is met."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ def units_of(forward: Trace) -> Units:
     written = names_written_to(forward)
     for unit in units if written else ():
         inputs_written = written.intersection(unit.inputs)  # `&` of a dict's keys would iterate over all of `written`
-        unit.is_not_recomputable |= any(_changes(name, units) for name in inputs_written)
+        unit.is_not_recomputable |= any(_is_written_outside(name, units) for name in inputs_written)
         unit.is_not_recomputable |= not written.isdisjoint(unit.defines) and not any(
             bsym.mutates for bsym in unit.bsyms
         )
@@ -110,7 +110,7 @@ def units_of(forward: Trace) -> Units:
 
 
 def block_of(bsym: BoundSymbol, blocks: Mapping[str, int]) -> int:
-    """Return the number of the block of a bound symbol, by the names that it defines or mutates, or -1."""
+    """Return the number of the block of a bound symbol, by the names that it defines or mutates; -1 without a block."""
     names = (*(proxy.name for proxy in bsym.defines), *bsym.mutates)
     return next((blocks[name] for name in names if name in blocks), -1)
 
@@ -121,8 +121,8 @@ def kept_operation_names(bsym: BoundSymbol, kept_operations: Mapping[str, frozen
     return next((kept_operations[name] for name in names if name in kept_operations), frozenset())
 
 
-def _changes(name: str, units: Units) -> bool:
-    """Whether the memory of a tensor is written to by bound symbols outside the unit that makes the tensor."""
+def _is_written_outside(name: str, units: Units) -> bool:
+    """Whether bound symbols outside of the unit that makes a tensor write to the memory of the tensor."""
     maker = units.makers.get(name)
     return maker is None or maker.is_not_recomputable or not any(bsym.mutates for bsym in maker.bsyms)
 

@@ -214,9 +214,10 @@ class _Graph:
         """Return the values to save: the minimum cut that is nearest to the sink, so that the fewest are recomputed."""
         size = 2 + 2 * len(self._numbers)
         total = sum(capacity for *_, capacity in self._edges if capacity > 0)
-        unit = max(1, -(-total // (UNBOUNDED_CAPACITY // 2)))
+        bytes_per_capacity = max(1, -(-total // (UNBOUNDED_CAPACITY // 2)))
         scaled = [
-            (*ends, UNBOUNDED_CAPACITY if bytes_ < 0 else max(1, bytes_ // unit)) for *ends, bytes_ in self._edges
+            (*ends, UNBOUNDED_CAPACITY if bytes_ < 0 else max(1, bytes_ // bytes_per_capacity))
+            for *ends, bytes_ in self._edges
         ]
         sink_side_of_min_cut: Any = plugins.import_object(MIN_CUT)
         sink_side: set[int] = sink_side_of_min_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED_CAPACITY)
@@ -249,6 +250,6 @@ def _recomputed_bsyms(unit: Unit, renamed: Mapping[str, Proxy], state: TensorPro
     if state is None:
         yield from bsyms
         return
-    now = get_state(f"{state.name}_now", unit.device)
-    for bsym in (now, set_state(state, unit.device), *bsyms, set_state(now.output, unit.device)):
+    current = get_state(f"{state.name}_now", unit.device)
+    for bsym in (current, set_state(state, unit.device), *bsyms, set_state(current.output, unit.device)):
         yield replace(bsym, source=unit.bsyms[0].source, module=unit.bsyms[0].module)

@@ -25,7 +25,7 @@ def is_buffer(value: object) -> bool:
 
 
 def contents_of(buffer: Any) -> bytes:
-    """Return the bytes of a buffer; those of a closed or released buffer are empty."""
+    """Return the bytes of a buffer; no bytes if the buffer was closed or released."""
     try:
         return bytes(buffer.tobytes() if is_array(buffer) else memoryview(buffer).tobytes())
     except (TypeError, ValueError, BufferError, NotImplementedError):

@@ -46,8 +46,7 @@ GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 class FaithfulMode(FakeTensorMode):
     """A mode in which operations compute only metadata, with the strides that kernels give to their results.
 
-    If `estimates_sizes` is True, results that only a backward reads have their largest possible sizes if the sizes
-    depend on values.
+    With `estimates_sizes`, a size that depends on values gets an upper bound, if only a backward reads the result.
     """
 
     estimates_sizes = False
@@ -59,8 +58,8 @@ class FaithfulMode(FakeTensorMode):
     def fake(self, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
         """Return a new fake on a device, with the metadata and the memory of a tensor on the meta device.
 
-        PyTorch's constructor runs once for each device. It sets 21 attributes, which are equal in all new fakes, and
-        takes four times as long.
+        PyTorch's constructor sets 21 attributes, which are equal in all new fakes on a device. It takes four times as
+        long as this method, so it runs only once for each device.
         """
         if device not in self._attributes:
             self._attributes[device] = self._attributes_of_fakes(meta, device)
@@ -73,7 +72,7 @@ class FaithfulMode(FakeTensorMode):
         return fake
 
     def _attributes_of_fakes(self, meta: torch.Tensor, device: torch.device) -> tuple[torch.device, dict[str, Any]]:
-        """Return the device that a new fake represents, with an index, and its attributes."""
+        """Return a device with its index, and the attributes of a new fake on this device."""
         first = FakeTensor(self, meta, device)
         attributes = vars(first).copy()
         del attributes["fake_mode"]  # the mode would refer to itself
@@ -114,8 +113,8 @@ class FaithfulMode(FakeTensorMode):
     def _dispatch_impl(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         """Compute the metadata of a result that PyTorch's cache lacks.
 
-        The results of operations within the operation are not cached: the cached result makes them unnecessary, and an
-        entry takes longer than many of these operations.
+        Operations that this operation calls are not cached. The cached result of this operation makes their entries
+        unnecessary, and an entry takes longer to write than many of these operations take to run.
         """
         is_cached, self.cache_enabled = self.cache_enabled, False
         try:
@@ -125,7 +124,7 @@ class FaithfulMode(FakeTensorMode):
 
     def _dispatch_operation(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         for position, name in versioned_lists(func):
-            raise_versions(args[position] if position < len(args) else kwargs[name])
+            increment_versions(args[position] if position < len(args) else kwargs[name])
         if self.shape_env is not None:
             decide(func, args, kwargs)
         if func is aten.slice.Tensor and is_symbolic_slice(*args, **kwargs):
@@ -134,7 +133,7 @@ class FaithfulMode(FakeTensorMode):
         require_castable(func, args, kwargs)
         if func.namespace not in PYTORCHS_NAMESPACES:
             self._forget_constants((args, kwargs))
-        func, args, kwargs = self._replaced(func, args, kwargs)
+        func, args, kwargs = self._faithful_call(func, args, kwargs)
         metadata = METADATA.get(func) or (ESTIMATES.get(func) if self.estimates_sizes else None)
         if metadata is not None:
             with self:
@@ -156,7 +155,7 @@ class FaithfulMode(FakeTensorMode):
             if type(leaf) is FakeTensor and leaf.constant is not None:
                 self.fake_tensor_converter.invalidate_constant_aliases(leaf.constant)
 
-    def _replaced(self, func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
+    def _faithful_call(self, func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Return the operation and arguments whose result on fakes has the metadata of eager PyTorch's result."""
         if func in POWERS and is_power_of_booleans(args, kwargs):
             return POWERS[func], args[:1], {name: value for name, value in kwargs.items() if name == "out"}
@@ -181,13 +180,13 @@ class FaithfulMode(FakeTensorMode):
             return super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
     def _fakes_of(self, metas: Any, device: torch.device) -> Any:
-        """Return fakes on a device for a tensor on the meta device, or for those in a tuple."""
+        """Return a fake on a device for a tensor on the meta device; return a tuple of fakes for a tuple of tensors."""
         if isinstance(metas, torch.Tensor):
             return self.fake(metas, device)
         return tuple(self.fake(meta, device) if isinstance(meta, torch.Tensor) else meta for meta in metas)
 
     def _lay_out(self, output: object, rule: Rule, args: object, kwargs: object) -> None:
-        """Lay out the results of an operation on strided tensors in their memory order in eager PyTorch."""
+        """Give the results of an operation on strided tensors the strides that eager PyTorch gives them."""
         tensors = tensors_of(args, kwargs)
         if not tensors or not all(tensor.layout is torch.strided for tensor in tensors):
             return
@@ -201,9 +200,10 @@ class FaithfulMode(FakeTensorMode):
                 lay_out(tensor, rule(args, kwargs, tensor))
 
     def _lay_out_symbolic(self, tensor: torch.Tensor, rule: Rule, args: Any, kwargs: Any) -> None:
-        """Lay out a result in the memory order that it has for generic sizes, none of which is zero or one.
+        """Give a result with symbolic sizes the memory order that it has for generic sizes, none of which is zero or
+        one.
 
-        If an operation does not accept such sizes, the sizes of the call are used.
+        If an operation does not accept generic sizes, the memory order for the sizes of the call is used.
         """
         for value_of in (generic_hint_of, hint_of):
             valued: Callable[[Any], Any] = functools.partial(example_of, mode=self, value_of=value_of)
@@ -226,17 +226,17 @@ def decide_ones(output: object) -> None:
 
 
 def settle_contiguity(result: object, environment: ShapeEnv) -> None:
-    """Make PyTorch's C++ code treat a tensor with symbolic sizes as contiguous only if it is for all sizes.
+    """Let a tensor with symbolic sizes cache whether it is contiguous for all sizes.
 
-    C++ code reads this in `reshape`, for example, within `matmul` and attention, and would decide whether sizes are
-    one. It caches the first answer on the tensor.
+    C++ code asks whether a tensor is contiguous, for example in `reshape` within `matmul` and attention. Without a
+    cached answer, PyTorch would decide for this call whether sizes are one.
     """
     if type(result) is FakeTensor and result.layout is torch.strided and is_symbolic(result):
         with environment.answering_for_all_sizes(), torch._C.DisableTorchFunction(), no_dispatch():  # type: ignore[attr-defined]
             torch.Tensor.is_contiguous(result)
 
 
-def raise_versions(written: Sequence[torch.Tensor]) -> None:
+def increment_versions(written: Sequence[torch.Tensor]) -> None:
     """Increment the version of each tensor for autograd, once for each occurrence in the list."""
     for tensor in written:
         if not tensor.is_inference():
@@ -268,7 +268,10 @@ def grouped_mm(
 
 
 def _groups(left: torch.Tensor, right: torch.Tensor, offsets: torch.Tensor | None) -> list[int]:
-    """Return the leading dimension of the product, which exists if both factors have one, or neither."""
+    """Return the number of groups as a list of one size, if the product has a dimension for groups; else an empty list.
+
+    The product has this dimension if both factors have it, or neither.
+    """
     counts = {tensor.shape[0] for tensor in (left, right) if tensor.dim() == 3}
     counts |= set() if offsets is None else {offsets.shape[0]}
     require(len(counts) == 1, "grouped_mm of other numbers of groups")
@@ -286,8 +289,8 @@ def is_aligned(matrix: torch.Tensor) -> bool:
 def block_diag(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     """Return the block-diagonal matrix of the given matrices.
 
-    Its dtype is the result type of arithmetic with them, in which tensors without dimensions have lower priority.
-    PyTorch's meta function gives all of them the same priority.
+    Its dtype is the result type of arithmetic with all matrices. Tensors without dimensions have lower priority in it;
+    PyTorch's meta function gives all matrices the same priority.
     """
     require(all(tensor.dim() <= MATRIX for tensor in tensors), "block_diag of more than 2 dimensions")
     require(len({tensor.device for tensor in tensors}) < 2, "block_diag of tensors on several devices")
@@ -318,9 +321,11 @@ def assert_metadata(
 def ctc_loss(
     log_probs: torch.Tensor, targets: torch.Tensor, input_lengths: object, target_lengths: object, *_: Any
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the losses of a batch, and the logarithms of the forward probabilities of targets of the largest length.
+    """Return the losses of a batch, and the logarithms of the forward probabilities with an upper bound as their last
+    size.
 
-    Targets in one dimension are those of the batch, one after another.
+    The bound assumes that each target has the largest length. One-dimensional `targets` are the concatenated targets of
+    the batch.
     """
     steps, batch = log_probs.shape[:2]
     losses = torch.empty_like(log_probs[0, :, 0], memory_format=torch.contiguous_format)
@@ -333,7 +338,9 @@ def ctc_loss_backward(_: torch.Tensor, log_probs: torch.Tensor, *__: Any) -> tor
 
 
 def is_power_of_booleans(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
-    """Whether a power has boolean operands: its kernel returns booleans, and PyTorch's meta function integers."""
+    """Whether a power has boolean operands. Its kernel returns booleans, but PyTorch's meta function returns
+    integers.
+    """
     exponent = args[1] if len(args) > 1 else kwargs.get("exponent")
     return type(exponent) is bool and args[0].dtype == torch.bool
 

@@ -34,7 +34,7 @@ def empty(proxy: TensorProxy) -> torch.Tensor:
 
 
 def mark(tensor: torch.Tensor, *, is_conj: bool, is_neg: bool) -> torch.Tensor:
-    """Mark a new tensor as conjugated or negated when its memory is read, and return it."""
+    """Set the conjugate bit and the negative bit of a new tensor, and return the tensor."""
     if is_conj:
         torch._C._set_conj(tensor, True)
     if is_neg:
@@ -53,7 +53,10 @@ class Uninitialized(OperationFailed):
 
 
 def handle_of(fake: torch.Tensor, kind: type) -> torch.Tensor:
-    """Return a data-free tensor of a class that represents a fake where classes, attributes and methods matter."""
+    """Return a tensor of a subclass, without data, that the program holds instead of a fake.
+
+    Unlike the fake, this tensor has the attributes and methods of the subclass.
+    """
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         handle: torch.Tensor = torch.Tensor._make_subclass(kind, torch.empty(0, device="meta"), False)
     return handle
@@ -72,7 +75,7 @@ def require_traceable(tensor: torch.Tensor) -> None:
 
 
 def dispatches(tensor: torch.Tensor) -> bool:
-    """Whether the tensor's class defines PyTorch's operations on it itself."""
+    """Whether a tensor's class has its own `__torch_dispatch__`."""
     return type(tensor).__torch_dispatch__ is not torch.Tensor.__torch_dispatch__
 
 

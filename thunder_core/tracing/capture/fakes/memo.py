@@ -23,7 +23,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
 
 CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
-SINGLE_FORM = frozenset({*CONSTANTS, type(Ellipsis)} - {float, complex})  # equal constants of a class are the same
+# classes in which equal constants are interchangeable
+SINGLE_FORM = frozenset({*CONSTANTS, type(Ellipsis)} - {float, complex})
 Metadata = tuple[Hashable, ...]
 Described = tuple[Metadata, int]  # with the identity of the tensor's storage
 
@@ -77,10 +78,10 @@ def signature(
     """
     parts: list[Hashable] = [function]
     seen: dict[Any, int] = {}
-    return tuple(parts) if _append((args, kwargs), parts, seen, describe) and seen else None
+    return tuple(parts) if _add_descriptions((args, kwargs), parts, seen, describe) and seen else None
 
 
-def _append(
+def _add_descriptions(
     trees: Iterable[Any],
     parts: list[Hashable],
     seen: dict[Any, int],
@@ -100,11 +101,11 @@ def _append(
         elif isinstance(tree, torch.SymInt):
             parts.append((torch.SymInt, tree.node._expr))
         elif kind is float or kind is complex:
-            parts.append((kind, repr(tree)))  # 0.0 and -0.0 differ
+            parts.append((kind, repr(tree)))  # by text, because 0.0 and -0.0 are equal numbers
         else:
             label, items = _items_of(tree, kind)
             parts.append(label)
-            if items is None or not _append(items, parts, seen, describe):
+            if items is None or not _add_descriptions(items, parts, seen, describe):
                 return False
     return True
 

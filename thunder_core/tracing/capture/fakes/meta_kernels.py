@@ -60,7 +60,7 @@ LIKE_NEGATION = frozenset(
     for name in ("gelu", "hardtanh", "clamp", "clamp_min", "clamp_max", "relu", "hardswish", "leaky_relu", "elu")
 )
 CPU = torch.device("cpu")
-PRECISE = (torch.float32, torch.float64)  # dtypes of which the statistics of a norm have the same dtype
+PRECISE = (torch.float32, torch.float64)  # for these dtypes, the statistics of a norm have the dtype of its input
 
 
 def cheaper_operation(func: Any, args: Arguments, kwargs: Keywords) -> tuple[Any, Arguments, Keywords]:
@@ -114,7 +114,7 @@ def device_of_results(
 
 
 def is_plain(tensor: torch.Tensor, mode: FakeTensorMode) -> bool:
-    """Whether a tensor is a fake of a mode with strides, without a known value."""
+    """Whether a tensor is a strided fake of a mode, without a known value and without a conjugate or negative bit."""
     return (
         type(tensor) is FakeTensor
         and tensor.fake_mode is mode

@@ -35,7 +35,7 @@ class StandIns:
     def of(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the stand-in of a tensor of the program."""
         if id(tensor) not in self._stand_ins:
-            stand_in = self._new(tensor)
+            stand_in = self._make_stand_in(tensor)
             self._stand_ins[id(tensor)] = (tensor, stand_in)
             self._behind[id(stand_in)] = (stand_in, tensor)
         return self._stand_ins[id(tensor)][1]
@@ -50,7 +50,7 @@ class StandIns:
         self._stand_ins[id(tensor)] = (tensor, value)
         self._behind[id(value)] = (value, tensor)
 
-    def _new(self, tensor: torch.Tensor) -> torch.Tensor:
+    def _make_stand_in(self, tensor: torch.Tensor) -> torch.Tensor:
         fake = self._tensors.fake(tensor)
         with torch._C.DisableTorchFunction(), _disable_current_modes():
             proxy = tensor_proxy("", fake)

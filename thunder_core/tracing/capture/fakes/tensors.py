@@ -37,10 +37,10 @@ TENSOR_NAMES = frozenset(dir(torch.Tensor)) - CLASS_MACHINERY
 
 
 class Tensors:
-    """The tensors of a recording: each real tensor has one fake and each fake one proxy, as long as this object lives.
+    """The tensors of a recording. Each real tensor has one fake, and each fake one proxy, as long as this object lives.
 
     `name_input(tensor)` returns the name of a real tensor at its first use. `device_of(tensor)` returns the device that
-    the trace assumes for it.
+    the trace assumes for a real tensor.
     """
 
     def __init__(
@@ -58,7 +58,8 @@ class Tensors:
         self.inputs: dict[int, tuple[torch.Tensor, TensorProxy]] = {}
         self._handles: dict[int, torch.Tensor] = {}  # by the identities of the handles
         self._shown: dict[int, torch.Tensor] = {}  # by the identities of the fakes
-        self.buffers: dict[int, tuple[object, bytes]] = {}  # arguments of operations, with their contents
+        # buffers that operations read, with their contents at the first read
+        self.buffers: dict[int, tuple[object, bytes]] = {}
         self._name_input = name_input
         self._device_of = device_of
         self._fakes: dict[int, torch.Tensor] = {}
@@ -123,7 +124,9 @@ class Tensors:
         return not isinstance(tensor, FakeTensor) and id(tensor) not in self._handles
 
     def handle(self, fake: torch.Tensor, kind: type) -> torch.Tensor:
-        """Return a tensor of another class, which the program holds instead of a fake: a parameter, or a subclass."""
+        """Return a tensor of another class, which the program holds instead of a fake: a parameter, or another
+        subclass.
+        """
         handle = handle_of(fake, kind)
         self._fakes[id(handle)] = fake
         self._handles[id(handle)] = self._shown[id(fake)] = handle
@@ -146,7 +149,7 @@ class Tensors:
         return self._made[id(value)][1]
 
     def new_tensor(self, proxy: TensorProxy) -> torch.Tensor:
-        """Return a tensor for a proxy that a bound symbol defines without running."""
+        """Return a new fake for the result of a bound symbol that is recorded without running."""
         fake = fake_like(proxy, self.mode)
         self.adopt(fake, proxy)
         return fake
@@ -259,7 +262,9 @@ class Tensors:
         return output
 
     def to_proxies(self, tree: Any) -> Any:
-        """Return nested arguments or results with fakes replaced by proxies, in plain containers, as in PyTorch."""
+        """Return nested arguments or results with fakes replaced by proxies. Named tuples and other subclasses become
+        plain.
+        """
         kind = type(tree)
         if kind is FakeTensor:
             return self.proxy(tree)
@@ -268,7 +273,9 @@ class Tensors:
         return replace_leaves_in_plain(tree, self._proxy_of)
 
     def to_proxies_in_kind(self, tree: Any) -> Any:
-        """Return nested arguments with fakes replaced by proxies, in containers of their classes, for Python code."""
+        """Return nested arguments with fakes replaced by proxies. Containers keep their classes, which Python code may
+        read.
+        """
         return replace_leaves(tree, self._proxy_of)
 
     def _proxy_of(self, leaf: Any) -> Any:

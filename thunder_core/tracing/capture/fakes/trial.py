@@ -31,7 +31,7 @@ MAX_BYTES = 1 << 26  # bytes of all tensors; larger ones are not worth the exact
 def eager_error(
     function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, *, valued: bool
 ) -> Exception | None:
-    """Return the error that the operation raises on copies of real tensors; None without an error or without a trial.
+    """Return the error that the operation raises on copies of real tensors; None if it raises none or cannot be tried.
 
     Fakes without a real tensor become zeros. With `valued`, an operation on such zeros is not tried, because the error
     may depend on values.
@@ -48,7 +48,7 @@ def eager_error(
         return None
     with outside_recording():
         pairs = zip(fakes, reals, strict=True)
-        copies = {id(fake): _copy(fake, tensors.proxy(fake), real, tensors) for fake, real in pairs}
+        copies = {id(fake): _real_copy(fake, tensors.proxy(fake), real, tensors) for fake, real in pairs}
         args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
         try:
             function(*args, **kwargs)
@@ -60,9 +60,10 @@ def eager_error(
 def overlap_error(
     function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, written: Container[int]
 ) -> Exception | None:
-    """Return the error for a write to overlapping memory, which fakes accept; None without an error or a trial.
+    """Return the error for a write to overlapping memory, which fakes accept; None if there is none or none can be
+    found.
 
-    `written` is the memory to which the operation writes.
+    `written` is the memory to which the operation writes. The operation is tried on new CPU memory.
     """
     fakes = [fake for fake in tensors_in((args, kwargs)) if fake.layout is torch.strided]
     targets = [fake for fake in fakes if memory_of(fake) in written]
@@ -85,7 +86,7 @@ def overlap_error(
 
 
 def repeats_elements(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is expanded."""
+    """Whether a tensor is expanded, so that several elements share one place in memory."""
     return any(
         type(size) is int and type(stride) is int and size > 1 and stride == 0
         for size, stride in zip(tensor.shape, tensor.stride(), strict=True)
@@ -109,7 +110,7 @@ def _on_memory(
 
 
 def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: object, tensors: Tensors) -> bool:
-    """Whether the trial needs only CPU memory of moderate size."""
+    """Whether an operation can be tried: it takes only tensors and constants, on the CPU and of moderate size."""
     plain = all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) or leaf is ... for leaf in leaves(tree))
     here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors_taken)
     return (
@@ -147,8 +148,10 @@ def out_of_inference_mode() -> Iterator[None]:
         yield
 
 
-def _copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
-    """Return a copy of the real tensor, or zeros; uses the proxy, because the failed call may have changed the fake."""
+def _real_copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
+    """Return a copy of the real tensor, or zeros. The proxy has the metadata, which the failed call may have changed in
+    `fake`.
+    """
     source = fake if real is None else real
     memory = _memory_of_size(source, tensors)
     if real is not None:

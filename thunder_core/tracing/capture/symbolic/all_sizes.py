@@ -1,7 +1,8 @@
-"""Rewrites of calls of PyTorch's C++ functions that branch on sizes of one, as calls that are right for all sizes.
+"""Rewrites of calls to PyTorch's C++ functions that branch on whether a size is one, so that they are right for all
+sizes.
 
-Such a branch would be a needless constraint: the results for this size are the same, or differ only in the strides of
-dimensions with one element. A call that cannot be rewritten is left unchanged.
+Such a branch would add a needless constraint: the results for a size of one are the same, or differ only in the strides
+of dimensions with one element. A call that cannot be rewritten is left unchanged.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ Call = tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]]
 Rewrite = Callable[[Sequence[Any], Mapping[str, Any]], Call | None]
 REWRITES: dict[Callable[..., Any], Rewrite] = {}
 ALWAYS_REWRITTEN: set[Callable[..., Any]] = set()  # functions that are also rewritten outside of `size_oblivious`
-MATRIX = 2  # the number of a matrix's own dimensions, after those of its batch
-CHANNELS = 2  # the number of dimensions before those of an image: of the batch and of its channels
+MATRIX = 2  # the number of dimensions of a matrix, not counting batch dimensions
+CHANNELS = 2  # the number of dimensions of a batch of images before height and width
 LINEAR = ("input", "weight", "bias")  # the parameters of `linear`
 FLATTEN = ("input", "start_dim", "end_dim")  # the parameters of `flatten`
 
@@ -57,7 +58,7 @@ class CallsForAllSizes(TorchFunctionMode):
     """A mode that rewrites each call of a PyTorch function to be right for all sizes, if possible."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Make the call that replaces the given one."""
+        """Run the rewritten call, or the given call if no rewrite applies."""
         function, arguments, named = for_all_sizes(func, args, kwargs or {})
         return function(*arguments, **named)
 
@@ -79,8 +80,8 @@ def decide_sizes_of_one() -> AbstractContextManager[Any]:
 def deciding_sizes(decides: bool) -> Iterator[None]:
     """Set whether PyTorch's meta functions decide about sizes of zero and one, during the block.
 
-    `patch` of PyTorch's configs marks an unset setting as set to its default value. The guards of a program that has
-    read the setting would notice the difference.
+    `patch` of PyTorch's configs is not used: afterwards, it leaves an unset setting marked as set to its default value,
+    and guards on the setting would notice the difference.
     """
     revert = _config._make_closure_patcher(backed_size_oblivious=not decides)()  # type: ignore[attr-defined]
     try:
@@ -131,7 +132,7 @@ def is_contiguous(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call:
 
 
 def decided_contiguity(tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format) -> bool:
-    """Whether a tensor is contiguous; if that depends on sizes being one, the sizes are constrained."""
+    """Whether a tensor is contiguous. If the answer depends on which sizes are one, the sizes are constrained."""
     with decide_sizes_of_one():
         return bool(is_contiguous_for_memory_format(tensor, memory_format=memory_format))
 
@@ -179,7 +180,7 @@ def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Rewrite an interpolation to use PyTorch's decompositions, because its C++ code takes no symbolic sizes.
 
-    Return None for an image without pixels, which the decompositions would not refuse.
+    Return None for an image without pixels: PyTorch raises an error for it, but the decompositions would not.
     """
     image = args[0] if args else kwargs.get("input")
     if isinstance(image, torch.Tensor) and not all(size > 0 for size in image.shape[CHANNELS:]):
@@ -281,7 +282,7 @@ def attention(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 
 def is_broadcast_by_value(mask: torch.Tensor) -> bool:
-    """Whether a batch size of a mask is one in this call, but not in all calls."""
+    """Whether a batch size of a mask is symbolic and one in this call."""
     sizes: Sequence[Any] = mask.shape[:-MATRIX]
     return any(isinstance(size, torch.SymInt) and hint_of(size) == 1 for size in sizes)
 

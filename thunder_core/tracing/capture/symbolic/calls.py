@@ -73,7 +73,11 @@ def write_at_index(tensor: torch.Tensor, index: Any, value: Any) -> None:
 
 
 def is_broadcast_by_index(tensor: torch.Tensor, index: object, value: object) -> bool:
-    """Whether a value can be written at an index of slices and integer tensors without dropping a leading dimension."""
+    """Whether `index_put_` can write a value at an index.
+
+    The index must consist of slices and integer tensors. The value must have the dtype and device of the tensor, and no
+    more dimensions than the elements at the index.
+    """
     entries = entries_of(index)
     indices = [entry for entry in entries if isinstance(entry, torch.Tensor)]
     if not indices or not isinstance(value, torch.Tensor):
@@ -90,7 +94,9 @@ def is_integer_tensor(entry: object) -> bool:
 
 
 def store_by_index(tensor: torch.Tensor, index: object, value: torch.Tensor) -> None:
-    """Write to the elements at an index of slices and tensors without C++ code that decides whether sizes are one."""
+    """Write a value with `index_put_` at an index of slices and tensors; its code does not decide whether sizes are
+    one.
+    """
     entries = entries_of(index)
     indices = [entry if isinstance(entry, torch.Tensor) else None for entry in entries]
     view = tensor[tuple(slice(None) if isinstance(entry, torch.Tensor) else entry for entry in entries)]

@@ -282,7 +282,7 @@ def sgn(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 
 @rewrites(torch.hash_tensor, torch.Tensor.hash_tensor)
 def hash_tensor(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
-    """Rewrite the hashes of parts of a tensor: `any` returns the same number of elements."""
+    """Rewrite `hash_tensor` as `any`, converted to the dtype of hashes: the result has the same metadata."""
     arguments = dict(zip(("input", "dim"), args, strict=False)) | dict(kwargs)
     if arguments.keys() - {"input", "dim", "keepdim"} or arguments.get("input") is None:
         return None

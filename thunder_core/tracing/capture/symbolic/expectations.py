@@ -15,9 +15,9 @@ from thunder_core.tracing.library.objects import expect_items, expect_layout, ex
 
 
 def with_result_checks(bsym: BoundSymbol, output: Any, next_name: Callable[[], str]) -> Iterator[BoundSymbol]:
-    """Yield the bound symbol, and checks that end a call for which its result differs.
+    """Yield a bound symbol, and checks that end a later call in which the result of the bound symbol differs.
 
-    A call that only returns tensors that it was given, such as `torch._foreach_lerp_`, needs no checks.
+    A call that returns only its own arguments, such as `torch._foreach_lerp_`, needs no checks.
     """
     if bsym.outputs and not bsym.defines:
         yield bsym
@@ -25,28 +25,30 @@ def with_result_checks(bsym: BoundSymbol, output: Any, next_name: Callable[[], s
     if type(output) in (tuple, list):
         all_values = Proxy(next_name())
         yield replace(bsym, output=all_values)
-        yield _check(bsym, expect_items, all_values, len(output), output=bsym.output)
+        yield _check_of_result(bsym, expect_items, all_values, len(output), output=bsym.output)
     else:
         yield bsym
     for proxy, value in zip(leaves(bsym.output), leaves(output), strict=True):
         if isinstance(proxy, TensorProxy):
-            yield _check(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
+            yield _check_of_result(bsym, expect_layout, proxy, proxy.shape, proxy.stride)
         elif isinstance(proxy, Proxy):
-            yield _check(bsym, expect_value, proxy, value)
+            yield _check_of_result(bsym, expect_value, proxy, value)
 
 
 def with_count_checks(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
-    """Yield checks that end a call for which a bound symbol returns other sizes than the prologue has counted."""
+    """Yield checks that end a call in which the result sizes of a bound symbol differ from the counts of the
+    prologue.
+    """
     for proxy in bsym.outputs:
         if isinstance(proxy, TensorProxy):
-            yield _check(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
+            yield _check_of_result(bsym, expect_shape, proxy, replace_leaves(tuple(proxy.shape), number_of))
 
 
 def expectation_of(bsym: BoundSymbol, proxy: Proxy, value: object) -> BoundSymbol:
     """Return a bound symbol, at the position of `bsym`, that ends a call in which a number has another value."""
-    return _check(bsym, expect_value, proxy, value)
+    return _check_of_result(bsym, expect_value, proxy, value)
 
 
-def _check(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: object = None) -> BoundSymbol:
+def _check_of_result(bsym: BoundSymbol, check: Callable[..., Any], *args: Any, output: object = None) -> BoundSymbol:
     """Return a bound symbol, at the position of `bsym`, that checks its result."""
     return BoundSymbol(symbol_of(check), args, {}, output, (), bsym.source, bsym.module, ordered=True)

@@ -38,7 +38,7 @@ def decide(operation: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Non
 
 
 def decide_lengths(lengths: tuple[Any, ...] | list[Any]) -> None:
-    """Decide whether lengths are negative; a negative length is read, because it is -1 or an error."""
+    """Decide whether lengths are negative. The value of a negative length is guarded, because only -1 is valid."""
     for length in lengths:
         if isinstance(length, torch.SymInt) and length < 0:
             int(length)
@@ -88,7 +88,7 @@ VIEWS = frozenset({aten.view, aten._unsafe_view})
 
 
 def deciding(operation: Any) -> AbstractContextManager[Any]:
-    """Let an operation's meta function use the decisions of `decide`, and make no other decisions, during the block.
+    """During the block, let an operation's meta function use the decisions of `decide`, and make no other decisions.
 
     In the mode for all sizes (`size_oblivious`), the meta function would not use decisions about a size that is an
     expression. For a convolution, the block replaces the functions with which PyTorch selects a kernel by sizes.
@@ -118,15 +118,15 @@ def slice_dimension(
     """Return the part of a tensor between two indices, whose size is an expression of them."""
     shape, strides = list(tensor.shape), list(tensor.stride())
     size = shape[dim]
-    first = 0 if start is None else _position(start, size)
-    last = size if end is None else _position(end, size)
+    first = 0 if start is None else _clamped_position(start, size)
+    last = size if end is None else _clamped_position(end, size)
     length = last - first if guard_or_false(last >= first) else maximum(last - first, 0)
     offset = tensor.storage_offset() + first * strides[dim]
     shape[dim], strides[dim] = (length + step - 1) // step, strides[dim] * step
     return tensor.as_strided(shape, strides, offset)
 
 
-def _position(position: Any, size: Any) -> Any:
+def _clamped_position(position: Any, size: Any) -> Any:
     """Return an index as a position from the beginning of a dimension, clamped to its ends."""
     if type(position) is int and position == sys.maxsize:
         return size

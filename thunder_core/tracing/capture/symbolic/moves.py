@@ -17,14 +17,14 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 
 class Sizing(Protocol):
-    """The environment in which sizes are compared."""
+    """An environment that simplifies sizes and numbers, so that they can be compared."""
 
     def simplify_number(self, size: object) -> Any:
         """Return a size or a number in a form that can be compared."""
 
 
 class HintEnvironment:
-    """A replacement for an environment, in which each size has its value at tracing."""
+    """An environment in which each size has its value at tracing."""
 
     def simplify_number(self, size: object) -> Any:
         """Return the value of a size or a number at tracing."""

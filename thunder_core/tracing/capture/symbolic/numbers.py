@@ -119,7 +119,8 @@ RESULT_CLASSES: dict[Callable[..., Any], type] = {
     **dict.fromkeys((math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p), float),
     **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
 }
-MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})  # depending on their arguments, besides divisions
+# functions, besides divisions, that raise an error for some arguments
+MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})
 PREDICATES: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
 SYMBOLIC_CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
 CONCRETE_TYPES = (int, float, bool)
@@ -129,7 +130,9 @@ SCALARS = (int, float, complex)  # and subclasses, such as NumPy's numbers
 def _binary_method(
     method_name: str, function: Callable[..., Any], reverse: bool = False
 ) -> Callable[[SymbolicNumber, Any], Any]:
-    """Return an operator's method, which calls `method_name` of `Numbers` if both operands are plain or symbolic."""
+    """Return the method of a binary operator: it calls `method_name` of `Numbers` if both operands are plain or
+    symbolic.
+    """
 
     def method(self: SymbolicNumber, other: Any) -> Any:
         operands = (other, self) if reverse else (self, other)
@@ -153,7 +156,7 @@ def _power(self: SymbolicNumber, other: object, modulus: object = None) -> Any:
 _POWER = _binary_method("compute", operator.pow)
 
 
-def _unary(name: str) -> Callable[[SymbolicNumber], Any]:
+def _unary_method(name: str) -> Callable[[SymbolicNumber], Any]:
     return lambda self: self.numbers.compute(getattr(operator, name), (self,))
 
 
@@ -229,7 +232,7 @@ for _class in SYMBOLIC_CLASSES.values():
         setattr(_class, f"__{_name}__", _binary_method("compute", getattr(operator, _name)))
         setattr(_class, f"__r{_name}__", _binary_method("compute", getattr(operator, _name), reverse=True))
     for _name in UNARY:
-        setattr(_class, f"__{_name}__", _unary(_name))
+        setattr(_class, f"__{_name}__", _unary_method(_name))
     _class.__pow__ = _power
     _class.__divmod__ = lambda self, other: (self // other, self % other)
     _class.__round__ = _round

@@ -27,7 +27,8 @@ from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
 LARGEST = 1e300  # the largest float with a stand-in, because infinity has special cases
 LANDMARKS = (-LARGEST, 0.0, 1.0, 2.0, LARGEST)
 SPAN = 4.0  # the range of the stand-ins for floats beyond the last landmark
-STEP = 0.6180339887498949  # the golden ratio: no simple function maps a fraction of its multiples to another one
+# the golden ratio: no simple function maps the fractional part of a multiple to that of another
+STEP = 0.6180339887498949
 TWINS = (1, 2)
 MARGIN = 1.0
 PROBE = 0.7316888  # the argument at which different functions are distinguished
@@ -106,7 +107,7 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
     for value, ends in zip(values, around, strict=True):
         if ends is None:
             return None
-        low, high = _finite(*ends)
+        low, high = _stand_in_range(*ends)
         positions = [ranks[value] + (len(TWINS) * ranks[value] + twin) * STEP % 1 for twin in TWINS]
         steps = (
             round((high - low) * index / (len(ranks) + MARGIN) * SINGLE_STEPS) / SINGLE_STEPS for index in positions
@@ -116,7 +117,7 @@ def stand_ins(numbers: Sequence[Any]) -> list[Pair] | None:
     return pairs
 
 
-def _finite(low: float, high: float) -> tuple[float, float]:
+def _stand_in_range(low: float, high: float) -> tuple[float, float]:
     """Return the range of stand-ins for floats between two landmarks."""
     return (high - SPAN if low == -LARGEST else low), (low + SPAN if high == LARGEST else high)
 
@@ -156,9 +157,9 @@ class FloatProxies(Mapping[Pair, Proxy]):
         self._functions_by_pair: dict[Pair, tuple[Any, Callable[[Any], Any]]] = {}
         for number, pair in reversed(numbers):
             for function in reversed(FUNCTIONS):
-                self._claim((function(pair[0]), function(pair[1])), number, function)
+                self._record_meaning((function(pair[0]), function(pair[1])), number, function)
 
-    def _claim(self, pair: Pair, number: Any, function: Callable[[Any], Any]) -> None:
+    def _record_meaning(self, pair: Pair, number: Any, function: Callable[[Any], Any]) -> None:
         """Record the meaning of a pair of values; raise `AmbiguousFloats` if the pair has another meaning already."""
         if any(map(math.isnan, pair)):
             return
@@ -173,7 +174,9 @@ class FloatProxies(Mapping[Pair, Proxy]):
         return proxy
 
     def common(self, left: NumberProxy, right: NumberProxy) -> Proxy | None:
-        """Return the number that two values represent, which differ only in stand-ins; None if there is none."""
+        """Return the proxy of the number that two expressions represent, if they differ only in stand-ins; None
+        otherwise.
+        """
         expression, twin = left.value.node.expr, right.value.node.expr
         for pair, (number, function) in self._functions_by_pair.items():
             values = [sympy.Float(value) for value in pair]

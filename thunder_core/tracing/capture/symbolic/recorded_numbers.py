@@ -59,7 +59,8 @@ class Numbers:
         self._emit = emit
         self._measure = measure
         self.combine: Callable[[Callable[..., Any], tuple[Any, ...]], Any] = lambda function, operands: NotImplemented
-        self.are_values_needed: Callable[[], bool] = lambda: False  # at the present line, by the computations there
+        # whether computations at the present line need values
+        self.are_values_needed: Callable[[], bool] = lambda: False
 
     @property
     def sources(self) -> Sources:
@@ -70,7 +71,7 @@ class Numbers:
     def number_at_source(self, source: Any, value: Any, *, drawn: bool = False) -> SymbolicNumber:
         """Return the symbolic number at a source; if the program reads its value, the value is guarded.
 
-        An integer is an expression in symbols if sizes are, unless it is drawn at each call.
+        If sizes are symbolic, an integer is an expression in symbols, unless it is drawn at each call.
         """
         if self.sizes is not None and type(value) is int and not drawn:
             symbolic: SymbolicNumber = self.sizes.to_program(self.sizes.symbol(source, value), self)
@@ -84,7 +85,7 @@ class Numbers:
 
         self.outside_values[name] = value
         number: SymbolicNumber = SYMBOLIC_CLASSES[type(value)](
-            Proxy(name, kind=type(value)), self, lambda: self._once(name, concretize)
+            Proxy(name, kind=type(value)), self, lambda: self._concretize_once(name, concretize)
         )
         number.source, number.drawn = source, drawn
         self.from_outside[name] = number
@@ -102,7 +103,7 @@ class Numbers:
         proxy = Proxy(self._next_name(), kind=kind)
 
         def value_of() -> Any:
-            return self._once(proxy.name, lambda: self._measure(proxy))
+            return self._concretize_once(proxy.name, lambda: self._measure(proxy))
 
         number: SymbolicNumber = SYMBOLIC_CLASSES[kind](proxy, self, value_of)
         return number
@@ -154,7 +155,7 @@ class Numbers:
     def _decide_in_prologue(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Return the outcome of a condition on numbers from outside, and guard it."""
         outcome = bool(function(*self._values(operands)))
-        self.sources.guard(self.sources.compute(function, _sources(operands), outcome))
+        self.sources.guard(self.sources.compute(function, _sources_of(operands), outcome))
         return outcome
 
     def _compute_in_prologue(self, key: Hashable, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -166,7 +167,7 @@ class Numbers:
             raise
         if type(value) not in SYMBOLIC_CLASSES:
             return function(*concrete(operands))
-        source, drawn = self.sources.compute(function, _sources(operands), value), has_drawn_number(operands)
+        source, drawn = self.sources.compute(function, _sources_of(operands), value), has_drawn_number(operands)
         self._computed[key] = self.number_at_source(source, value, drawn=drawn)
         return self._computed[key]
 
@@ -175,7 +176,7 @@ class Numbers:
         values: tuple[Any, ...] = replace_leaves(operands, lambda leaf: value_of(leaf, self.outside_values))
         return values
 
-    def _once(self, name: str, concretize: Callable[[], Any]) -> Any:
+    def _concretize_once(self, name: str, concretize: Callable[[], Any]) -> Any:
         if name not in self._concrete:
             self._concrete[name] = concretize()
         return self._concrete[name]
@@ -214,7 +215,7 @@ def has_drawn_number(operands: tuple[Any, ...]) -> bool:
     return any(number.drawn for number in numbers_in(operands))
 
 
-def _sources(operands: tuple[Any, ...]) -> tuple[Any, ...]:
+def _sources_of(operands: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple(operand.source if isinstance(operand, SymbolicNumber) else operand for operand in operands)
 
 

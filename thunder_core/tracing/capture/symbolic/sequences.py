@@ -63,7 +63,7 @@ class SymbolicSequence:
         return self._real is not None
 
     def real(self) -> Any:
-        """Return the sequence with its items, which each call checks."""
+        """Return an ordinary sequence with the items; the length is guarded."""
         if self._real is None:
             self._real = self._read()
         return self._real
@@ -114,7 +114,7 @@ def plain_sequence(value: Any) -> Any:
     return value.real() if type(value) in SEQUENCE_CLASSES else value
 
 
-def _method(name: str) -> Callable[..., Any]:
+def _reading_method(name: str) -> Callable[..., Any]:
     """Return a method that reads the items."""
 
     def method(self: SymbolicSequence, *args: Any, **kwargs: Any) -> Any:
@@ -123,14 +123,14 @@ def _method(name: str) -> Callable[..., Any]:
     return method
 
 
-def _property(name: str) -> property:
+def _reading_property(name: str) -> property:
     return property(lambda self: getattr(self.real(), name))
 
 
 for _class in SEQUENCE_CLASSES:
     for _name in vars(_class.kind).keys() - STRUCTURE - vars(SymbolicSequence).keys() | {"__eq__", "__ne__"}:
         _is_method = callable(getattr(_class.kind, _name))
-        setattr(_class, _name, _method(_name) if _is_method else _property(_name))
+        setattr(_class, _name, _reading_method(_name) if _is_method else _reading_property(_name))
     if _class.kind is list:
         _class.__hash__ = None  # type: ignore[assignment]
 
@@ -166,8 +166,8 @@ def sequence_of(kind: type, progressions: Iterable[Progression]) -> Any:
     return SEQUENCES[kind](progressions)
 
 
-def sum_of_sequences(left: object, right: object) -> Any:
-    """Return the sum of two lists or two tuples of numbers; None for other values."""
+def concatenate_sequences(left: object, right: object) -> Any:
+    """Return the concatenation of two lists or two tuples of numbers; None for other values."""
     kinds = {getattr(type(value), "kind", type(value)) for value in (left, right)}
     kind = next(iter(kinds))
     progressions = [progressions_of(left), progressions_of(right)]

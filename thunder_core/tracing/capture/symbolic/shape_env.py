@@ -102,7 +102,7 @@ class TraceShapeEnv(ShapeEnv):
         self.guards: list[ShapeGuard] = Guards()
 
     def call_with_conditions(self, require: Callable[[sympy.Basic], None]) -> None:
-        """Call a function with each condition that is decided from now on."""
+        """Call `require` with each condition that is decided from now on."""
         self.guards.require = require  # type: ignore[attr-defined]
 
     def close(self) -> None:
@@ -181,9 +181,10 @@ class TraceShapeEnv(ShapeEnv):
 
     @contextmanager
     def answering_for_all_sizes(self, answers: Callable[[sympy.Basic], bool] = is_equality) -> Iterator[None]:
-        """Treat sizes as equal only if they are for all values, without a decision, during the block.
+        """Treat two sizes as equal only if they are equal for all values, without a decision, during the block.
 
-        `answers` returns whether this holds for an expression; for others, a decision is made.
+        `answers(expression)` returns whether an expression is answered in this way. Other expressions are decided as
+        usual.
         """
         before, self._answers = self._answers, answers
         try:
@@ -212,7 +213,9 @@ class TraceShapeEnv(ShapeEnv):
 
     @contextmanager
     def counting(self, size: torch.SymInt) -> Iterator[None]:
-        """Allow an operation whose result has `size` elements, a count that depends on values, during the block."""
+        """During the block, allow an operation whose result size depends on values; `size` is the symbol of this result
+        size.
+        """
         self.is_counting, self._count = True, size
         try:
             yield

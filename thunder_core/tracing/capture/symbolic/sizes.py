@@ -95,8 +95,8 @@ class SymbolicSizes:
 
     With `avoid_one_hints`, a size of one gets another hint (`GENERIC_HINT` or more), as if the call had that size,
     unless its source is named in `real_hints_for`. The constraints of the traces may then exclude the call;
-    `violated_symbols` returns the symbols of these constraints.
-    Equal sizes of one group (`group_of`) share a symbol. With `decides_ones`, each size is decided to be one or not.
+    `violated_symbols` returns the symbols of these constraints. Equal sizes of one group (`group_of`) share a symbol.
+    With `decides_ones`, PyTorch decides for each size whether it is one.
     """
 
     def __init__(
@@ -257,9 +257,9 @@ class SymbolicSizes:
         return frozenset(str(self.sources[symbol]) for condition in conditions for symbol in condition.free_symbols)
 
     def _require_for_call(self, condition: sympy.Basic) -> None:
-        """Request another trace for a condition on one size that does not hold for the call.
+        """Raise `Retrace` for a condition on one size that does not hold for the call.
 
-        Otherwise the recording would be completed, and perhaps compiled, in vain.
+        The traced program could not serve the call, so it would be completed, and perhaps compiled, in vain.
         """
         symbols = condition.free_symbols
         if len(symbols) == 1 and symbols <= self.values.keys() and self._value_of(condition) == sympy.false:
@@ -335,7 +335,7 @@ class SymbolicSizes:
 
     def compute(self, function: Callable[..., Any], operands: tuple[Any, ...], numbers: Numbers) -> Any:
         """Return the expression of a function's result for integers."""
-        integers = self._integers(operands)
+        integers = self._integer_operands(operands)
         if function in DIVISIONS and not integers[1] != 0:  # a constraint; the quotient may not show it: `n // n` is 1
             raise ZeroDivisionError
         if function is operator.floordiv and is_quotient(integers[0]) and not integers[1] > 0:
@@ -345,10 +345,10 @@ class SymbolicSizes:
 
     def decide(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> bool:
         """Return the outcome of a condition on integers, which becomes a constraint."""
-        integers = self._integers(operands)
+        integers = self._integer_operands(operands)
         return bool(integers[0] != 0 if function is bool else function(*integers))
 
-    def _integers(self, operands: tuple[Any, ...]) -> list[Any]:
+    def _integer_operands(self, operands: tuple[Any, ...]) -> list[Any]:
         return [operand.size if isinstance(operand, ExpressionInteger) else int(operand) for operand in operands]
 
     def _value(self, operand: Any) -> int:

@@ -15,7 +15,9 @@ State = tuple[tuple[bool, torch.dtype], ...]
 
 
 def autocast_devices(*, elsewhere: bool = False) -> tuple[str, ...]:
-    """Return the device types whose autocast state matters to a program on this machine, or on one `elsewhere`."""
+    """Return the device types whose autocast state matters to a program: on this machine, or with `elsewhere` on any
+    machine.
+    """
     return AUTOCAST_DEVICES if elsewhere or torch.cuda.is_available() else ("cpu",)
 
 
@@ -32,12 +34,12 @@ def changes(before: State, after: State) -> Iterator[BoundSymbol]:
     """Yield the bound symbols that change one state to another; they also clear the cache of cast tensors."""
     for kind, old, new in zip(DEVICES, before, after, strict=True):
         if old[0] != new[0]:
-            yield _call(torch.set_autocast_enabled, kind, new[0])
+            yield _bind_call(torch.set_autocast_enabled, kind, new[0])
         if old[1] != new[1]:
-            yield _call(torch.set_autocast_dtype, kind, new[1])
+            yield _bind_call(torch.set_autocast_dtype, kind, new[1])
     if before != after:
-        yield _call(torch.clear_autocast_cache)
+        yield _bind_call(torch.clear_autocast_cache)
 
 
-def _call(function: Callable[..., Any], *args: Any) -> BoundSymbol:
+def _bind_call(function: Callable[..., Any], *args: Any) -> BoundSymbol:
     return BoundSymbol(symbol_of(function), args, {}, None, ordered=True)

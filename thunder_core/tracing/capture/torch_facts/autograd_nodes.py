@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 
 class _Opaque(torch.autograd.Function):
-    """The in-place identity, whose backward never runs; its results may be written to."""
+    """An in-place identity that gives a fake a `grad_fn`. Its backward never runs, and its result may be written to."""
 
     @staticmethod
     def forward(ctx: Any, source: torch.Tensor, fake: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
@@ -38,12 +38,15 @@ Steps = tuple[int, ...]  # a path between two nodes: a position in `next_functio
 
 
 def tracked_from_outside(fake: torch.Tensor) -> torch.Tensor:
-    """Return a fake as the result of a node outside of the program."""
+    """Make a fake the result of an autograd node that existed before the program ran, and return the fake."""
     return _result_of(_FromOutside, fake)
 
 
 def tracked_from_call(fake: torch.Tensor) -> torch.Tensor:
-    """Return a fake as the result of a compiled function that the program calls, beneath all active levels."""
+    """Make a fake the result of a compiled function that the program calls, and return the fake.
+
+    The node is created outside all active levels of torch.func.
+    """
     with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
         return _result_of(_FromCall, fake)
 
@@ -58,7 +61,8 @@ def _result_of(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
 def tensor_and_steps_to(node: Node, tensors: Callable[[], Iterable[torch.Tensor]]) -> tuple[torch.Tensor, Steps] | None:
     """Return the first tensor whose computation contains a node, with the steps from its `grad_fn`, or None.
 
-    A hooked node is identified by a tensor of the trace, and no pass over the trace assigns the node to another tensor.
+    The trace identifies a node that has hooks by this tensor and these steps. They stay valid, because no pass over the
+    trace moves the node to another tensor.
     """
     with torch._C.DisableTorchFunction():
         direct = next((tensor for tensor in tensors() if tensor.grad_fn is node), None)
@@ -72,7 +76,7 @@ def tensor_and_steps_to(node: Node, tensors: Callable[[], Iterable[torch.Tensor]
 def _steps_to(node: Node, start: Node, makers: Mapping[int, Node]) -> Iterator[Steps]:
     """Yield the paths from one node to another that do not pass nodes of other tensors.
 
-    Nodes that represent a graph from outside have no further edges.
+    A path ends at a node that represents a graph from outside.
     """
     met: dict[int, Node] = {}
     pending: list[tuple[Node, Steps]] = [(start, ())]

@@ -1,6 +1,6 @@
-"""In-place operations that eager PyTorch refuses, because it does not cast floats to integers, for example.
+"""A check for in-place operations that eager PyTorch refuses because of dtypes: `x.add_(0.5)` for an integer tensor.
 
-Fakes accept some of them, and a compiled kernel would write a rounded number.
+Fakes accept some of these operations, and a compiled kernel would write a rounded number.
 """
 
 from __future__ import annotations
@@ -16,18 +16,19 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 def require_castable(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise `RuntimeError` if the result of an element-wise update cannot be cast to the dtype of its tensor.
+    """Raise `RuntimeError` if the result of an element-wise update, such as `x.add_(y)`, cannot be cast to the tensor's
+    dtype.
 
-    The result's dtype is computed by running the out-of-place operator on fakes, but only if the dtype may be of
-    another kind than the tensor's.
+    To get the result's dtype, the out-of-place operator runs on fakes, but only if the result may be of another kind
+    (integer, float or complex) than the tensor.
     """
     plain = _operator_without_write(operator)
     if plain is None:
         return
-    tensors_updated = _tensors(next(written_values(operator, args, kwargs), None))
+    tensors_updated = _tensors_in(next(written_values(operator, args, kwargs), None))
     if not any(_may_lose_a_kind(tensor, (args, kwargs)) for tensor in tensors_updated):
         return
-    results = _tensors(plain(*args, **{name: value for name, value in kwargs.items() if name != OUT}))
+    results = _tensors_in(plain(*args, **{name: value for name, value in kwargs.items() if name != OUT}))
     for result, into in zip(results, tensors_updated, strict=True):
         if not torch.can_cast(result.dtype, into.dtype):
             raise RuntimeError(f"result type {result.dtype} can't be cast to the desired output type {into.dtype}")
@@ -35,21 +36,21 @@ def require_castable(operator: torch._ops.OpOverload, args: Sequence[Any], kwarg
 
 @cache
 def _operator_without_write(operator: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
-    """Return the operator without a write of an element-wise update of a tensor or a list of tensors, or None."""
+    """Return the out-of-place operator of an element-wise update (`add` for `add_`), or None for other operators."""
     if not operator._schema.is_mutable:
         return None
     is_elementwise = torch.Tag.pointwise in operator.tags or operator._schema.name.startswith("aten::_foreach_")
     return without_write(operator) if is_elementwise else None
 
 
-def _tensors(tree: object) -> list[torch.Tensor]:
+def _tensors_in(tree: object) -> list[torch.Tensor]:
     return [leaf for leaf in leaves(tree) if isinstance(leaf, torch.Tensor)]
 
 
 def _may_lose_a_kind(into: torch.Tensor, value: object) -> bool:
     """Whether an update may compute numbers of a kind that its tensor cannot hold.
 
-    For an integer tensor these may be any numbers, and for a float tensor complex numbers.
+    For an integer tensor, this is always possible. For a float tensor, it requires complex operands.
     """
     if not into.is_floating_point():
         return not into.is_complex()

@@ -88,11 +88,12 @@ class CompiledCall:
         returned_as_is: tuple[Any, ...] = (),
         **kwargs: Any,
     ) -> Any:
-        """Call the function, and return the parts that have proxies.
+        """Call the function, and return the parts of its result that have proxies.
 
         `beside` are tensors that the function reads or writes without receiving them as arguments. They are unused
         here, and are arguments of the bound symbol only so that passes keep the order of reads and writes.
-        `returned_as_is` are the values of the parts that the caller already has, if other values may be returned.
+        `returned_as_is` are values that the caller has already and that the result must contain; it is empty if this is
+        not checked.
         """
         result = self.compiled.call(args, kwargs)
         leaves, spec = tree_flatten(result)
@@ -206,7 +207,7 @@ def name_of_call_with_effects(bsyms: Iterable[BoundSymbol]) -> str | None:
     return next((call.name for bsym in bsyms if (call := call_of(bsym)) is not None and call.has_effects), None)
 
 
-def require_taken_apart(nodes: Iterable[object]) -> None:
+def require_no_compiled_calls(nodes: Iterable[object]) -> None:
     """Raise `NotDifferentiable` if nodes of autograd's graph belong to a compiled function that is called."""
     if any(isinstance(node, FROM_CALL) for node in nodes):
         failure = NotDifferentiable(

@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 BATCHES = (1, 16)  # the batch sizes at which the kernel changes (`ConvParams::use_mkldnn`)
 SHORT, LONG = 4, 256  # sizes of small and large images, which use different kernels
-MAX_SIZE = 1 << 24  # of a symbol that gives an image a size
+MAX_SIZE = 1 << 24  # the largest value of a symbol in an example
 CONVOLUTIONS = frozenset({torch.ops.aten.convolution, torch.ops.aten._convolution, torch.ops.aten.convolution_backward})
 Layout = tuple[torch.memory_format, bool]
 kernel_of: Any = torch._C._select_conv_backend
@@ -62,7 +62,9 @@ def format_for_all_sizes(tensor: torch.Tensor, weight: torch.Tensor, kernel: obj
 
 
 def layout(tensor: torch.Tensor, weight: torch.Tensor, kernel: Any, settings: Mapping[str, Any]) -> Layout:
-    """Return the memory format of a convolution's results, and whether joining groups changes their order."""
+    """Return the memory format of a convolution's results, and whether joining results of groups changes the memory
+    order.
+    """
     memory_format = format_of(tensor, weight, kernel)
     is_usual = memory_format == torch.contiguous_format or kernel.name not in GROUP_BY_GROUP
     groups, transposed = settings["groups"], settings["transposed"]
@@ -89,9 +91,11 @@ def examples_of(arguments: Sequence[Any]) -> list[Any]:
 
 
 def values_for(symbols: Collection[sympy.Symbol], sizes: Sequence[Any], length: int) -> dict[sympy.Symbol, int]:
-    """Return values of symbols for which no size is below a length, if the sizes grow with the symbols.
+    """Return a value for each symbol, so large that no size is below `length`, provided that sizes grow with the
+    symbols.
 
-    The sizes after convolutions with strides are a fraction of the symbol, which is the size before them.
+    A size may be a fraction of its symbol: after convolutions with strides, the symbol is still the original image
+    size.
     """
     value, values = length, dict.fromkeys(symbols, length)
     while value < MAX_SIZE and any(generic_hint_of(size, values=values) < length for size in sizes):

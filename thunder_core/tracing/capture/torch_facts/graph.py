@@ -1,4 +1,4 @@
-"""The autograd graph of fakes: its nodes, the nodes that a pass executes, and the leaves that it reaches."""
+"""The autograd graph of fakes: its nodes, the nodes that a backward pass executes, and the leaves that it reaches."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ def graph_of(roots: Sequence[torch.Tensor]) -> list[Node]:
 
 
 def leaves_of(roots: Sequence[torch.Tensor], graph: Sequence[Node]) -> list[torch.Tensor]:
-    """Return the leaves that a pass from the roots reaches, without duplicates."""
+    """Return the leaves that a backward pass from the roots reaches, without duplicates."""
     leaves = [root for root in roots if root.requires_grad and root.grad_fn is None]
     leaves += [node.variable for node in graph if hasattr(node, "variable")]
     return list({id(leaf): leaf for leaf in leaves}.values())
 
 
 def executed_nodes(graph: Sequence[Node], inputs: Sequence[torch.Tensor | GradientEdge]) -> list[Node]:
-    """Return the nodes that a pass to these tensors and edges executes."""
+    """Return the nodes that a backward pass to these tensors and edges executes."""
     before: dict[int, list[Node]] = {}
     for node in graph:
         for following, _ in node.next_functions:

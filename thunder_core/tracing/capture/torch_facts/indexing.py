@@ -25,8 +25,10 @@ def indexing_strides(args: tuple[Any, ...], kwargs: dict[str, Any], result: torc
         indices = with_columns(given_indices, result)
         if indices is None:
             return None
-        bare = [index if index is None else _bare(index) for index in indices]
-        return iterator_strides(read_by_index(_bare(tensor), bare, on_gpu=tensor.device.type == "cuda"), result.shape)
+        bare = [index if index is None else _without_data(index) for index in indices]
+        return iterator_strides(
+            read_by_index(_without_data(tensor), bare, on_gpu=tensor.device.type == "cuda"), result.shape
+        )
 
 
 def with_columns(indices: Sequence[torch.Tensor | None], result: torch.Tensor) -> Sequence[torch.Tensor | None] | None:
@@ -65,5 +67,5 @@ def read_by_index(
     return [tensor.as_strided(shape, strides), *placed]
 
 
-def _bare(tensor: torch.Tensor) -> torch.Tensor:
+def _without_data(tensor: torch.Tensor) -> torch.Tensor:
     return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")

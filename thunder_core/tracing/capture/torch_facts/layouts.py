@@ -27,7 +27,8 @@ from thunder_core.tracing.capture.torch_facts.strides import (
 from thunder_core.tracing.ir.tree import leaves
 
 aten = torch.ops.aten
-Rule = Callable[[Any, Any, torch.Tensor], Strides | None]  # of the arguments and a result; None if the result is right
+# called with args, kwargs and a result; returns None if the strides of the result are right
+Rule = Callable[[Any, Any, torch.Tensor], Strides | None]
 RULES: dict[object, Rule] = {}
 NUMBERS = (bool, int, float, complex)
 
@@ -55,7 +56,7 @@ def rule_of(func: object, args: Sequence[Any]) -> Rule | None:
 
 
 def takes_number(func: torch._ops.OpOverload, args: Sequence[Any]) -> bool:
-    """Whether an operand of a pointwise operation is a number, apart from its parameters."""
+    """Whether an operand of a pointwise operation is a number; a number that is a parameter does not count."""
     if func in PARAMETERS:
         return False
     name = func._overloadname
@@ -137,7 +138,7 @@ def iterator_strides(
         strides = {tuple(operand.stride()) for operand in operands}
         if len(strides) == 1 and is_dense(shape, *strides):
             return strides.pop()
-    order = order_in_memory(shape, [_broadcast(operand, shape) for operand in operands])
+    order = order_in_memory(shape, [_broadcast_strides(operand, shape) for operand in operands])
     return dense_strides(shape, order, least=0 if 0 in shape and order != sorted(order) else 1)
 
 
@@ -146,7 +147,7 @@ def _broadcast_shape(operands: Sequence[torch.Tensor]) -> torch.Size:
     return shape
 
 
-def _broadcast(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
+def _broadcast_strides(operand: torch.Tensor, shape: Sequence[int]) -> Strides:
     missing = len(shape) - operand.dim()
     own = zip(operand.shape, operand.stride(), shape[missing:], strict=True)
     return (0,) * missing + tuple(0 if size == 1 and full_size != 1 else stride for size, stride, full_size in own)
@@ -192,7 +193,9 @@ def preserved_strides(args: tuple[Any, ...], kwargs: dict[str, Any], result: tor
 
 @rule(aten.native_dropout.default)
 def dropout(args: tuple[Any, ...], kwargs: dict[str, Any], result: torch.Tensor) -> Strides | None:
-    """Return the strides of the mask, which are like the input's, and of the result, which is the product of both."""
+    """Return the strides of dropout's mask, which are those of the input, or of its result, the product of mask and
+    input.
+    """
     tensor = args[0]
     mask = preserved_strides((tensor,), {}, tensor)
     if result.dtype == torch.bool or mask is None:
@@ -230,7 +233,11 @@ def suggested_by_input(args: tuple[Any, ...], kwargs: dict[str, Any], result: to
     aten._native_batch_norm_legit_no_training.default,
 )
 def batch_norm(args: object, kwargs: object, result: torch.Tensor) -> Strides | None:
-    """Return strides in the input's memory format: the contiguous format of all operands, or the suggested one."""
+    """Return strides in the memory format of the input.
+
+    If all other operands are contiguous, this is the format in which the input is contiguous. Otherwise, or if there is
+    no such format, it is the format that the input suggests.
+    """
     tensor, *others = tensors_of(args, kwargs)
     plain = contiguous_format(tensor) is not None and all(operand.is_contiguous() for operand in others)
     return _strides_in_format(tensor, contiguous_format(tensor) if plain else suggests_channels_last(tensor), result)
@@ -253,7 +260,9 @@ def suggests_channels_last(tensor: torch.Tensor) -> bool:
 
 
 def contiguous_format(tensor: torch.Tensor) -> bool | None:
-    """Whether a tensor is contiguous in channels_last; None if it is contiguous in no format."""
+    """Return False for a contiguous tensor, True for a tensor that is contiguous in channels_last, and None for
+    others.
+    """
     formats = {4: torch.channels_last, 5: torch.channels_last_3d}
     if tensor.is_contiguous():
         return False

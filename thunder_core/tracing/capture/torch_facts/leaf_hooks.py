@@ -1,4 +1,6 @@
-"""Hooks of autograd's leaves, in a recorded pass, where PyTorch's engine runs no node that accumulates gradients."""
+"""Hooks of leaves in a recorded backward pass: the recorder, and not PyTorch's engine, accumulates gradients and calls
+them.
+"""
 
 from __future__ import annotations
 

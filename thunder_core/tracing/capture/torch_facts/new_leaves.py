@@ -27,8 +27,8 @@ def make_leaf(
 ) -> Any:
     """Run a factory and then `requires_grad_`.
 
-    PyTorch sets `requires_grad` outside of all operations, so a factory alone does not show that a derivative starts at
-    its result.
+    PyTorch sets `requires_grad` outside of all operations, so a recorded factory alone would not show that its result
+    is a leaf.
     """
     leaf = run(function, args, {key: value for key, value in kwargs.items() if key != "requires_grad"})
     if not (leaf.is_floating_point() or leaf.is_complex()):

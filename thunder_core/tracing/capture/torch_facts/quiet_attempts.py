@@ -1,4 +1,4 @@
-"""Attempts to run operations on fakes that may fail without a sign: PyTorch's log messages about them are dropped."""
+"""Attempts to run operations on fakes, which may fail: PyTorch's log messages about failures are dropped."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LOGGERS = (
 
 
 class NotOfThisThread(logging.Filter):
-    """A filter that keeps the log records of other threads."""
+    """A filter that drops the log records of the thread that created it, and keeps those of other threads."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -53,11 +53,12 @@ class Setting:
     """One setting, or several that depend on each other.
 
     `keep()` returns a function that restores the present value. A `decisive` setting affects the results of operations
-    (their dtype, or whether they raise), and not only their speed or precision: bound symbols that run under it have
-    another meaning elsewhere. A setting that `chooses_attention` decides which operations attention consists of.
+    (their dtype, or whether they raise), and not only their speed or precision. So bound symbols that run under such a
+    setting must not run without it. A setting that `chooses_attention` determines the operations of which attention
+    consists.
 
     A setting with `answers` is not changed at tracing, because the change would affect tracing, or could not be undone.
-    `answers` returns the values of the getters after a call of the setter with the given arguments.
+    `answers` takes the arguments of a setter, and returns the values that the getters would return after the call.
     """
 
     setters: tuple[Callable[..., Any], ...]
@@ -68,14 +69,16 @@ class Setting:
     answers: Callable[..., tuple[object, ...]] | None = None
 
 
-def _pair(
+def _setting_of_pair(
     setter: Callable[..., Any] | None,
     getter: Callable[..., Any] | None,
     *,
     decisive: bool = False,
     chooses_attention: bool = False,
 ) -> tuple[Setting, ...]:
-    """Return the setting of one value; empty if this version of PyTorch does not have it."""
+    """Return a tuple with the setting of a setter and a getter; an empty tuple if this version of PyTorch lacks
+    either.
+    """
     if setter is None or getter is None:
         return ()
     set_value, get_value = setter, getter
@@ -88,11 +91,11 @@ def _pair(
 
 
 def _settings_named(name: str, *, decisive: bool = False) -> tuple[Setting, ...]:
-    return _pair(getattr(C, f"_set_{name}", None), getattr(C, f"_get_{name}", None), decisive=decisive)
+    return _setting_of_pair(getattr(C, f"_set_{name}", None), getattr(C, f"_get_{name}", None), decisive=decisive)
 
 
-def _attention(setter: str, getter: str) -> tuple[Setting, ...]:
-    return _pair(getattr(C, setter, None), getattr(C, getter, None), chooses_attention=True)
+def _attention_setting(setter: str, getter: str) -> tuple[Setting, ...]:
+    return _setting_of_pair(getattr(C, setter, None), getattr(C, getter, None), chooses_attention=True)
 
 
 def _keep_determinism() -> Restore:
@@ -153,7 +156,7 @@ def _keep_precision() -> Restore:
     return restore
 
 
-def _precision() -> Setting:
+def _precision_setting() -> Setting:
     setters = [getattr(C, f"_set_{name}") for name in LEGACY_PRECISIONS]
     getters = [getattr(C, f"_get_{name}") for name in LEGACY_PRECISIONS]
     return Setting((*setters, C._set_fp32_precision_setter), (*getters, C._get_fp32_precision_getter), _keep_precision)
@@ -174,7 +177,7 @@ SETTINGS: tuple[Setting, ...] = (
         decisive=True,
     ),
     *_settings_named("deterministic_fill_uninitialized_memory", decisive=True),
-    *_pair(C._set_check_sparse_tensor_invariants, C._check_sparse_tensor_invariants, decisive=True),
+    *_setting_of_pair(C._set_check_sparse_tensor_invariants, C._check_sparse_tensor_invariants, decisive=True),
     Setting(
         (torch.set_anomaly_enabled,),
         (torch.is_anomaly_enabled, torch.is_anomaly_check_nan_enabled),
@@ -190,13 +193,17 @@ SETTINGS: tuple[Setting, ...] = (
         answers=lambda threads: (threads,),
     ),
     Setting((set_saved_tensors_hooks, unset_saved_tensors_hooks), (), keep_saved_tensors_hooks),
-    *_pair(torch.set_num_threads, torch.get_num_threads),
-    *_pair(C._set_multithreading_enabled, C._is_multithreading_enabled),
-    *_pair(getattr(C, "_set_view_replay_enabled", None), getattr(C, "_is_view_replay_enabled", None)),
-    _precision(),
+    *_setting_of_pair(torch.set_num_threads, torch.get_num_threads),
+    *_setting_of_pair(C._set_multithreading_enabled, C._is_multithreading_enabled),
+    *_setting_of_pair(getattr(C, "_set_view_replay_enabled", None), getattr(C, "_is_view_replay_enabled", None)),
+    _precision_setting(),
     *(setting for name in VALUED for setting in _settings_named(name)),
-    *(setting for name in ATTENTION for setting in _attention(f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled")),
-    *_attention("_set_sdp_priority_order", "_get_sdp_priority_order"),
+    *(
+        setting
+        for name in ATTENTION
+        for setting in _attention_setting(f"_set_sdp_use_{name}", f"_get_{name}_sdp_enabled")
+    ),
+    *_attention_setting("_set_sdp_priority_order", "_get_sdp_priority_order"),
 )
 SETTERS: dict[Callable[..., Any], Setting] = {setter: each for each in SETTINGS for setter in each.setters}
 GETTERS: dict[Callable[..., Any], Setting] = {getter: each for each in SETTINGS for getter in each.getters}

@@ -68,9 +68,9 @@ class Slices:
     def slice_of(self, proxies: Iterable[Proxy], done: Container[int] = ()) -> tuple[list[int], set[int]]:
         """Return the backward slice of proxies: the positions, in order, of its bound symbols that are not `done` yet.
 
-        Also return the positions, including done ones, whose subsymbols make a value that the slice needs: these must
-        run decomposed. The done positions must be a union of whole slices, because the search ends at them. So the
-        search takes time for the new positions only.
+        Also return the positions of bound symbols whose subsymbols make a value that the slice needs; these must run
+        decomposed, and may be `done`. The search ends at positions that are `done`, so it takes time only for new
+        positions. It requires that `done` is a union of whole slices.
         """
         self._index()
         indices, decomposed, waiting = set[int](), set[int](), list[int]()
@@ -96,7 +96,9 @@ class Slices:
         return sliced[::-1], decomposed
 
     def changing_autograd(self, inputs: Container[str]) -> BoundSymbol | None:
-        """Return a bound symbol that changes autograd's state of an input, which cannot be undone, or None."""
+        """Return a bound symbol that changes autograd's state of an input, which could not be undone; None if there is
+        none.
+        """
         self._index()
         bsyms = self._autograd_state_calls
         return next((bsym for bsym in bsyms if any(proxy.name in inputs for proxy in bsym.inputs)), None)
@@ -174,7 +176,9 @@ def is_drawing(bsym: BoundSymbol) -> bool:
 
 
 def is_state(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes how others compute, apart from random numbers."""
+    """Whether a bound symbol changes a state, apart from random numbers, that affects the results of later bound
+    symbols.
+    """
     setting = setting_of(bsym)
     is_decisive = setting is None or setting.decisive
     if bsym.symbol.name in IRRELEVANT_TO_VALUES or _is_thunders(bsym) or not is_decisive:

@@ -56,7 +56,7 @@ def order_in_memory(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> 
     for index in range(1, len(order)):
         at = index
         for before in reversed(range(index)):
-            compared = _compare(order[before], order[at], shape, operands)
+            compared = _compare_dimensions(order[before], order[at], shape, operands)
             if compared < 0:
                 break
             if compared > 0:
@@ -65,7 +65,7 @@ def order_in_memory(shape: Sequence[int], operands: Sequence[Sequence[int]]) -> 
     return order[::-1]
 
 
-def _compare(first: int, second: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
+def _compare_dimensions(first: int, second: int, shape: Sequence[int], operands: Sequence[Sequence[int]]) -> int:
     """Return 1 if the first dimension is slower, -1 if the second is, and 0 if no operand decides."""
     for strides in operands:
         if not strides[first] or not strides[second]:

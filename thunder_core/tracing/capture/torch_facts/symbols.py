@@ -167,10 +167,10 @@ def is_same_data(tensor: torch.Tensor, data: torch.Tensor) -> bool:
     """Whether a tensor already has the data that is assigned to it, as when `module.to(dtype)` changes nothing."""
     if tensor is data or torch.strided != tensor.layout or data.layout != tensor.layout:
         return tensor is data
-    return _memory(tensor) == _memory(data)
+    return _memory_key(tensor) == _memory_key(data)
 
 
-def _memory(tensor: torch.Tensor) -> tuple[object, ...]:
+def _memory_key(tensor: torch.Tensor) -> tuple[object, ...]:
     storage = tensor.untyped_storage()._cdata
     return (storage, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
 
@@ -275,7 +275,10 @@ def communicates(code: types.CodeType) -> bool:
 
 
 def passing_operation(function: Callable[..., Any], passed_by: types.FrameType | None) -> Callable[..., Any]:
-    """Return the operation that passed a function to a mode, by `handle_torch_function`, whose frame is `passed_by`."""
+    """Return the torch function that a mode receives from `handle_torch_function`, whose frame is `passed_by`.
+
+    This is `function`, or PyTorch's operation that a library has replaced by `function` (`own_operation`).
+    """
     operation = None if passed_by is None else passed_by.f_back
     return function if operation is None else own_operation(function, operation.f_code, operation.f_globals)
 
@@ -283,10 +286,11 @@ def passing_operation(function: Callable[..., Any], passed_by: types.FrameType |
 def own_operation(
     function: Callable[..., Any], code: types.CodeType, namespace: Mapping[str, Any]
 ) -> Callable[..., Any]:
-    """Return PyTorch's operation with this code in place of a function that is not PyTorch's; else the function.
+    """Return PyTorch's operation with this code if `function` is a library's replacement of it; otherwise, return
+    `function`.
 
-    An operation looks up its own name in its module, and passes the result to modes. A library may have replaced the
-    function under that name.
+    An operation of PyTorch looks up its own name in its module, and passes the result to modes. A library may have
+    replaced the function under that name.
     """
     if type(function) is not types.FunctionType or is_pytorchs_code(function.__code__):
         return function

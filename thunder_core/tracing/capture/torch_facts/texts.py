@@ -55,7 +55,7 @@ class SymbolicText:
         return self.concretize() if text is None else text
 
     def join(self, before: tuple[str | TextPart, ...], behind: tuple[str | TextPart, ...]) -> SymbolicText:
-        """Return the string between other parts."""
+        """Return a string that consists of other parts, the parts of this string, and further parts."""
         return SymbolicText((*before, *self.parts, *behind), self._read)
 
     def __radd__(self, other: Any) -> Any:

@@ -32,7 +32,7 @@ def apply_of(kind: type[torch.autograd.Function]) -> Callable[..., Any]:
 
 
 def applied_by_c(kind: type[torch.autograd.Function]) -> Callable[..., Any]:
-    """Return the `apply` of a class that is C code, without the code in Python that calls it."""
+    """Return the C function `apply` of a class, even if the class overrides `apply` in Python."""
     owners = (owner.__dict__.get("apply") for owner in kind.__mro__)
     descriptor: Any = next(method for method in owners if isinstance(method, ClassMethodDescriptorType))
     apply: Callable[..., Any] = descriptor.__get__(None, kind)

@@ -42,8 +42,8 @@ def attempt_without_data() -> Iterator[None]:
     The kernel classes keep the method that records launches after the block, because programs guard the method.
     """
     with _lock:
-        for kind in _classes():
-            kind.run = _recording(kind.run)  # type: ignore[attr-defined]
+        for kind in _kernel_classes():
+            kind.run = _recording_launch(kind.run)  # type: ignore[attr-defined]
             _recording_kinds.add(kind)
         _attempts[0] += 1
     try:
@@ -54,7 +54,7 @@ def attempt_without_data() -> Iterator[None]:
             _attempts[0] -= 1
 
 
-def _classes() -> Iterator[type]:
+def _kernel_classes() -> Iterator[type]:
     """Yield the kernel classes that do not record launches yet."""
     for module, name in CLASSES:
         kind = getattr(sys.modules.get(module), name, None)
@@ -62,7 +62,7 @@ def _classes() -> Iterator[type]:
             yield kind
 
 
-def _recording(original: Callable[..., Any]) -> Callable[..., Any]:
+def _recording_launch(original: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(original)
     def run(kernel: object, *args: Any, **kwargs: Any) -> Any:
         arguments = (args, kwargs)

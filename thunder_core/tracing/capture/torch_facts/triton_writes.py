@@ -47,10 +47,10 @@ def only_read(kernel: Any) -> frozenset[str]:
         return frozenset()
     definition = next(node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
     parameters = [argument.arg for argument in (*definition.args.args, *definition.args.kwonlyargs)]
-    return frozenset(name for name in parameters if not _escapes(definition, name))
+    return frozenset(name for name in parameters if not _is_used_elsewhere(definition, name))
 
 
-def _escapes(definition: ast.FunctionDef, name: str) -> bool:
+def _is_used_elsewhere(definition: ast.FunctionDef, name: str) -> bool:
     """Whether a name, or a name computed from it, is used anywhere except in loads and such computations."""
     computed, waiting = {name}, [name]
     while waiting:
@@ -68,21 +68,21 @@ def _names_computed_from(statement: ast.stmt, name: str) -> Iterator[str | None]
     """Yield the names that a statement, and nested statements, compute from a name; None for each other use."""
     if isinstance(statement, ast.Assign | ast.AugAssign):
         targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        role = _role(statement.value, name)
+        role = _use_of_name(statement.value, name)
         if role == Role.COMPUTED:
             yield from (target.id if isinstance(target, ast.Name) else None for target in targets)
             return
-        used = [role, *(_role(target, name) for target in targets if not isinstance(target, ast.Name))]
+        used = [role, *(_use_of_name(target, name) for target in targets if not isinstance(target, ast.Name))]
         yield from [None] if max(used) else []
         return
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.stmt):
             yield from _names_computed_from(child, name)
-        elif _role(child, name):
+        elif _use_of_name(child, name):
             yield None
 
 
-def _role(node: ast.AST, name: str) -> Role:
+def _use_of_name(node: ast.AST, name: str) -> Role:
     """Return the use that an expression makes of a name."""
     if isinstance(node, ast.Name):
         return Role.COMPUTED if node.id == name else Role.UNUSED
@@ -91,8 +91,8 @@ def _role(node: ast.AST, name: str) -> Role:
     parts = [child for child in ast.iter_child_nodes(node) if not isinstance(child, PARTS_OF_ARITHMETIC)]
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == LOAD:
         pointers = [*node.args[:1], *(keyword.value for keyword in node.keywords if keyword.arg == POINTER)]
-        if any(_role(pointer, name) == Role.ESCAPES for pointer in pointers):
+        if any(_use_of_name(pointer, name) == Role.ESCAPES for pointer in pointers):
             return Role.ESCAPES
         parts = [*node.args[1:], *(keyword.value for keyword in node.keywords if keyword.arg != POINTER)]
-    role = max((_role(part, name) for part in parts), default=Role.UNUSED)
+    role = max((_use_of_name(part, name) for part in parts), default=Role.UNUSED)
     return role if isinstance(node, ARITHMETIC) or role == Role.UNUSED else Role.ESCAPES

@@ -50,10 +50,10 @@ def written_values(operator: torch._ops.OpOverload, args: Sequence[Any], kwargs:
 
 @cache
 def versioned_lists(operator: torch._ops.OpOverload) -> tuple[tuple[int, str], ...]:
-    """Return (position, name) of each list of tensors that the operator writes to, so that their versions increase.
+    """Return (position, name) of each list of tensors whose versions the operator increases.
 
-    Meta functions write nothing, and so keep the versions; for single tensors, PyTorch increases the versions
-    elsewhere.
+    Meta functions write nothing, so they do not increase the versions. (For single tensors, PyTorch increases the
+    versions elsewhere.)
     """
     if operator._schema.name.startswith(UNVERSIONED):
         return ()
@@ -90,7 +90,7 @@ def out_of_place(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
     name = target._schema.name.removeprefix("aten::")
     if not name.endswith("_") or name.endswith("__"):
         return None
-    return _overload_like(name[:-1], target._overloadname, _words(target._schema))
+    return _overload_like(name[:-1], target._overloadname, _named_types(target._schema))
 
 
 @cache
@@ -107,7 +107,7 @@ def without_write(target: torch._ops.OpOverload) -> torch._ops.OpOverload | None
     if written == [0] and (functional := out_of_place(target)) is not None:
         return functional
     if written == [len(schema.arguments) - 1] and schema.arguments[-1].name == OUT:
-        return _overload_like(name, target._overloadname, _words(schema)[:-1])
+        return _overload_like(name, target._overloadname, _named_types(schema)[:-1])
     return None
 
 
@@ -120,9 +120,9 @@ def _overload_like(name: str, first: str, words: list[tuple[str, str]]) -> torch
     overloads = packet.overloads() if packet is not None else ()
     names = sorted(overloads, key=lambda overload: overload != (first or "default"))
     every = [getattr(packet, overload) for overload in names]
-    fitting = [operator for operator in every if _words(operator._schema) == words]
+    fitting = [operator for operator in every if _named_types(operator._schema) == words]
     return next((each for each in fitting if each._overloadname == first or SEEDED not in each.tags), None)
 
 
-def _words(schema: Any) -> list[tuple[str, str]]:
+def _named_types(schema: Any) -> list[tuple[str, str]]:
     return [(argument.name, str(argument.type)) for argument in schema.arguments]

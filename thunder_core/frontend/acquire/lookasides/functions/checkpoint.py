@@ -83,7 +83,10 @@ def _call_checkpointed(
 
 
 def _call_function(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call a function that eager PyTorch calls again if autograd tracks its result."""
+    """Call a checkpointed function. If autograd tracks its result, leave a function with side effects to eager PyTorch.
+
+    Eager PyTorch calls such a function again in the backward pass.
+    """
     start, effects = len(run.recorder.bound_symbols), _count_effects(run)
     result = run.machine.call(function, *args, **kwargs)
     if torch.is_grad_enabled() and any(map(_requires_grad, leaves(result))):

@@ -89,8 +89,8 @@ def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
 def apply_returning_fakes(run: TracedRun, kind: Any) -> Any:
     """Return the `apply` method of an autograd function, which is C code, with a forward that returns fakes.
 
-    An operation in place returns the tensor from outside that it has written to. PyTorch would make that tensor a
-    result of the function.
+    The forward may return a tensor from outside that it has written to in place. PyTorch would make this real tensor,
+    and not its fake, a result of the function.
     """
 
     class Faked(kind):  # type: ignore[misc]

@@ -49,13 +49,15 @@ def is_method_of_generator(function: object) -> bool:
     return type(function) is types.BuiltinMethodType and isinstance(function.__self__, torch.Generator)
 
 
-def _emit(run: TracedRun, name: str, generator: torch.Generator, *args: Any, output: Proxy | None = None) -> None:
+def _record_method_call(
+    run: TracedRun, name: str, generator: torch.Generator, *args: Any, output: Proxy | None = None
+) -> None:
     proxy = run.recorder.tensors.object_proxy(generator)
     run.recorder.emit(BoundSymbol(symbol(f".{name}"), (proxy, *args), {}, output, ordered=True))
 
 
 def _manual_seed(run: TracedRun, generator: torch.Generator, /, seed: int) -> torch.Generator:
-    _emit(run, "manual_seed", generator, seed)
+    _record_method_call(run, "manual_seed", generator, seed)
     run.seeds[id(generator)] = unsigned_seed(seed)
     return generator
 
@@ -66,7 +68,7 @@ def unsigned_seed(seed: Any) -> int | None:
 
 
 def _set_state(run: TracedRun, generator: torch.Generator, /, state: torch.Tensor) -> torch.Generator:
-    _emit(run, "set_state", generator, run.recorder.proxy_of(state))
+    _record_method_call(run, "set_state", generator, run.recorder.proxy_of(state))
     run.seeds[id(generator)] = None
     return generator
 
@@ -75,7 +77,7 @@ def _get_state(run: TracedRun, generator: torch.Generator, /) -> torch.Tensor:
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         size = generator.get_state().numel()
     proxy = TensorProxy(run.recorder.tensors.next_name(), (size,), (1,), torch.uint8, torch.device("cpu"))
-    _emit(run, "get_state", generator, output=proxy)
+    _record_method_call(run, "get_state", generator, output=proxy)
     with torch._C.DisableTorchFunction():
         state: torch.Tensor = run.recorder.tensors.new_tensor(proxy)
     return state
@@ -97,7 +99,7 @@ def _seed(run: TracedRun, generator: torch.Generator, /) -> Any:
 def _unknown_number(name: str, run: TracedRun, generator: torch.Generator) -> SymbolicNumber:
     """Record a method that returns a number that each call computes."""
     number = run.recorder.numbers.new(int)
-    _emit(run, name, generator, output=number.proxy)
+    _record_method_call(run, name, generator, output=number.proxy)
     return number
 
 

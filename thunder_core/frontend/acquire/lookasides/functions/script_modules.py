@@ -36,7 +36,7 @@ def call_script_module(run: TracedRun, module: ScriptModule, args: tuple[Any, ..
     method: Any = module.forward
     graph = method.inlined_graph  # owns its nodes
     names = {node.s("name") for kind in ACCESSES for node in graph.findAllNodes(kind)}
-    before = [(part, name, value, _contents(value)) for part, name, value in _attributes(module, names)]
+    before = [(part, name, value, _contents_to_compare(value)) for part, name, value in _attributes(module, names)]
     path = run.outside.path_of(module) or run.outside.root("script module", type(module).__name__, module)
     _read_state(run, path, module, names)
     run.script_methods.append(method)
@@ -45,7 +45,9 @@ def call_script_module(run: TracedRun, module: ScriptModule, args: tuple[Any, ..
     finally:
         run.script_methods.pop()
         changes = [
-            (part, name, value) for part, name, value, contents in before if _contents(getattr(part, name)) != contents
+            (part, name, value)
+            for part, name, value, contents in before
+            if _contents_to_compare(getattr(part, name)) != contents
         ]
         for part, name, value in changes:
             setattr(part, name, value)
@@ -101,7 +103,7 @@ def _bind_arguments(arguments: Sequence[Any], args: tuple[Any, ...], kwargs: dic
 
 def _read_state(run: TracedRun, path: Path, module: Module, names: set[str]) -> None:
     """Read all parameters, buffers and attributes of a module and its submodules, as the C++ code may read them."""
-    for name, value in (*_tensors(module), *_own_attributes(module, names)):
+    for name, value in (*_own_tensors(module), *_own_attributes(module, names)):
         run.outside.read(path.attribute(name, value), value)
         run.outside.expand_whole(value)
     for name, child in module.named_children():
@@ -110,7 +112,7 @@ def _read_state(run: TracedRun, path: Path, module: Module, names: set[str]) -> 
         _read_state(run, child_path, child, names)
 
 
-def _tensors(module: Module) -> Iterator[tuple[str, torch.Tensor]]:
+def _own_tensors(module: Module) -> Iterator[tuple[str, torch.Tensor]]:
     yield from module.named_parameters(recurse=False, remove_duplicate=False)
     yield from module.named_buffers(recurse=False, remove_duplicate=False)
 
@@ -129,16 +131,16 @@ def _own_attributes(module: Module, names: set[str]) -> Iterator[tuple[str, Any]
     """
     declared = getattr(module, "_concrete_type", None)
     listed = declared.get_attributes() if declared is not None else {}
-    tensors = dict(_tensors(module))
+    tensors = dict(_own_tensors(module))
     for name in dict.fromkeys(("training", *listed, *sorted(names))):
         if name not in tensors and hasattr(module, name) and not isinstance(value := getattr(module, name), Module):
             yield name, value
 
 
-def _contents(value: Any) -> Any:
+def _contents_to_compare(value: Any) -> Any:
     """Return the contents of an attribute, to compare them: tensors and other objects by their identity."""
     if isinstance(value, list | tuple):
-        return (type(value), *map(_contents, value))
+        return (type(value), *map(_contents_to_compare, value))
     if isinstance(value, dict):
-        return (dict, *((key, _contents(item)) for key, item in value.items()))
+        return (dict, *((key, _contents_to_compare(item)) for key, item in value.items()))
     return (type(value), repr(value)) if is_fixed(value) else id(value)

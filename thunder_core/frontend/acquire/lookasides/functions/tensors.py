@@ -98,7 +98,8 @@ def tensor_of_buffer(
 ) -> torch.Tensor | NotTaken:
     """Return a tensor on the memory of a buffer, to which writes are refused.
 
-    Each call makes the tensor of a buffer from outside again, and copies the constant of another buffer.
+    For a buffer from outside, each call makes the tensor again. Otherwise, the values are a constant, which each call
+    copies.
     """
     buffer = args[0] if args else kwargs.get("buffer")
     if not is_buffer(buffer) or kwargs.get("requires_grad") or is_drawn(run, buffer):

@@ -40,7 +40,7 @@ def assign(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict
 
 
 def arguments(cost_matrix: object = None, maximize: object = False, *others: object, **named: object) -> Any:
-    """Return the arguments of a call by the names of SciPy; costs of None if SciPy refuses the arguments."""
+    """Return the arguments of a call by SciPy's names; the costs are None if SciPy refuses the arguments."""
     return (None, False) if others or named else (cost_matrix, maximize)
 
 
@@ -53,7 +53,7 @@ def is_matrix_for_numpy(cost: Any) -> bool:
 
 
 def array_in_place_of(run: TracedRun, indices: torch.Tensor) -> Any:
-    """Return an array of zeros of the size of a tensor, for which the run notices reads."""
+    """Return an array of zeros, as long as a tensor of indices. The run notices if the program reads the array."""
     with torch._C.DisableTorchFunction(), _disable_current_modes():
         array = torch.zeros(hint_of(indices.shape[0]), dtype=torch.int64).numpy().copy()
     run.outside.paths[id(array)] = Path(None, ASSIGNMENT, NAME, array)

@@ -63,7 +63,7 @@ def branch_regions(frame: Frame) -> tuple[BranchRegion, ...]:
     memory, key = frame.program.memory, f"branch at {frame.pc}"
     if key not in memory:
         is_function = frame.names is None and not frame.program.is_resumable
-        memory[key] = tuple(_find(frame.code, frame.program, frame.pc)) if is_function else ()
+        memory[key] = tuple(_find_regions(frame.code, frame.program, frame.pc)) if is_function else ()
     regions: tuple[BranchRegion, ...] = memory[key]
     return regions
 
@@ -90,7 +90,7 @@ def _leave(frame: Frame, _argument: object) -> int:
     return LEAVE
 
 
-def _find(code: CodeType, program: DecodedCode, start: int) -> Iterator[BranchRegion]:
+def _find_regions(code: CodeType, program: DecodedCode, start: int) -> Iterator[BranchRegion]:
     """Yield the regions of the branch at a step, shortest first, within one iteration of a loop around the branch."""
     if FRAME_READERS & {*code.co_names}:
         return
@@ -128,9 +128,9 @@ class Steps:
         self.program = program
         self.instructions = [by_offset[offset] for offset in program.offsets]
         self.names = [instruction.opname for instruction in self.instructions]
-        self.followers = [self._followers(step) for step in range(len(self.instructions))]
+        self.followers = [self._next_steps(step) for step in range(len(self.instructions))]
 
-    def _followers(self, step: int) -> list[int]:
+    def _next_steps(self, step: int) -> list[int]:
         instruction = self.instructions[step]
         if instruction.opname in NEVER_CONTINUE:
             return []
@@ -172,9 +172,9 @@ class Steps:
 
     def stored(self, step: int) -> Sequence[int]:
         """Return the slots of the variables that a step assigns."""
-        return self._slots(step) if "STORE_FAST" in self.names[step] else ()
+        return self._variable_slots(step) if "STORE_FAST" in self.names[step] else ()
 
-    def _slots(self, step: int) -> list[int]:
+    def _variable_slots(self, step: int) -> list[int]:
         names = self.instructions[step].argval
         return [self.program.names.index(name) for name in (names if isinstance(names, tuple) else (names,))]
 
@@ -190,7 +190,7 @@ class Steps:
             if step in seen:
                 continue
             seen.add(step)
-            if "LOAD_FAST" in self.names[step] and slot in self._slots(step):
+            if "LOAD_FAST" in self.names[step] and slot in self._variable_slots(step):
                 return True
             if slot not in self.stored(step):
                 waiting += self.followers[step]

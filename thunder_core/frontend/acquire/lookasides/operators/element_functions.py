@@ -18,7 +18,8 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 
 INDEX_DTYPE = torch.int32  # of the batch, head, query and key indices that the functions receive
-# The mode that lets a program index a tensor with zero-dimensional tensors. Importing Dynamo takes long, so it is late.
+# The mode that lets a program index a tensor with zero-dimensional tensors. It is imported only when it is needed,
+# because importing Dynamo takes long.
 INDEXING_MODE = "torch._dynamo._trace_wrapped_higher_order_op:TransformGetItemToIndex"
 SCALAR = torch.ops.aten.scalar_tensor.default
 QUERY_BLOCKS = slice(6, 10)  # the part of a block mask's tuple that only a backward reads
@@ -79,12 +80,8 @@ def element_function(
             output = run.machine.call(function, *elements)
         bsyms = recorder.bound_symbols[start:]
         proxy = recorder.proxy_of(output) if isinstance(output, torch.Tensor) else None
-    except (
-        ThunderError,
-        RuntimeError,
-        TypeError,
-        ValueError,
-    ):  # the bound symbols for all elements are already in the trace
+    except (ThunderError, RuntimeError, TypeError, ValueError):
+        # The attention stays in the trace as the bound symbols for all elements.
         recorder.failure = failure
         return None
     finally:

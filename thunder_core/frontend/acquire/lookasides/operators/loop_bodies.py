@@ -139,7 +139,7 @@ class _BodyRewriter(ast.NodeTransformer):
                 buffer = self._indexed_subscript(statement.targets[0])
                 if buffer is None or buffer[0] in self.assigned:
                     raise reject(statement, f"assigns to a part of an object; {INDEX_RULE}")
-                if any(not _is_full(part) for part in _parts(statement.targets[0])[buffer[1] + 1 :]):
+                if any(not _is_full(part) for part in _subscripts(statement.targets[0])[buffer[1] + 1 :]):
                     raise reject(statement, "assigns to a part of a slice; assign to all of `x[:, i]`")
                 if buffer[0] in (name for name, _, _ in self.buffers):
                     raise reject(statement, f"assigns to `{buffer[0]}` a second time")
@@ -321,7 +321,7 @@ class _BodyRewriter(ast.NodeTransformer):
         row = ast.copy_location(
             ast.Name(self.slices.setdefault(subscript, f"_slice{len(self.slices)}"), ast.Load()), node
         )
-        parts = [part for index, part in enumerate(_parts(node)) if index != dimension]
+        parts = [part for index, part in enumerate(_subscripts(node)) if index != dimension]
         if all(map(_is_full, parts)):
             return row
         return ast.copy_location(ast.Subscript(row, ast.Tuple(parts, ast.Load()), ast.Load()), node)
@@ -331,8 +331,8 @@ class _BodyRewriter(ast.NodeTransformer):
 
         Returns None if the subscript does not use the index, or is not of this form.
         """
-        parts = _parts(node)
-        offsets = [(index, self._offset(part)) for index, part in enumerate(parts)]
+        parts = _subscripts(node)
+        offsets = [(index, self._offset_from_index(part)) for index, part in enumerate(parts)]
         indexed = [(index, offset) for index, offset in offsets if offset is not None]
         if not isinstance(node.value, ast.Name) or len(indexed) != 1 or not all(map(_is_full, parts[: indexed[0][0]])):
             return None
@@ -341,7 +341,7 @@ class _BodyRewriter(ast.NodeTransformer):
             return None
         return node.value.id, *indexed[0]
 
-    def _offset(self, part: ast.expr) -> int | None:
+    def _offset_from_index(self, part: ast.expr) -> int | None:
         """Return the number that is added to the index, such as -1 in `index - 1`.
 
         Returns None if this part of a subscript is neither the index nor the index plus or minus a number.
@@ -363,7 +363,7 @@ def _assigns(node: ast.AST, name: str) -> bool:
     return any(part.id == name and isinstance(part.ctx, ast.Store) for part in stored)
 
 
-def _parts(node: ast.Subscript) -> list[ast.expr]:
+def _subscripts(node: ast.Subscript) -> list[ast.expr]:
     """Return the subscript of each dimension, such as `:` and `i` of `x[:, i]`."""
     return list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
 

@@ -19,7 +19,7 @@ Arguments = tuple[tuple[Any, ...], ...]
 def detach_unreached(
     subtraces: Subtraces, inputs: Sequence[torch.Tensor], arguments: Arguments, results: Sequence[torch.Tensor]
 ) -> Arguments:
-    """Return the arguments of a recorded loop, in which each tensor is detached that no result depends on.
+    """Return the arguments of a recorded loop, and detach each tensor on which no result depends.
 
     `arguments` are the initial carried tensors, the stacked slices, and the operands. In the sub-trace of one
     iteration, `inputs` represent the carried tensors and the slices, and `results` are the carried tensors and the

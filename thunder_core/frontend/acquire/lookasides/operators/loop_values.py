@@ -221,8 +221,6 @@ def require_operands_not_written(subtraces: Subtraces, body: LoopBody, values: d
 
 
 def require_consistent_gradients(leaves: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
-    """Raise `LoopNotRecordable` if a loop's result requires a gradient and the same result of one iteration does not,
-    or the reverse.
-    """
+    """Raise `LoopNotRecordable` unless the loop's results require gradients exactly as those of one iteration do."""
     if any(leaf.requires_grad != result.requires_grad for leaf, result in zip(leaves, results, strict=True)):
         raise LoopNotRecordable("its results require no gradients")

@@ -198,7 +198,7 @@ def method_of_context_variable(run: TracedRun, method: object, args: tuple[Any, 
 
 @lookaside(contextvars.Context)
 def make_context(run: TracedRun, /) -> contextvars.Context:
-    """Make a context. It belongs to the program."""
+    """Return a new context, which belongs to the program."""
     variables: ContextVariables = run.context_variables
     return variables.make_context()
 

@@ -60,7 +60,8 @@ def refer_weakly(function: Callable[..., Any], run: TracedRun, /, *args: Any) ->
 def dereference(run: TracedRun, function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:
     """Leave a program to eager PyTorch that reads a weak reference to a computed tensor which may have died.
 
-    Tracing holds all computed tensors. A tensor that the program's variables do not hold may live only for tracing.
+    Tracing refers to all computed tensors. If no variable of the program refers to such a tensor, it may be alive only
+    because of tracing.
     """
     reference = dereferenced_reference(function)
     referent = None if reference is None else weakref.ref.__call__(reference)

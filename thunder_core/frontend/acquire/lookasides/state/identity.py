@@ -14,7 +14,8 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def identify(run: TracedRun, /, *args: Any) -> Any:
     """Guard the identity of the object, if the object comes from outside.
 
-    For calls from Python's module `copy`, guard only which objects are the same, because copies share objects likewise.
+    For calls from Python's module `copy`, guard only which objects are the same, because copies share objects in the
+    same way.
     """
     frame = run.machine.frame
     is_of_copy = frame is not None and frame.globals is vars(copy)

@@ -32,10 +32,10 @@ INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 
 def settle_lookup(run: TracedRun, container: object, key: object) -> bool:
-    """Compare a symbolic number, or a text with one, with each key of a container, and guard the outcomes.
+    """Compare a symbolic number, or a text that contains one, with each key of a container, and guard the outcomes.
 
-    Return True if it equals no key: the container then looks up this call's value, and that value is not guarded.
-    Return False if it equals a key, or if the lookup is not handled here.
+    Return True if the number (or text) equals no key: the container then looks up this call's value, and that value is
+    not guarded. Return False if it equals a key, or if the lookup is not handled here.
     """
     if not isinstance(key, SymbolicNumber) and type(key) is not SymbolicText:
         return False
@@ -55,7 +55,7 @@ def settle_lookup(run: TracedRun, container: object, key: object) -> bool:
 
 
 def settle_method(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Do the same as `settle_lookup` for a call of a container's method, and return the result.
+    """Compare a key as `settle_lookup` does, for a call of a container's method, and return the result.
 
     Return False for other calls.
     """

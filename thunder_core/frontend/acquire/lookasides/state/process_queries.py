@@ -51,7 +51,7 @@ def call_process_function(run: TracedRun, function: Any, args: tuple[Any, ...], 
     """Call a Python function that queries or changes the process, or return `NOT_TAKEN`."""
     plain = getattr(function, "__func__", function)
     package = str(plain.__module__).partition(".")[0]
-    run.native_reads.python_function(package)
+    run.native_reads.guard_settings_of_package(package)
     if plain in CHANGING or (package == "numpy" and plain.__name__ in NUMPY_SETTERS):
         run.note_edge(f"the outside world: {package}.{plain.__qualname__}", loud=True)
         return NOT_TAKEN

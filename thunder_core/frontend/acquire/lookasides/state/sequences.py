@@ -20,14 +20,14 @@ from thunder_core.tracing.capture.symbolic.sequences import (
     Progression,
     SymbolicList,
     SymbolicSequence,
+    concatenate_sequences,
     plain_sequence,
     repeated_sequence,
-    sum_of_sequences,
 )
 
 ADDITIONS = (operator.add, operator.iadd)
 IN_PLACE = (operator.iadd, operator.imul)
-REPEATED_IN_PLACE = (list, deque, bytearray)  # classes whose instances `*=` with a number changes
+REPEATED_IN_PLACE = (list, deque, bytearray)  # classes whose instances are changed by `*=` with a number
 TENSOR_OPTIONS = frozenset({"dtype", "device", "requires_grad"})
 # Dtypes to which `torch.tensor` can convert all numbers. Conversions to other dtypes may raise errors.
 SAFE_DTYPES = (None, torch.int64, torch.float32, torch.float64, torch.bool)
@@ -50,7 +50,7 @@ def copy_of(function: type, run: TracedRun, /, *args: Any, **kwargs: Any) -> Sym
 
 
 def operation_on_sequences(run: TracedRun, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
-    """Return the sum of two sequences, or a sequence that is repeated a symbolic number of times.
+    """Return the concatenation of two sequences, or a sequence that is repeated a symbolic number of times.
 
     Returns `NOT_TAKEN` for other functions and operands.
     """
@@ -58,7 +58,7 @@ def operation_on_sequences(run: TracedRun, function: Callable[..., Any], operand
     if function in IN_PLACE and issubclass(type(operands[0]), (SymbolicList, *REPEATED_IN_PLACE)):
         return change_in_place(run, function, *operands)
     if function in ADDITIONS and any(map(is_unread, operands)):
-        value = sum_of_sequences(*operands)
+        value = concatenate_sequences(*operands)
     elif function is operator.mul and any(isinstance(operand, SymbolicNumber) for operand in operands):
         items, count = operands if isinstance(operands[1], SymbolicNumber) else reversed(operands)
         value = repeated_sequence(items, count) if count.size is not None else None
@@ -71,7 +71,7 @@ def change_in_place(run: TracedRun, function: Callable[..., Any], sequence: Any,
     Returns `NOT_TAKEN` for a list of known length and an operand without a symbolic number.
     """
     if type(sequence) is SymbolicList:
-        total = sum_of_sequences(sequence, operand) if function is operator.iadd else None
+        total = concatenate_sequences(sequence, operand) if function is operator.iadd else None
         if type(total) is SymbolicList:
             sequence.progressions = total.progressions
         else:

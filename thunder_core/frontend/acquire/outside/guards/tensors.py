@@ -93,7 +93,7 @@ class OfTensors(Guard):
     def other_paths(self) -> tuple[Path, ...]:
         return self.rest
 
-    def _tensors(self, subject: str, scope: GuardScope) -> str:
+    def _operands(self, subject: str, scope: GuardScope) -> str:
         return ", ".join([subject, *(scope.variables[path] for path in self.rest)])
 
 
@@ -102,7 +102,7 @@ class NoAccumulationHooks(OfTensors):
     """Requires leaves whose gradient accumulation nodes have no hooks."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        return f"{scope.function(ACCUMULATE_WITHOUT_HOOKS)}({self._tensors(subject, scope)})"
+        return f"{scope.function(ACCUMULATE_WITHOUT_HOOKS)}({self._operands(subject, scope)})"
 
     @property
     def words(self) -> str:
@@ -115,7 +115,7 @@ class SharesStorage(OfTensors):
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         expected = shared_storages(*(path.value for path in (self.path, *self.rest)))
-        return f"{scope.function(SHARED_STORAGES)}({self._tensors(subject, scope)}) == {literal(expected, scope)}"
+        return f"{scope.function(SHARED_STORAGES)}({self._operands(subject, scope)}) == {literal(expected, scope)}"
 
     @property
     def words(self) -> str:

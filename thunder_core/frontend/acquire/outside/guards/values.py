@@ -158,13 +158,13 @@ class Values(Guard):
     values: tuple[Any, ...]
 
     def condition(self, subject: str, scope: GuardScope) -> str:
-        equal = self._equality(subject, scope)
+        equal = self._equality_expression(subject, scope)
         if not is_literal(self.values):
             return equal
         name = self.path.key.strip("_") if isinstance(self.path.key, str) else "values"
         return f"{subject} is {scope.constant(self.values, f'traced_{name}')} or {equal}"
 
-    def _equality(self, subject: str, scope: GuardScope) -> str:
+    def _equality_expression(self, subject: str, scope: GuardScope) -> str:
         text = literal(self.values, scope)
         if all(type(value) in EXACTLY_EQUAL_CLASSES for value in self.values):
             types = literal([type(value) for value in self.values], scope)
