@@ -1,6 +1,6 @@
 """Errors of the user's signal handlers, which end the tracing of a program.
 
-A handler, such as a handler for `signal.alarm` that raises `TimeoutError`, runs between any two instructions of Python code.
+A handler, such as a handler for `signal.alarm` that raises `TimeoutError`, runs between any two instructions of Python.
 During tracing, its error must not count as an error of the program: the program would then run in eager PyTorch.
 """
 
