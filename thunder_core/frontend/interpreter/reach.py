@@ -246,7 +246,7 @@ class Reach:
                 parts = gc.get_referents
         if parts is not None and depth % _CONSTRUCTOR_DEPTH:
             for part in parts(value):
-                if type(part) not in self._quiet:
+                if type(part) not in self._quiet and not is_row(part):
                     self._add_functions_of(part, reached, depth - 1)
 
     def _add_redirectable(self, functions: tuple[FunctionType, ...], reached: Functions) -> None:
@@ -326,3 +326,8 @@ def _functions_of_attribute(unbound: Any) -> Iterable[FunctionType]:
     if isinstance(unbound, property):
         parts = (unbound.fget, unbound.fset, unbound.fdel)
     return [part for part in parts if type(part) is FunctionType]
+
+
+def is_row(value: object) -> bool:
+    """Whether a value is a tuple of numbers, strings and bytes, of which a heap or a table has many."""
+    return type(value) is tuple and PRIMITIVE_TYPES.issuperset(map(type, value))

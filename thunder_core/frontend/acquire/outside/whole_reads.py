@@ -19,6 +19,8 @@ from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.outside import VIEW_CLASSES
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
+from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
+from thunder_core.frontend.interpreter.reach import is_row
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
@@ -50,6 +52,8 @@ class WholeReads(FunctionReads):
         while pending:
             current = pending.pop()
             number = id(current)
+            if type(current) in PRIMITIVE_TYPES or (number not in self.paths and is_row(current)):
+                continue
             parts_of = self._parts_function(type(current))
             if parts_of is None or number in seen or number in self._completely_guarded:
                 self.guard_state(current)
