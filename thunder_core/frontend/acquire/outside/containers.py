@@ -12,8 +12,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.outside.namespaces import is_index_into, length_of
+from thunder_core.frontend.acquire.outside.namespaces import is_index_into, length_of, stored_class
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
+from thunder_core.frontend.interpreter.reach import stored_keys
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
 # Methods of builtin containers that change them. All other methods only read.
@@ -104,7 +105,24 @@ def is_known_key(key: object) -> bool:
 
 def is_known_item(container: object, key: object) -> bool:
     """Whether looking up a key in a built-in container runs no code of the user, such as `__eq__` or `__index__`."""
-    return is_known_key(key) and (issubclass(type(container), dict) or type(key) is int)
+    if not is_known_key(key):
+        return False
+    return not compares_in_python(container) if issubclass(type(container), dict) else type(key) is int
+
+
+def compares_in_python(container: Any) -> bool:
+    """Whether a lookup in a mapping or a set may call a Python `__eq__` of a stored key."""
+    return any(map(_has_python_equality, stored_keys(container)))
+
+
+def _has_python_equality(key: object) -> bool:
+    """Whether comparing a stored key may call a Python `__eq__`, also of an item or of the object of a reference."""
+    kind = type(key)
+    if issubclass(kind, tuple | frozenset):
+        return any(map(_has_python_equality, stored_class(key).__iter__(key)))
+    if issubclass(kind, weakref.ref):
+        return _has_python_equality(weakref.ref.__call__(key))
+    return python_method(kind, "__eq__") is not None
 
 
 def is_known_by_identity(value: Any) -> bool:
@@ -205,4 +223,4 @@ def size_of_list_or_set(owner: object) -> int | None:
 
 def lacks_key(container: Any, key: object) -> bool:
     """Whether a mapping does not store a key, so that `__missing__` returns the value."""
-    return issubclass(type(container), dict) and is_known_key(key) and not dict.__contains__(container, key)
+    return issubclass(type(container), dict) and is_known_item(container, key) and not dict.__contains__(container, key)
