@@ -8,6 +8,7 @@ from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 
 # A handler that may end an error has one of these opcodes before its first `RERAISE`. A plain `finally` has none.
@@ -137,7 +138,7 @@ def handler_names(code: CodeType, offset: int) -> tuple[str, ...]:
 
 def may_suppress(exit_method: object) -> bool:
     """Whether a context manager, or its `__exit__`, may suppress an error. PyTorch's context managers do not."""
-    manager = getattr(exit_method, "__self__", exit_method)
+    manager = callable_attribute(exit_method, "__self__", exit_method)
     function = getattr(manager, "func", None) if isinstance(manager, contextlib._GeneratorContextManager) else None
     module = str(getattr(function or type(manager), "__module__", ""))
     return module.partition(".")[0] != "torch" and type(manager) is not contextlib.nullcontext

@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter import attributes, operators
+from thunder_core.frontend.interpreter.callables import callable_name
 from thunder_core.frontend.interpreter.decode import is_opaque, observed_programs
 from thunder_core.frontend.interpreter.frame import Arguments, Find, Frame, Keywords
 from thunder_core.frontend.interpreter.lookup import type_lookup
@@ -116,7 +117,7 @@ class ObservedMachine(PlainMachine):
 
     def call_back(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function on behalf of C code, with redirections suspended; then redirect the result's functions."""
-        if getattr(function, "__name__", "") not in LOOKUP_HOOKS:
+        if callable_name(function) not in LOOKUP_HOOKS:
             return self.call_from_c(self.invoke, function, arguments, keywords)
         return self.call_from_c(self.invoke_hook, function, arguments)
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, length_of, stored_class
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.reach import stored_keys
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
@@ -46,6 +47,7 @@ METHODS_COPYING_ARGUMENTS = frozenset({"extend", "extendleft", "update", *IN_PLA
 }
 SET_METHODS = frozenset({"update", "__ior__", "__iand__", "__isub__", "__ixor__", *SET_UPDATES})  # bypass overrides
 CONTAINERS = (list, dict, set, collections.deque)
+METHODS_OF_STATEMENTS = frozenset({"__setattr__", "__delattr__"})  # the epilogue emits `x.name = value`, `del x.name`
 IMMUTABLE_ARGUMENTS = (str, bytes, tuple, frozenset, range, int)  # classes of arguments that need no copy
 
 UNBOUND_METHOD_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -150,8 +152,11 @@ def overridden_c_class(kind: type, name: str) -> type | None:
     """Return the base class whose C method of this name a Python method of `kind` overrides.
 
     Return None if the method is not overridden. For a subclass of `list` with its own `append`, the result is `list`.
+    A `__getattribute__` in Python counts as an overriding method, because reading the method runs it.
     """
-    if not isinstance(type_lookup(kind, name), types.FunctionType):
+    reads_method = name not in METHODS_OF_STATEMENTS
+    is_overridden = python_method(kind, name) or (reads_method and python_method(kind, "__getattribute__"))
+    if not is_overridden:
         return None
     bases = (base for base in mro_of(kind) if name in dict_of(base))
     return next((base for base in bases if not isinstance(dict_of(base)[name], types.FunctionType)), None)
@@ -195,11 +200,11 @@ def split_method_call(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, t
     `items.append(x)` and `list.append(items, x)` both become `items, "append", (x,)`. The overridden class is the class
     of the called method (`list`) if the owner's class overrides the method, and otherwise None.
     """
-    name = getattr(function, "__name__", "")
+    name = callable_name(function)
     if type(function) in UNBOUND_METHOD_CLASSES and args and container_base(args[0]) is not None:
         owner, c_class = args[0], function.__objclass__
         return owner, name, args[1:], None if type_lookup(type(owner), name) is function else c_class
-    return getattr(function, "__self__", None), name, args, None
+    return callable_attribute(function, "__self__"), name, args, None
 
 
 def can_change_first_argument(function: object) -> bool:

@@ -158,7 +158,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             self.outside.note_dereference(reference, value)
         elif not self.context_variables.has_set(function):
             self.native_reads.after_call(function, args, kwargs, value)
-        if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
+        if issubclass(type(value), type) and (function is __build_class__ or is_making_class(function, args)):
             self.outside.note_class(value)
         return value
 

@@ -193,7 +193,7 @@ def construct(run: TracedRun, kind: type, args: tuple[Any, ...], kwargs: dict[st
 
 def is_constructed_natively(kind: object) -> bool:
     """Whether a callable is a subclass whose instances C code makes."""
-    return isinstance(kind, type) and is_subclass(kind) and type_lookup(kind, "__new__") is NEW
+    return issubclass(type(kind), type) and is_subclass(kind) and type_lookup(kind, "__new__") is NEW
 
 
 def is_subclass(kind: type) -> bool:
