@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dis
+from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType
 from typing import Any
@@ -48,6 +49,28 @@ def may_catch(frame: Frame, errors: Errors) -> bool:
         elif names[0] == "PUSH_EXC_INFO" and ERROR_ENDING_OPCODES.intersection(names):
             handler_clauses = except_clauses(frame.code, program.offsets[handler.target])
             if not errors or any(may_match(frame, errors, clause) for clause in handler_clauses):
+                return True
+        handler = program.exception_handlers[handler.target]
+    return False
+
+
+def has_finally(frame: Frame | None, is_counted: Callable[[CodeType], bool]) -> bool:
+    """Whether a `finally` of a frame or a caller, in code that `is_counted`, runs if the current step raises."""
+    while frame is not None:
+        if is_counted(frame.code) and _runs_finally(frame):
+            return True
+        frame = frame.back
+    return False
+
+
+def _runs_finally(frame: Frame) -> bool:
+    """Whether a frame's current step is within a `try` statement with a `finally`."""
+    program = frame.program
+    handler = program.exception_handlers[frame.pc]
+    while handler is not None:
+        names = handler_names(frame.code, program.offsets[handler.target])
+        if names[0] == "PUSH_EXC_INFO" and names[1:2] != ("WITH_EXCEPT_START",):
+            if not ERROR_ENDING_OPCODES.intersection(names):
                 return True
         handler = program.exception_handlers[handler.target]
     return False

@@ -201,6 +201,41 @@ def test_a_context_of_pytorch_and_a_finally_catch_nothing(context: Callable[[], 
     assert thunder.cache_misses(compiled) == 1
 
 
+def writes_in_a_finally(x: Tensor, seen: list[float]) -> Tensor:
+    """Write to the input before and after a check, and to a list after the check."""
+    try:
+        x.add_(1)
+        return of_all(x)
+    finally:
+        x.mul_(3)
+        seen.append(1.0)
+
+
+def draws_in_a_finally(x: Tensor, seen: list[float]) -> Tensor:
+    """Draw random numbers before and after an operation that may raise."""
+    try:
+        return torch.rand(2)[x.long()]
+    finally:
+        seen.append(torch.rand(1).item())
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+@pytest.mark.parametrize("program", [writes_in_a_finally, draws_in_a_finally])
+def test_finally_of_a_failing_operation_runs(program: Callable[..., Tensor]) -> None:
+    compiled = thunder.jit(program, executors=("torch",))
+    for value in (1.0, -5.0, 1.0, -5.0, -5.0):
+        outcomes = []
+        for function in (compiled, program):
+            x, seen = torch.full((2,), value), list[float]()
+            torch.manual_seed(0)
+            try:
+                result = function(x, seen).tolist()
+            except (IndexError, RuntimeError) as error:
+                result = str(error).splitlines()[0]
+            outcomes.append((result, x.tolist(), seen, torch.rand(1).item()))
+        assert outcomes[0] == outcomes[1]
+
+
 def test_message_that_raises_is_computed_only_if_the_check_fails() -> None:
     def program(x: Tensor) -> Tensor:
         torch._check_tensor_all(x > 0, lambda: f"{1 / 0}")

@@ -71,7 +71,8 @@ def can_be_recorded(run: TracedRun, kind: Any, condition: Any) -> bool:
     """
     is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
     is_plain = run.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
-    return is_error and is_plain and not run.recorder.levels.depth and not is_caught(run.machine.frame)
+    is_passed_on = not is_caught(run.machine.frame) and not run.recorder.caught_errors.is_at_line_that_raised()
+    return is_error and is_plain and not run.recorder.levels.depth and is_passed_on
 
 
 def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
@@ -88,6 +89,7 @@ def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
             kind,
             *(as_argument(recorder, part) for part in parts_of_text(text) or ()),
         )
+    recorder.caught_errors.note_line(location.source)
     recorder.emit(BoundSymbol(symbol_of(require), args, {}, None, (), location.source, location.module, ordered=True))
 
 
