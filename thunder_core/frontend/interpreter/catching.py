@@ -69,9 +69,9 @@ def _runs_finally(frame: Frame) -> bool:
     handler = program.exception_handlers[frame.pc]
     while handler is not None:
         names = handler_names(frame.code, program.offsets[handler.target])
-        if names[0] == "PUSH_EXC_INFO" and names[1:2] != ("WITH_EXCEPT_START",):
-            if not ERROR_ENDING_OPCODES.intersection(names):
-                return True
+        is_of_with = names[1:2] == ("WITH_EXCEPT_START",)
+        if names[0] == "PUSH_EXC_INFO" and not is_of_with and not ERROR_ENDING_OPCODES.intersection(names):
+            return True
         handler = program.exception_handlers[handler.target]
     return False
 
