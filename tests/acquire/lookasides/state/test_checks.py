@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import types
 from collections.abc import Callable
 
 import pytest
@@ -130,8 +132,37 @@ def writes(x: Tensor) -> Tensor:
     return y
 
 
+SHARED = types.SimpleNamespace(number=0)
+
+
+def replaces(x: Tensor) -> Tensor:
+    """Run a check whose message replaces a value that the program has just assigned."""
+    SHARED.number = 1
+
+    def message() -> str:
+        SHARED.number = 2
+        return "not positive"
+
+    torch._check_tensor_all(x > 0, message)
+    return x * SHARED.number
+
+
+def draws_outside(x: Tensor) -> Tensor:
+    """Run a check whose message draws a random number outside of PyTorch."""
+    random.seed(3)
+    torch._check_tensor_all(x > 0, lambda: f"not positive {random.random()}")
+    return x * random.random()
+
+
+def seeds(x: Tensor) -> Tensor:
+    """Run a check whose message seeds a generator outside of PyTorch."""
+    random.seed(3)
+    torch._check_tensor_all(x > 0, lambda: f"not positive {random.seed(5)}")
+    return x * random.random()
+
+
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-@pytest.mark.parametrize("program", [appends, counts, draws, writes])
+@pytest.mark.parametrize("program", [appends, counts, draws, writes, replaces, draws_outside, seeds])
 def test_message_with_a_side_effect_is_computed_only_if_the_check_fails(program: Callable[[Tensor], Tensor]) -> None:
     compiled, x = thunder.jit(program, executors=("torch",)), torch.ones(2)
     for seed in range(3):
