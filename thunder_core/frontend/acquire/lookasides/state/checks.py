@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.held_objects import HeldObjects
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
+from thunder_core.frontend.acquire.side_effects import SideEffects
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.catching import is_caught
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -99,12 +99,11 @@ def text_of_message(run: TracedRun, message: Any) -> Any:
     Refuse a function with a side effect, also on objects of the program, because eager PyTorch calls the function only
     if the check fails.
     """
-    bsyms, effects = run.recorder.bound_symbols, run.outside.effects.effects
-    bsym_count, effect_count = len(bsyms), len(effects)
-    held = HeldObjects(message, lambda value: run.outside.path_of(value) is not None)
+    bsyms, effects = run.recorder.bound_symbols, SideEffects(run, message)
+    bsym_count = len(bsyms)
     text = run.machine.call(str, run.machine.call(message))
     has_written = any(bsym.mutates or bsym.ordered for bsym in bsyms[bsym_count:])
-    if has_written or len(effects) != effect_count or held.have_changed():
+    if has_written or effects.change_objects() or effects.draw_numbers():
         run.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
     return text
 
