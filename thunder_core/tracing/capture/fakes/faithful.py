@@ -39,7 +39,6 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 ALIGNMENT = 16  # bytes; the alignment of rows in grouped products and of their operands
 MATRIX = 2  # dimensions
-PYTORCHS_NAMESPACES = frozenset({"aten", "prim", "prims"})  # of operations without effects on other processes
 GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -132,8 +131,6 @@ class FaithfulMode(FakeTensorMode):
             with self:
                 return slice_dimension(*args, **kwargs)
         require_castable(func, args, kwargs)
-        if func.namespace not in PYTORCHS_NAMESPACES:
-            self._forget_constants((args, kwargs))
         func, args, kwargs = self._replaced(func, args, kwargs)
         metadata = METADATA.get(func) or (ESTIMATES.get(func) if self.estimates_sizes else None)
         if metadata is not None:
@@ -145,16 +142,6 @@ class FaithfulMode(FakeTensorMode):
         if (rule := rule_of(func, args)) is not None:
             self._lay_out(output, rule, args, kwargs)
         return output
-
-    def _forget_constants(self, arguments: object) -> None:
-        """Forget the values of the fakes among arguments that are constants, such as `torch.tensor([5.0])`.
-
-        PyTorch runs an operation on constants at once. An operator that communicates, or any other with effects, must
-        only run in the compiled program.
-        """
-        for leaf in leaves(arguments):
-            if type(leaf) is FakeTensor and leaf.constant is not None:
-                self.fake_tensor_converter.invalidate_constant_aliases(leaf.constant)
 
     def _replaced(self, func: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any, Any]:
         """Return the operation and arguments whose result on fakes has the metadata of eager PyTorch's result."""
