@@ -10,8 +10,8 @@ import torch
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.batches import BatchedTensors
+from thunder_core.frontend.acquire.held_objects import SideEffects
 from thunder_core.frontend.acquire.outside.recording import Recording
-from thunder_core.frontend.acquire.side_effects import SideEffects
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import tracked_from_call
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions, without_recording
