@@ -6,13 +6,16 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from thunder_core.passes.recipe import Transform
-from thunder_core.tracing.analysis.data_errors import may_raise
+from thunder_core.tracing.analysis.data_errors import may_raise, may_raise_by_sizes
 from thunder_core.tracing.ir.trace import Trace
 
 
 @dataclass(frozen=True)
 class DropDeadCode(Transform):
-    """Drop each bound symbol whose results are not read, unless it has an effect or may raise depending on values."""
+    """Drop each bound symbol whose results are not read, unless it has an effect or may raise.
+
+    It may raise depending on values of tensors, or on symbolic sizes.
+    """
 
     cleans_up: ClassVar[bool] = True
 
@@ -21,7 +24,8 @@ class DropDeadCode(Transform):
         read = {proxy.name for proxy in trace.outputs}
         live = []
         for bsym in reversed(trace.bound_symbols):
-            if any(proxy.name in read for proxy in bsym.defines) or bsym.has_effect or may_raise(bsym):
+            is_read = any(proxy.name in read for proxy in bsym.defines)
+            if is_read or bsym.has_effect or may_raise(bsym) or may_raise_by_sizes(bsym):
                 live.append(bsym)
                 read |= {proxy.name for proxy in bsym.inputs}
         return trace.having(reversed(live), made_by="drop dead code")
