@@ -20,6 +20,7 @@ from thunder_core.frontend.acquire.outside.namespaces import KEYED, NESTING, ite
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.outside import VIEW_CLASSES
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
@@ -164,8 +165,8 @@ class WholeReads(FunctionReads):
         with_memory = []
         while pending:
             current = pending.pop()
-            if id(current) in seen or is_plain(current) or isinstance(current, READ_BY_NAME):
-                continue
+            if id(current) in seen or is_plain(current) or isinstance(current, (*READ_BY_NAME, SymbolicNumber)):
+                continue  # C code receives the plain number of this call for a symbolic number
             seen.add(id(current))
             if issubclass(type(current), CLASSES_WITH_MEMORY):
                 with_memory.append(current)
