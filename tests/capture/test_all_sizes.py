@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 import pytest
@@ -136,3 +137,48 @@ def test_a_setting_of_pytorch_that_nobody_has_set_stays_unset():
         assert thunder.cache_misses(compiled) == 1
 
     Context().run(check)  # in a new context, nothing is set
+
+
+# By name: a function whose result the program drops, sizes that it accepts, and sizes that eager PyTorch refuses.
+REFUSED_SIZES: dict[str, tuple[Callable[[torch.Tensor], Any], tuple[int, ...], tuple[int, ...]]] = {
+    "no channels": (partial(functional.interpolate, scale_factor=2.0), (1, 2, 4, 5), (1, 0, 4, 5)),
+    "no rows": (partial(functional.interpolate, scale_factor=2.0, mode="bilinear"), (1, 2, 4, 5), (1, 2, 0, 5)),
+    "no pixels": (partial(functional.interpolate, scale_factor=0.3, mode="bilinear"), (1, 2, 4, 5), (1, 2, 2, 5)),
+    "an empty pool": (partial(functional.adaptive_avg_pool2d, output_size=2), (1, 2, 4, 5), (1, 2, 0, 5)),
+    "an empty grid": (lambda x: functional.grid_sample(x, torch.zeros(1, 2, 2, 2)), (1, 2, 4, 5), (1, 2, 0, 5)),
+    "no maximum": (torch.max, (2, 3), (0, 3)),
+    "lengths": (
+        lambda x: functional.ctc_loss(
+            x, torch.ones(2, 2, dtype=torch.long), torch.tensor([6, 6]), torch.tensor([2, 2])
+        ),
+        *((6, 2, 4), (5, 2, 4)),
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Default grid_sample:UserWarning")
+@pytest.mark.parametrize("name", REFUSED_SIZES)
+def test_unused_call_raises_for_sizes_that_its_kernel_refuses(name: str) -> None:
+    function, accepted, refused = REFUSED_SIZES[name]
+    compiled = thunder.jit(lambda x: (function(x), x + 1)[1], cache="symbolic values", executors=("torch",))
+    x = torch.ones(accepted)
+    assert torch.equal(compiled(x), x + 1)
+    with pytest.raises(RuntimeError) as wanted:
+        function(torch.ones(refused))
+    with pytest.raises(RuntimeError) as found:
+        compiled(torch.ones(refused))
+    assert str(found.value).splitlines()[0] == str(wanted.value).splitlines()[0]
+
+
+@pytest.mark.parametrize("refused", [(1, 0, 4, 5), (1, 2, 2, 5)])
+def test_gradient_of_an_interpolation_raises_for_sizes_that_its_kernel_refuses(refused: tuple[int, ...]) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(functional.interpolate(x.requires_grad_(), scale_factor=0.3).sum(), x)[0]
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=("torch",))
+    assert torch.equal(compiled(torch.ones(1, 2, 4, 5)), program(torch.ones(1, 2, 4, 5)))
+    with pytest.raises(RuntimeError) as wanted:
+        program(torch.ones(refused))
+    with pytest.raises(RuntimeError) as found:
+        compiled(torch.ones(refused))
+    assert str(found.value).splitlines()[0] == str(wanted.value).splitlines()[0]

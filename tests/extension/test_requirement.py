@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -19,6 +21,11 @@ from thunder_core.tracing.extension.requirement import (
 
 def test_an_installed_package_is_not_missing() -> None:
     assert Package("torch").missing() is None
+
+
+def test_module_without_a_spec_is_not_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "stub_backend", types.ModuleType("stub_backend"))
+    assert Package("stub_backend").missing() is None
 
 
 def test_a_package_that_is_not_installed_is_missing() -> None:

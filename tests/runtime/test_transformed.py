@@ -170,3 +170,18 @@ def test_a_call_that_runs_in_eager_is_refused_beneath_transforms() -> None:
         assert torch.equal(compiled(X), (X * X).sum())
     with pytest.raises(OperationFailed, match="data_ptr"):
         grad(of_factor)(X)
+
+
+def test_vmap_of_a_compiled_function_that_also_returns_numbers() -> None:
+    def program(x: torch.Tensor) -> dict[str, Any]:
+        return {"doubled": x * 2, "size": x.shape[0], "none": None, "last": [x.sum(), "text"]}
+
+    out_dims = {"doubled": 0, "size": None, "none": None, "last": [0, None]}
+    x = torch.arange(6.0).view(3, 2)
+    found = torch.vmap(thunder.jit(program), out_dims=out_dims)(x)
+    wanted = torch.vmap(program, out_dims=out_dims)(x)
+    torch.testing.assert_close(found["doubled"], wanted["doubled"])
+    torch.testing.assert_close(found["last"][0], wanted["last"][0])
+    assert (found["size"], found["none"], found["last"][1]) == (2, None, "text")
+    with pytest.raises(ValueError, match="must only return Tensors"):
+        torch.vmap(thunder.jit(program))(x)

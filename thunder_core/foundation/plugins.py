@@ -330,7 +330,8 @@ def _modules(module_name: str) -> Iterator[tuple[str, Path]]:
 
 def _roots(top: str) -> tuple[list[Path], Path | None]:
     """Return the folders of a top-level name if it is a package, and otherwise its file."""
-    spec = importlib.util.find_spec(top)
+    has_no_spec = top in sys.modules and getattr(sys.modules[top], "__spec__", None) is None
+    spec = None if has_no_spec else importlib.util.find_spec(top)
     if spec is None:
         return [], None
     if spec.submodule_search_locations is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -108,6 +109,83 @@ def module_getattr(log: list[Any]) -> Callable[[Tensor], Any]:
 SETUPS: tuple[Setup, ...] = (
     *(stored_key, looked_up_key, key_from_outside, index_of_a_write, empty_slot, getattribute, module_getattr),
 )
+
+
+def item_class(log: list[Any]) -> Any:
+    class Item:
+        """An object that equals its number, and counts and logs its comparisons."""
+
+        comparisons = 0
+
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __hash__(self) -> int:
+            return hash(self.number)
+
+        def __eq__(self, other: object) -> bool:
+            log.append(self.number)
+            self.comparisons += 1
+            return self.number == (other.number if type(other) is Item else other)
+
+    return Item
+
+
+COMPARISONS: dict[str, Callable[[Any], Any]] = {
+    "a member of a set": lambda c: 1 in c.members,
+    "a member of a frozen set": lambda c: 1 in frozenset(c.members),
+    "a key": lambda c: 1 in c.table,
+    "an item": lambda c: c.table[1] + c.table.get(2),
+    "an item of a new dict": lambda c: {c.item(1): 5}[1],
+    "a key in a tuple": lambda c: (1, "a") in c.pairs,
+    "a write of an item": lambda c: c.table.__setitem__(1, 3),
+    "a default": lambda c: c.table.setdefault(1, 3),
+    "an added member": lambda c: c.members.add(1),
+    "a discarded member": lambda c: c.members.discard(1),
+    "an update": lambda c: c.table.update({1: 3}),
+    "a union": lambda c: len(c.members | {1, 2}),
+    "a list": lambda c: (2 in c.items) + c.items.index(2) + c.items.count(1),
+    "equal lists": lambda c: c.items == [1, 2],
+    "a removed item": lambda c: c.items.remove(2),
+    "a weak member": lambda c: c.first in c.weak_members,
+    "an equal weak member": lambda c: c.item(2) in c.weak_members,
+    "an added weak member": lambda c: c.weak_members.add(c.equal),
+    "an item of a weak key": lambda c: c.weak_table[c.equal],
+}
+
+
+def compares(log: list[Any], comparison: Callable[[Any], Any]) -> Callable[[Tensor], Any]:
+    item = item_class(log)
+    first, second = item(1), item(2)
+    pairs, weak = {(first, "a")}, weakref.WeakSet([first, second])
+    table, weak_table = {first: 1, second: 2}, weakref.WeakKeyDictionary({first: 4})
+    collections = types.SimpleNamespace(item=item, first=first, equal=item(1), items=[first, second])
+    collections.members, collections.weak_members = {first, second}, weak
+    collections.table, collections.pairs, collections.weak_table = table, pairs, weak_table
+    log.clear()
+
+    def program(x: Tensor) -> Any:
+        value = comparison(collections)
+        log.append(first.comparisons)
+        return x + 1, value, len(collections.members), len(collections.weak_members)
+
+    return program
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_effects_of_comparisons_match_eager(name: str) -> None:
+    logs: list[list[Any]] = [[], []]
+    eager, compiled = compares(logs[0], COMPARISONS[name]), thunder.jit(compares(logs[1], COMPARISONS[name]))
+    for _ in range(3):
+        outcomes = []
+        for run in (compiled, eager):
+            try:
+                outcomes.append([item.tolist() if isinstance(item, Tensor) else item for item in run(torch.ones(2))])
+            except ValueError as error:
+                outcomes.append([str(error)])
+        assert outcomes[0] == outcomes[1]
+        assert logs[0] == logs[1]
 
 
 @pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")

@@ -604,3 +604,13 @@ def test_pickled_tensor_is_refused(program: Callable[[Tensor], Any]) -> None:
     """The bytes contain values. Storages of tensors without data would end the process."""
     with pytest.raises(CannotReplay, match="pickles a tensor"):
         thunder.jit(program, data_dependent="error")(X)
+
+
+def test_pickled_symbolic_number_is_the_number_of_the_call() -> None:
+    def program(x: Tensor, number: int) -> tuple[Tensor, bytes]:
+        return x + 1, pickle.dumps({"a": [number, x.shape[0]], "b": x.shape})
+
+    compiled = thunder.jit(program, data_dependent="error", cache="symbolic values", executors=("torch",))
+    for number in (3, 500, 70000):
+        x = torch.ones(number % 7 + 2)
+        assert compiled(x, number)[1] == program(x, number)[1]

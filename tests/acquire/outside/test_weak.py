@@ -330,6 +330,53 @@ def test_objects_that_die_in_the_program_leave_weak_containers(program: Callable
     assert outcomes[0] == outcomes[1]
 
 
+class Equal(Level):
+    """An object that equals each object of its height."""
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Equal) and self.height == other.height
+
+    def __hash__(self) -> int:
+        return hash(self.height)
+
+
+def discards_an_equal_member(x: Tensor, world: World) -> None:
+    world.members.discard(Equal(2.0))
+
+
+def removes_the_first_of_equal_members(x: Tensor, world: World) -> Any:
+    world.members.discard(world.one)
+    first, second = Equal(7.0), Equal(7.0)
+    world.members.add(first)
+    world.members.add(second)
+    return second
+
+
+def sets_an_equal_key(x: Tensor, world: World) -> None:
+    world.by_key[Equal(2.0)] = 5.0
+
+
+def pops_an_equal_key(x: Tensor, world: World) -> None:
+    world.by_key.pop(Equal(2.0), None)
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+@pytest.mark.parametrize(
+    "program",
+    [discards_an_equal_member, removes_the_first_of_equal_members, sets_an_equal_key, pops_an_equal_key],
+)
+def test_dead_object_that_equals_another_object_changes_its_entry(program: Callable[..., Any]) -> None:
+    worlds = World(), World()
+    for world in worlds:
+        world.one = Equal(2.0)
+        world.by_key[world.one], world.members = 1.0, weakref.WeakSet([world.one])
+    compiled = thunder.jit(lambda x, world: (x + 1, program(x, world)))
+    for _ in range(3):
+        results = compiled(X, worlds[0]), (X + 1, program(X, worlds[1]))
+        assert seen(worlds[0])[:3] == seen(worlds[1])[:3]
+        del results
+
+
 def appends(x: Tensor, calls: list[Any]) -> Tensor:
     level = Level()
     reference = weakref.ref(level, lambda _: calls.append(x.shape))

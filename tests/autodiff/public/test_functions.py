@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ import torch
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import NotDifferentiable, WrongInputs
+from thunder_core.foundation.errors import NotDifferentiable, RecompileWarning, WrongInputs
 
 NET = torch.nn.Sequential(torch.nn.Linear(4, 6), torch.nn.LayerNorm(6), torch.nn.GELU(), torch.nn.Linear(6, 3))
 IMAGE = torch.nn.Sequential(torch.nn.Conv2d(1, 2, 3), torch.nn.BatchNorm2d(2), torch.nn.MaxPool2d(2)).eval()
@@ -432,3 +433,29 @@ def test_derivatives_are_the_same_in_inference_mode(derivative: str, inside: boo
 
 def leaves_of(tree: Any) -> list[torch.Tensor]:
     return [tree] if isinstance(tree, torch.Tensor) else [leaf for part in tree for leaf in leaves_of(part)]
+
+
+def test_vjp_of_a_program_that_runs_in_eager() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        weakref.finalize(torch.nn.Identity(), int)
+        return x * x
+
+    for tracked in (False, True):
+        x, cotangent = torch.tensor([1.0, 2.0], requires_grad=tracked), torch.tensor([3.0, 4.0])
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RecompileWarning)
+            output, pull = thunder.vjp(program, x)
+        wanted, wanted_pull = torch.func.vjp(program, x)
+        assert torch.equal(output, wanted) and output.requires_grad is wanted.requires_grad
+        assert torch.equal(pull(cotangent)[0], wanted_pull(cotangent)[0])
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_vjp_results_depend_on_a_parameter_outside_as_in_pytorch(requires_grad: bool) -> None:
+    weight = torch.tensor(2.0, requires_grad=requires_grad)
+    output, _ = thunder.vjp(lambda x: x.sin() * weight, torch.ones(2))
+    wanted, _ = torch.func.vjp(lambda x: x.sin() * weight, torch.ones(2))
+    assert output.requires_grad is wanted.requires_grad is requires_grad
+    if requires_grad:
+        gradients = [torch.autograd.grad(result.sum(), weight)[0] for result in (output, wanted)]
+        assert torch.equal(*gradients)

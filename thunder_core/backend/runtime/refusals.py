@@ -120,7 +120,7 @@ def _refusal_reason(program: Program, error: Exception) -> str:
     if not isinstance(error, GuardFailed):
         return f"a value that the program read no longer exists: {type(error).__name__}: {error}"
     guard = program.guard_of(error)
-    if guard is not None and isinstance(error.actual, torch.Tensor):
+    if guard is not None and issubclass(type(error.actual), torch.Tensor):
         for constraint, size in refused_sizes(program, guard.path, error.actual):
             return f"{constraint}, is {size}"
     shows_tuple = isinstance(guard, StatedGuard) and guard.guards_tuple and is_literal(error.actual)
@@ -148,20 +148,21 @@ def is_met(condition: str, size: int) -> bool:
     return bool(execute_source("constraint", source, {"math": math}, "holds")(size))
 
 
-def describe_value(value: object) -> str:
+def describe_value(value: Any) -> str:
     """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
-    if isinstance(value, torch.Tensor):
+    kind = type(value)  # not isinstance, which reads the value's own `__class__`
+    if issubclass(kind, torch.Tensor):
         grad = ", requires grad" if value.requires_grad else ""
-        return f"{tensor_proxy('', value).described}{grad} of class {type(value).__name__}"
-    if isinstance(value, type):
-        return value.__name__
-    if value is None or isinstance(value, str | int | float | complex | torch.dtype | torch.device):
+        return f"{tensor_proxy('', value).described}{grad} of class {kind.__name__}"
+    if issubclass(kind, type):
+        return str(value.__name__)
+    if value is None or issubclass(kind, str | int | float | complex | torch.dtype | torch.device):
         return f"{value!r:.80}"
-    if isinstance(value, list | tuple | dict | set):
-        if type(value) is dict and len(value) <= MAX_KEYS and all(type(key) is str for key in value):
+    if issubclass(kind, list | tuple | dict | set):
+        if kind is dict and len(value) <= MAX_KEYS and all(type(key) is str for key in value):
             return f"a dict with the keys {list(value)!r}"
-        return f"a {type(value).__name__} of {len(value)} items"
-    return f"a {type(value).__name__}"
+        return f"a {kind.__name__} of {len(value)} items"
+    return f"a {kind.__name__}"
 
 
 def other_branch_error(program: Program, error: UnexpectedValue) -> DataDependent:

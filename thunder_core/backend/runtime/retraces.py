@@ -122,7 +122,7 @@ def fix_for(error: Exception) -> str:
     if isinstance(error, UnexpectedValue):
         return VALUE_FIX
     value = error.actual if isinstance(error, GuardFailed) else error
-    return next(fix for classes, fix in FIXES if isinstance(value, classes))
+    return next(fix for classes, fix in FIXES if issubclass(type(value), classes))
 
 
 def callers_level() -> int:

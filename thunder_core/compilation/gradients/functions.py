@@ -9,12 +9,12 @@ from types import MethodType
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
 
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.module import programs_of
-from thunder_core.compilation.compiler import Compiler, bind_compiler, jit, last_program, specializations_of
+from thunder_core.compilation.compiler import Compiler, bind_compiler, jit, specializations_of
 from thunder_core.compilation.gradients.subjects import Gradient, Product
 from thunder_core.compilation.gradients.trees import (
     Argnums,
@@ -26,6 +26,7 @@ from thunder_core.compilation.gradients.trees import (
 from thunder_core.foundation.errors import WrongInputs
 
 Executors = Sequence[str | Executor]
+ACCUMULATE = "torch::autograd::AccumulateGrad"  # the name of the node that adds the gradient of a leaf
 MAX_CACHED = 128  # the number of cached derivatives, so that requesting the same derivative again costs nothing
 
 
@@ -111,7 +112,7 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         compiled = _compile(None, function, (), executors)
         output, aux = split_aux(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
     outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
-    is_tracked = any(tracked_by_caller) or _reads_other_tracked_tensors(compiled)
+    is_tracked = any(tracked_by_caller) or _depends_on_others((*outputs, *tree_leaves(aux)), starts)
 
     def pull(cotangents: object, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
         cotangents_taken = require_same(cotangents, output, ("the cotangents", "the outputs"), "vjp")
@@ -148,11 +149,20 @@ def _detach_unless_tracked(tree: object, is_tracked: bool) -> Any:
     return tree_map(shown, tree)
 
 
-def _reads_other_tracked_tensors(compiled: object) -> bool:
-    """Whether the program that has just run reads a tensor that requires a gradient and is not an argument."""
-    trace = last_program(compiled).last("computation")
-    inputs = (proxy for proxy in trace.inputs if getattr(proxy, "requires_grad", False))
-    return any(not trace.origins.get(proxy.name, "").startswith("args") for proxy in inputs)
+def _depends_on_others(results: Sequence[object], starts: Sequence[torch.Tensor]) -> bool:
+    """Whether a result depends on a tensor that requires a gradient and is not an argument, by autograd's graph."""
+    tensors = [result for result in results if isinstance(result, torch.Tensor) and result.requires_grad]
+    nodes: list[Any] = [torch.autograd.graph.get_gradient_edge(tensor).node for tensor in tensors]
+    seen: set[Any] = set()
+    while nodes:
+        node = nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == ACCUMULATE and all(node.variable is not start for start in starts):
+            return True
+        nodes += [following for following, _ in node.next_functions]
+    return False
 
 
 def _gradient(

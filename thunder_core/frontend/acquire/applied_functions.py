@@ -26,6 +26,7 @@ from thunder_core.frontend.acquire.outside.backward_reads import BackwardStart, 
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter import interpret
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.passes.autodiff.rules import applied_class, note_backward_reads, operation_of
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -61,7 +62,7 @@ def is_same_at_each_call(kind: Function, names: Iterable[str], is_made: Callable
     seen = {id(kind)}
     while waiting:
         value = waiting.pop()
-        value = getattr(value, "__func__", value) if isinstance(value, staticmethod | classmethod) else value
+        value = callable_attribute(value, "__func__", value) if isinstance(value, staticmethod | classmethod) else value
         if id(value) in seen or is_constant(value):
             continue
         seen.add(id(value))
@@ -146,7 +147,7 @@ class AppliedFunctions:
         """
         probe, _ = self._probe(function, args, {})
         if probe is not None:
-            name = getattr(function, "__qualname__", type(function).__name__)
+            name = callable_attribute(function, "__qualname__", type(function).__name__)
             handover = self._make_handover(f"`{name}`, a hook of saved_tensors_hooks,", probe)
             handover.require_no_conflict()
             handover.guard()

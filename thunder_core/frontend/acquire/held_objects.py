@@ -1,4 +1,4 @@
-"""The objects that a function or the variables of a program refer to, and whether they have changed."""
+"""The objects that a function or the variables of a program refer to, and the side effects of a function."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.type_flags import HEAP_TYPE
+from thunder_core.frontend.acquire.outside.paths import leads_from_random_draw
+from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter.bridges import BridgedIterator, Callback
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.generators import frame_of
@@ -80,6 +82,31 @@ class HeldObjects:
             list(map(id, all_contents_of(value))) != list(map(id, contents)) or state_of(value) != state
             for value, contents, state in self._examined
         )
+
+
+class SideEffects:
+    """The side effects of a function, from the creation of this object on. Writes to tensors are not among them.
+
+    `function` refers to all objects of the program that the function may change.
+    """
+
+    def __init__(self, run: Recording, function: object) -> None:
+        self._run = run
+        self._effects = tuple(run.outside.effects.effects)
+        self._print_count, self._draw_count = len(run.printed), len(run.draws.paths)
+        self._held_objects = HeldObjects(function, lambda value: run.outside.path_of(value) is not None)
+
+    def change_objects(self) -> bool:
+        """Whether the function has changed an object, also an object of the program, or has printed.
+
+        Changes that the function has reversed do not count.
+        """
+        has_effects = tuple(self._run.outside.effects.effects) != self._effects
+        return has_effects or len(self._run.printed) != self._print_count or self._held_objects.have_changed()
+
+    def draw_numbers(self) -> bool:
+        """Whether the function has drawn random numbers outside of PyTorch, which the prologue draws at each call."""
+        return any(map(leads_from_random_draw, self._run.draws.paths[self._draw_count :]))
 
 
 def contents_of(value: object) -> Iterator[Any]:

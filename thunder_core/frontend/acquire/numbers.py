@@ -17,6 +17,7 @@ from thunder_core.frontend.acquire.outside.guards.values import OfType
 from thunder_core.frontend.acquire.outside.paths import Path, computed_path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import ITERATORS
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.calls import delegates_call
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
@@ -166,7 +167,7 @@ def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments for C code, with plain guarded numbers if the code does not accept symbolic numbers."""
     if function is object.__init__:  # it ignores its arguments
         return args, kwargs
-    if getattr(function, "__self__", None) is OPERATORS or type(function) is types.WrapperDescriptorType:
+    if callable_attribute(function, "__self__") is OPERATORS or type(function) is types.WrapperDescriptorType:
         return (args if all(map(combines_with_symbolic, args)) else with_plain_numbers(tuple(args), set())), kwargs
     if delegates_call(function):
         return args, kwargs
@@ -224,18 +225,21 @@ def accepts_symbolic(function: object) -> bool:
 
     These are methods of symbolic numbers, functions of PyTorch, operators, and functions that only store arguments.
     """
-    if is_function_of_torch(function) or str(getattr(function, "__module__", "")).partition(".")[0] == "thunder_core":
+    if (
+        is_function_of_torch(function)
+        or str(callable_attribute(function, "__module__", "")).partition(".")[0] == "thunder_core"
+    ):
         return True
     if isinstance(function, type) and (issubclass(function, BaseException) or function in ITERATORS):
         return True
     try:
-        if function in ACCEPTING_FUNCTIONS or getattr(function, "__name__", "") in ACCEPTING_METHODS:
+        if function in ACCEPTING_FUNCTIONS or callable_name(function) in ACCEPTING_METHODS:
             return True
     except TypeError:  # an unhashable callable
         return False
-    owner = getattr(function, "__self__", None)
+    owner = callable_attribute(function, "__self__")
     if owner is None:
-        owner = getattr(function, "__objclass__", None)
+        owner = callable_attribute(function, "__objclass__")
     if isinstance(owner, types.ModuleType):
         return owner is OPERATORS or owner.__name__.startswith("torch.")
     return isinstance(owner, SymbolicNumber) or container_base(owner) is not None

@@ -14,6 +14,7 @@ from thunder_core.foundation.errors import OperationFailed, SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
 from thunder_core.frontend.acquire.outside.guards.values import Identical
 from thunder_core.frontend.acquire.outside.recording import Recording
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.lookup import parts_of_partial
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -80,7 +81,7 @@ class SavedTensorsHooks:
             return
         parts = self._parts_of(value)
         if parts is None:
-            where = getattr(hook, "__code__", None)
+            where = callable_attribute(hook, "__code__")
             raise OperationFailed(
                 f"the hook `{getattr(hook, '__qualname__', hook)}` of saved_tensors_hooks runs natively and refers to "
                 f"a {type(value).__name__} that the program creates",

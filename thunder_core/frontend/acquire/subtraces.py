@@ -10,8 +10,7 @@ import torch
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.batches import BatchedTensors
-from thunder_core.frontend.acquire.held_objects import HeldObjects
-from thunder_core.frontend.acquire.outside.paths import leads_from_random_draw
+from thunder_core.frontend.acquire.held_objects import SideEffects
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import tracked_from_call
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
@@ -79,18 +78,15 @@ class Subtraces:
         numbers outside of PyTorch, or returns memory that it does not own.
         """
         start, reads_before = len(self.recorder.bound_symbols), len(self.recorder.data_dependent.bsyms_read)
-        effects, shown = tuple(self.run.outside.effects.effects), len(self.run.printed)
-        draw_count = len(self.run.draws.paths)
-        held_objects = HeldObjects(function, lambda value: self.run.outside.path_of(value) is not None)
+        effects = SideEffects(self.run, function)
         with without_our_functions():
             torch.clear_autocast_cache()  # the function may not reuse earlier casts
         results = tuple(run())
         with without_our_functions():
             torch.clear_autocast_cache()
-        has_effects = tuple(self.run.outside.effects.effects) != effects or len(self.run.printed) != shown
-        if has_effects or held_objects.have_changed():
+        if effects.change_objects():
             raise self.refuse("changes an object from outside, or prints", "return the new value instead")
-        if any(map(leads_from_random_draw, self.run.draws.paths[draw_count:])):  # the prologue draws at each call
+        if effects.draw_numbers():
             raise self.refuse("draws random numbers outside of PyTorch", "draw them before, or by PyTorch")
         bsyms = tuple(self.recorder.bound_symbols[start:])
         self.recorder.replace_from(start, ())

@@ -26,6 +26,7 @@ from thunder_core.frontend.acquire.lookasides.state.output import (
 )
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.frontend.interpreter.texts import concatenate
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -302,11 +303,11 @@ def kind_of_item(value: object) -> type | None:
 
 def accepts_text(function: Any) -> bool:
     """Whether a function accepts symbolic texts: it only stores texts or reads their class, or belongs to Thunder."""
-    if str(getattr(function, "__module__", "")).startswith("thunder_core."):
+    if str(callable_attribute(function, "__module__", "")).startswith("thunder_core."):
         return True
     if isinstance(function, type):
         return function is type or issubclass(function, BaseException)
-    owner = getattr(function, "__self__", None)
+    owner = callable_attribute(function, "__self__")
     return is_in(function, STORING_FUNCTIONS) or (
         isinstance(owner, list | deque) and function.__name__ in APPENDING_METHODS
     )
@@ -314,7 +315,7 @@ def accepts_text(function: Any) -> bool:
 
 def accepts_items(function: object) -> bool:
     """Whether a C function accepts containers of symbolic texts, because it only calls methods of the items."""
-    owner = getattr(function, "__self__", None)
+    owner = callable_attribute(function, "__self__")
     return (
         owner is OPERATORS
         or isinstance(owner, CONTAINERS)

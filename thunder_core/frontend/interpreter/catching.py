@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import dis
+from collections.abc import Callable
 from functools import lru_cache
 from types import CodeType
 from typing import Any
 
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 
 # A handler that may end an error has one of these opcodes before its first `RERAISE`. A plain `finally` has none.
@@ -48,6 +50,28 @@ def may_catch(frame: Frame, errors: Errors) -> bool:
             handler_clauses = except_clauses(frame.code, program.offsets[handler.target])
             if not errors or any(may_match(frame, errors, clause) for clause in handler_clauses):
                 return True
+        handler = program.exception_handlers[handler.target]
+    return False
+
+
+def has_finally(frame: Frame | None, is_counted: Callable[[CodeType], bool]) -> bool:
+    """Whether a `finally` of a frame or a caller, in code that `is_counted`, runs if the current step raises."""
+    while frame is not None:
+        if is_counted(frame.code) and _runs_finally(frame):
+            return True
+        frame = frame.back
+    return False
+
+
+def _runs_finally(frame: Frame) -> bool:
+    """Whether a frame's current step is within a `try` statement with a `finally`."""
+    program = frame.program
+    handler = program.exception_handlers[frame.pc]
+    while handler is not None:
+        names = handler_names(frame.code, program.offsets[handler.target])
+        is_of_with = names[1:2] == ("WITH_EXCEPT_START",)
+        if names[0] == "PUSH_EXC_INFO" and not is_of_with and not ERROR_ENDING_OPCODES.intersection(names):
+            return True
         handler = program.exception_handlers[handler.target]
     return False
 
@@ -137,7 +161,7 @@ def handler_names(code: CodeType, offset: int) -> tuple[str, ...]:
 
 def may_suppress(exit_method: object) -> bool:
     """Whether a context manager, or its `__exit__`, may suppress an error. PyTorch's context managers do not."""
-    manager = getattr(exit_method, "__self__", exit_method)
+    manager = callable_attribute(exit_method, "__self__", exit_method)
     function = getattr(manager, "func", None) if isinstance(manager, contextlib._GeneratorContextManager) else None
     module = str(getattr(function or type(manager), "__module__", ""))
     return module.partition(".")[0] != "torch" and type(manager) is not contextlib.nullcontext

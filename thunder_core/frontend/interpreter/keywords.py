@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from thunder_core.frontend.interpreter import bridges, operators
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.frame import Frame, Machine
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT
@@ -15,10 +16,10 @@ _REPLACES_EVERY_KEY_ERROR = sys.version_info >= (3, 12)
 
 def function_text(function: object) -> str:
     """Return CPython's name for a callable in these errors."""
-    qualname = getattr(function, "__qualname__", None)
+    qualname = callable_attribute(function, "__qualname__")
     if qualname is None:
         return str(function)
-    module = getattr(function, "__module__", None)
+    module = callable_attribute(function, "__module__")
     return f"{qualname}()" if module in (None, "builtins") else f"{module}.{qualname}()"
 
 

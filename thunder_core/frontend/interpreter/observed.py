@@ -7,6 +7,7 @@ from types import FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter import attributes, operators
+from thunder_core.frontend.interpreter.callables import callable_name
 from thunder_core.frontend.interpreter.decode import is_opaque, observed_programs
 from thunder_core.frontend.interpreter.frame import Arguments, Find, Frame, Keywords
 from thunder_core.frontend.interpreter.lookup import type_lookup
@@ -16,7 +17,7 @@ from thunder_core.frontend.interpreter.native import unwrap
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, Observer
 from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 from thunder_core.frontend.interpreter.profiler import NativeCodeProfiler
-from thunder_core.frontend.interpreter.reach import Functions, Reach
+from thunder_core.frontend.interpreter.reach import Functions, Reach, stored_keys
 from thunder_core.frontend.interpreter.redirection import NotKeptError, Redirection
 from thunder_core.frontend.interpreter.texts import concatenate
 
@@ -25,8 +26,14 @@ STRING_OPERATORS = frozenset({operator.add, operator.iadd, operator.mod, concate
 _DEFAULTDICT_MISSING = defaultdict.__missing__
 # Functions that C code calls to find a key or a member.
 LOOKUP_HOOKS = frozenset({"__hash__", "__eq__"})
-# Containers whose lookup of a plain key runs no Python code.
-_C_INDEXED_CONTAINERS = frozenset({dict, list, tuple, str, bytes})
+# Sequences whose lookup of an index runs no Python code.
+_C_SEQUENCES = frozenset({list, tuple, str, bytes})
+
+
+def _is_indexed_in_c(container: object) -> bool:
+    """Whether the lookup of a primitive key in a container runs no Python code, such as `__eq__` of a stored key."""
+    kind = type(container)
+    return kind in _C_SEQUENCES or (kind is dict and not stored_keys(container))
 
 
 def _makes_missing_items(kind: type) -> bool:
@@ -110,7 +117,7 @@ class ObservedMachine(PlainMachine):
 
     def call_back(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function on behalf of C code, with redirections suspended; then redirect the result's functions."""
-        if getattr(function, "__name__", "") not in LOOKUP_HOOKS:
+        if callable_name(function) not in LOOKUP_HOOKS:
             return self.call_from_c(self.invoke, function, arguments, keywords)
         return self.call_from_c(self.invoke_hook, function, arguments)
 
@@ -291,7 +298,7 @@ class ObservedMachine(PlainMachine):
             return value
         if _makes_missing_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
             return self._missing_item(container, key)
-        if type(key) in PRIMITIVE_TYPES and type(container) in _C_INDEXED_CONTAINERS:
+        if type(key) in PRIMITIVE_TYPES and _is_indexed_in_c(container):
             value = container[key]
         else:
             value = self.natively(operator.getitem, (container, key), {})
@@ -309,7 +316,7 @@ class ObservedMachine(PlainMachine):
     def store_item(self, container: object, key: object, value: object) -> None:
         """Write an item after reporting it."""
         value = self.observer.on_store_subscript(container, key, value)
-        if type(key) in PRIMITIVE_TYPES and type(container) is dict:
+        if type(key) in PRIMITIVE_TYPES and type(container) is dict and not stored_keys(container):
             container[key] = value
         else:
             self._write(container, self.natively, operator.setitem, (container, key, value), {})

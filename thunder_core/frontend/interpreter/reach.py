@@ -7,6 +7,7 @@ import operator
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -43,13 +44,15 @@ Keywords = dict[str, Any]
 
 # The maximum depth to which parts of arguments are examined.
 _MAX_DEPTH = 5
+# The maximum number of stored keys of a container that are examined before a lookup. Keys of one container are rarely
+# of many classes.
+_MAX_KEYS = 100
 # Added to the depth if C code may instantiate or subclass the classes in its arguments.
 _CONSTRUCTOR_DEPTH = 100
 
 # Types whose instances lead to no Python function.
 QUIET_TYPES = PRIMITIVE_TYPES | {
-    BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, weakref.ref, bytearray,
-    memoryview, object, range,
+    BuiltinFunctionType, CellType, CodeType, FrameType, ModuleType, TracebackType, bytearray, memoryview, object, range,
     type(str.join), type(object.__init__), type("".__len__), type(Ellipsis), type(NotImplemented),
 }  # fmt: skip
 
@@ -78,6 +81,7 @@ REFERENTS: dict[type, Parts] = {
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda value: (value.start, value.stop, value.step),
+    weakref.ref: lambda reference: (reference(),),  # whose methods hash and compare the reference
     **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied_object(proxy),)),
 }
 _ITEMS_OF_CONTAINERS: dict[type, Parts] = {
@@ -122,6 +126,19 @@ def _is_container(kind: type) -> bool:
 def _is_keyed(kind: type) -> bool:
     """Whether a type finds its items by hash."""
     return issubclass(kind, dict | set | frozenset)
+
+
+def stored_keys(container: Any) -> Iterable[Any]:
+    """Return keys of a mapping or members of a set, one of each class, which a lookup may compare with its key.
+
+    Keys of primitive types are left out, because their comparisons run no Python code.
+    """
+    kind = type(container)
+    base: Any = dict if issubclass(kind, dict) else set if issubclass(kind, set) else frozenset
+    if {*map(type, islice(base.__iter__(container), _MAX_KEYS))} <= PRIMITIVE_TYPES:
+        return ()
+    keys = {type(key): key for key in list(islice(base.__iter__(container), _MAX_KEYS))}
+    return [key for kind, key in keys.items() if kind not in PRIMITIVE_TYPES]
 
 
 # Special methods that are not redirected for each instance that C code receives. Finalizers may run at any time. The
@@ -214,8 +231,8 @@ class Reach:
         return self.functions_of_values(iterator) if may_call_or_forward(kind) else {}
 
     def _functions_of_lookup(self, container: Any, key: object) -> Functions:
-        """Return the functions that an item lookup may call: the key's methods, and a factory of missing items."""
-        reached = self.functions_of_values(key)
+        """Return the functions that an item lookup may call: methods of keys, and a factory of missing items."""
+        reached = self.functions_of_values(key, *stored_keys(container))
         kind = type(container)
         self._add_redirectable(special_functions(kind), reached)
         if kind is defaultdict:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from thunder_core.passes.recipe import Transform
-from thunder_core.tracing.analysis.data_errors import may_raise
+from thunder_core.tracing.analysis.data_errors import may_raise, may_raise_by_sizes
 from thunder_core.tracing.ir.trace import Trace
 
 
@@ -14,7 +14,8 @@ from thunder_core.tracing.ir.trace import Trace
 class DropDeadCode(Transform):
     """Drop each bound symbol whose results are not read and that has no effect, unless it may raise an error.
 
-    Only errors that depend on values count: all other errors were raised while tracing.
+    Only errors that depend on the values of tensors or on symbolic sizes count: all other errors were raised while
+    tracing.
     """
 
     cleans_up: ClassVar[bool] = True
@@ -24,7 +25,8 @@ class DropDeadCode(Transform):
         read = {proxy.name for proxy in trace.outputs}
         live = []
         for bsym in reversed(trace.bound_symbols):
-            if any(proxy.name in read for proxy in bsym.defines) or bsym.has_effect or may_raise(bsym):
+            is_read = any(proxy.name in read for proxy in bsym.defines)
+            if is_read or bsym.has_effect or may_raise(bsym) or may_raise_by_sizes(bsym):
                 live.append(bsym)
                 read |= {proxy.name for proxy in bsym.inputs}
         return trace.having(reversed(live), made_by="drop dead code")

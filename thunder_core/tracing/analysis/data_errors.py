@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.sizes import is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 # Checks of metadata, which are decided at tracing because tensors without data have metadata.
@@ -49,6 +50,23 @@ ERRORS_BY_VALUES = (IndexError, RuntimeError, LIN_ALG_ERROR, ValueError, ZeroDiv
 READING_VALUES = frozenset({torch.nn.functional.one_hot})
 # Python's operators on computed numbers, which raise if the divisor is zero.
 DIVIDE_NUMBERS = frozenset({operator.truediv, operator.floordiv, operator.mod})
+
+
+# Functions whose kernels refuse some empty tensors, or sizes that their operations for symbolic sizes do not check.
+CHECK_SIZES = frozenset(
+    {
+        *(
+            torch.nn.functional.interpolate,
+            *(kernel for name, kernel in vars(torch._C._nn).items() if "upsample" in name),
+        ),
+        *(torch.nn.functional.ctc_loss, torch.ctc_loss),
+    }
+)
+# Operators whose kernels refuse some empty tensors, which PyTorch does not check without data.
+CHECK_SIZES_IN_KERNELS = frozenset(
+    f"aten::{name}"
+    for name in ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "grid_sampler_2d", "grid_sampler_3d", "max", "min")
+)
 
 
 def divides_integers(operation: BoundSymbol) -> bool:
@@ -113,6 +131,17 @@ def may_raise(bsym: BoundSymbol) -> bool:
     if target in DIVIDE_NUMBERS and divides_numbers(bsym):
         return True
     return target in READING_VALUES or any(map(_may_raise, bsym.operations))
+
+
+def may_raise_by_sizes(bsym: BoundSymbol) -> bool:
+    """Whether the kernel of a bound symbol may refuse a size of zero, or some symbolic sizes without a constraint."""
+    tensors = (proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy))
+    if not any(is_symbolic(size) or not size for proxy in tensors for size in proxy.shape):
+        return False
+    return bsym.symbol.target in CHECK_SIZES or any(
+        getattr(getattr(operation.symbol.target, "_schema", None), "name", "") in CHECK_SIZES_IN_KERNELS
+        for operation in bsym.operations
+    )
 
 
 def asserts_on_gpu(bsym: BoundSymbol, device: torch.device) -> bool:

@@ -47,9 +47,10 @@ class CaughtErrors:
     def note(self, bsym: BoundSymbol) -> None:
         """Record the line of a bound symbol that may raise depending on values, if the program may catch the error."""
         if may_raise(bsym) or bsym.symbol.target in NUMBERS_MAY_RAISE:
-            self._note_line(bsym.source)
+            self.note_line(bsym.source)
 
-    def _note_line(self, line: SourceLine | None) -> None:
+    def note_line(self, line: SourceLine | None) -> None:
+        """Record a line at which an operation may raise, if the program may catch the error."""
         if line is not None and line not in self.lines and self.is_caught():
             self.lines.add(line)
 
@@ -60,7 +61,7 @@ class CaughtErrors:
 
         The operation runs in the block on the values of the traced call.
         """
-        self._note_line(self._line())
+        self.note_line(self._line())
         try:
             yield
         except ThunderError:

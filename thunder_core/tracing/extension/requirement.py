@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -18,6 +17,7 @@ from typing import Protocol
 import torch
 
 from thunder_core.foundation.options.target import TARGETS
+from thunder_core.foundation.plugins import is_installed
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ class Package(Requirement):
 
     def missing(self) -> str | None:
         """Return the reason if the package is not installed."""
-        return None if importlib.util.find_spec(self.package) else f"{self.package} is not installed"
+        return None if is_installed(self.package) else f"{self.package} is not installed"
 
 
 # A small C++ program that needs the same as every CPU kernel: the headers of Python and OpenMP, and a linker.

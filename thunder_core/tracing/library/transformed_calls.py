@@ -17,13 +17,21 @@ Function = Callable[..., Any]
 
 
 def batch_function(function: Function) -> Function:
-    """Return the function on whole batches; `in_dims` has the structure of the arguments."""
+    """Return the function on whole batches; `in_dims` has the structure of the arguments.
+
+    Results that are not tensors, such as numbers, are the same for the whole batch.
+    """
 
     def batched_call(args: tuple[Any, ...], kwargs: dict[str, Any], in_dims: Any, randomness: str) -> Any:
-        def element_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            return function(*args, **kwargs)
+        results: list[Any] = []
 
-        return torch.vmap(element_call, in_dims, randomness=randomness)(args, kwargs)
+        def element_call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            results.extend(tree_flatten(function(*args, **kwargs)))
+            return [leaf for leaf in results[0] if isinstance(leaf, torch.Tensor)]
+
+        tensors = iter(torch.vmap(element_call, in_dims, randomness=randomness)(args, kwargs))
+        leaves = [next(tensors) if isinstance(leaf, torch.Tensor) else leaf for leaf in results[0]]
+        return tree_unflatten(leaves, results[1])
 
     return batched_call
 

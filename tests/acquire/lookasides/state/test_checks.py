@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import random
+import types
 from collections.abc import Callable
 
 import pytest
@@ -130,8 +132,37 @@ def writes(x: Tensor) -> Tensor:
     return y
 
 
+SHARED = types.SimpleNamespace(number=0)
+
+
+def replaces(x: Tensor) -> Tensor:
+    """Run a check whose message replaces a value that the program has just assigned."""
+    SHARED.number = 1
+
+    def message() -> str:
+        SHARED.number = 2
+        return "not positive"
+
+    torch._check_tensor_all(x > 0, message)
+    return x * SHARED.number
+
+
+def draws_outside(x: Tensor) -> Tensor:
+    """Run a check whose message draws a random number outside of PyTorch."""
+    random.seed(3)
+    torch._check_tensor_all(x > 0, lambda: f"not positive {random.random()}")
+    return x * random.random()
+
+
+def seeds(x: Tensor) -> Tensor:
+    """Run a check whose message seeds a generator outside of PyTorch."""
+    random.seed(3)
+    torch._check_tensor_all(x > 0, lambda: f"not positive {random.seed(5)}")
+    return x * random.random()
+
+
 @pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
-@pytest.mark.parametrize("program", [appends, counts, draws, writes])
+@pytest.mark.parametrize("program", [appends, counts, draws, writes, replaces, draws_outside, seeds])
 def test_message_with_a_side_effect_is_computed_only_if_the_check_fails(program: Callable[[Tensor], Tensor]) -> None:
     compiled, x = thunder.jit(program, executors=("torch",)), torch.ones(2)
     for seed in range(3):
@@ -199,6 +230,41 @@ def test_a_context_of_pytorch_and_a_finally_catch_nothing(context: Callable[[], 
         compiled(-torch.ones(2), seen)
     assert seen == [1, 1]
     assert thunder.cache_misses(compiled) == 1
+
+
+def writes_in_a_finally(x: Tensor, seen: list[float]) -> Tensor:
+    """Write to the input before and after a check, and to a list after the check."""
+    try:
+        x.add_(1)
+        return of_all(x)
+    finally:
+        x.mul_(3)
+        seen.append(1.0)
+
+
+def draws_in_a_finally(x: Tensor, seen: list[float]) -> Tensor:
+    """Draw random numbers before and after an operation that may raise."""
+    try:
+        return torch.rand(2)[x.long()]
+    finally:
+        seen.append(torch.rand(1).item())
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+@pytest.mark.parametrize("program", [writes_in_a_finally, draws_in_a_finally])
+def test_finally_of_a_failing_operation_runs(program: Callable[..., Tensor]) -> None:
+    compiled = thunder.jit(program, executors=("torch",))
+    for value in (1.0, -5.0, 1.0, -5.0, -5.0):
+        outcomes = []
+        for function in (compiled, program):
+            x, seen = torch.full((2,), value), list[float]()
+            torch.manual_seed(0)
+            try:
+                result = function(x, seen).tolist()
+            except (IndexError, RuntimeError) as error:
+                result = str(error).splitlines()[0]
+            outcomes.append((result, x.tolist(), seen, torch.rand(1).item()))
+        assert outcomes[0] == outcomes[1]
 
 
 def test_message_that_raises_is_computed_only_if_the_check_fails() -> None:

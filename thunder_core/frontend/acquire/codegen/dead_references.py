@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.foundation.errors import CannotReplay
+from thunder_core.frontend.acquire.outside.containers import is_known_by_identity
 from thunder_core.frontend.acquire.outside.effects import Effect
 
 # By class of a weak container: the methods of its `data` whose first argument is a weak reference.
@@ -25,16 +26,19 @@ def without_dead_references(effects: list[Effect], items_at_start: Callable[[Any
 
     `items_at_start(container)` returns the items that a container had when the program began. If one of these items has
     died, the dead references of the program cannot be distinguished from older ones. Then no effect on this container
-    is left out, and an effect for a dead object raises `CannotReplay`.
+    is left out, and an effect for a dead object raises `CannotReplay`. An effect for a dead object that may have been
+    equal to another object raises `CannotReplay`, too, because the effect then changes the entry of the other object.
     """
     return [
         live_effect
         for index, effect in enumerate(effects)
-        for live_effect in _live_effects(effect, effects[index + 1 :], items_at_start)
+        for live_effect in _live_effects(effect, effects, effects[index + 1 :], items_at_start)
     ]
 
 
-def _live_effects(effect: Effect, later: list[Effect], items_at_start: Callable[[Any], Any]) -> Iterator[Effect]:
+def _live_effects(
+    effect: Effect, effects: list[Effect], later: list[Effect], items_at_start: Callable[[Any], Any]
+) -> Iterator[Effect]:
     """Yield an effect, the effect that replaces it, or nothing. `later` are the effects that follow."""
     kind = _weak_container(effect)
     if kind is None or not effect.arguments:
@@ -45,6 +49,12 @@ def _live_effects(effect: Effect, later: list[Effect], items_at_start: Callable[
     elif effect.name in METHODS_WITH_REFERENCES.get(kind, ()):
         if not is_dead(effect.arguments[0]):
             yield effect
+        elif not all(map(is_known_by_identity, _live_keys(_data_of_owner(effect), effects, items_at_start))):
+            raise CannotReplay(
+                f"the program changes a {kind.__name__} for an object that no longer exists when the program ends, and "
+                "that may equal another object",
+                fix="keep the object alive",
+            )
     elif kind is weakref.WeakValueDictionary and is_dead(effect.arguments[-1]) and not _is_removed(effect, later):
         yield replace(effect, name="pop", arguments=(effect.arguments[0], None))
     else:
@@ -61,6 +71,12 @@ def _require_live_arguments(kind: type, effect: Effect) -> None:
         # The container's own callback, called while tracing, has noted this object among its pending removals.
         failure.runs_in_eager = False
         raise failure
+
+
+def _live_keys(data: Any, effects: list[Effect], items_at_start: Callable[[Any], Any]) -> list[Any]:
+    """Return the references to living objects that a weak container had at the start, or that effects pass to it."""
+    passed = [effect.arguments[0] for effect in effects if effect.is_on(data) and effect.arguments]
+    return [key for key in (*items_at_start(data), *passed) if not is_dead(key)]
 
 
 def _data_of_owner(effect: Effect) -> Any:

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
 from thunder_core.frontend.acquire.outside.reductions import is_bound_in_c
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.ir.constants import BY_IDENTITY, CONSTANT_CONTAINERS
 from thunder_core.tracing.ir.literal import dotted_name
@@ -68,7 +69,7 @@ def name_of_method(method: Any) -> str | None:
         name: str = method.__name__
         return name
     owner, function = method.__self__, method.__func__
-    first = getattr(function, "__name__", None)
+    first = callable_attribute(function, "__name__")
     for kind in (owner, type(owner)) if isinstance(owner, type) else (type(owner),):
         entries = {name: entry for base in reversed(mro_of(kind)) for name, entry in dict_of(base).items()}
         if kind is owner:  # a class binds its class methods, and an object its functions

@@ -8,12 +8,13 @@ from typing import Any
 from thunder_core.backend.runtime.module import programs_of
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.traced_run import Nested, TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
 
 def compiled_function(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Trace through a compiled function, or call it as one bound symbol."""
-    plain = getattr(function, "__func__", function)
+    plain = callable_attribute(function, "__func__", function)
     inner: Any = programs_of(plain)
     if inner is None:
         return NOT_TAKEN

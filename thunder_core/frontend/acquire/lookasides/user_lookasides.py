@@ -9,6 +9,7 @@ from typing import Any
 
 from thunder_core.backend.runtime.module import programs_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.extension.lookaside import Lookaside
 
@@ -56,7 +57,7 @@ def targets_of(function: object) -> list[tuple[Any, tuple[Any, ...]]]:
         targets.append((function.__func__, (function.__self__,)))
     elif type(function) is BuiltinMethodType and not isinstance(function.__self__, type | None):
         unbound = getattr(type(function.__self__), function.__name__, None)
-        if unbound is not None and getattr(unbound, "__objclass__", None) is not None:
+        if unbound is not None and callable_attribute(unbound, "__objclass__") is not None:
             targets.append((unbound, (function.__self__,)))
     return targets
 

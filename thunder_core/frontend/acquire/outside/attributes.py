@@ -13,6 +13,7 @@ from thunder_core.frontend.acquire.outside.function_effects import belongs_to_to
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.objects import Lacks, has_own_fallback
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
+from thunder_core.frontend.interpreter.callables import callable_name
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.ir.stored_attributes import namespace_of
@@ -110,7 +111,7 @@ def is_newly_bound(value: Any, owner: Any) -> bool:
 
 def is_entry_of_module(function: object, module: types.ModuleType) -> bool:
     """Whether a module stores a function under the function's own name; False for modules of PyTorch."""
-    return not belongs_to_torch(module) and vars(module).get(getattr(function, "__name__", "")) is function
+    return not belongs_to_torch(module) and vars(module).get(callable_name(function)) is function
 
 
 def _attribute_of_class(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:

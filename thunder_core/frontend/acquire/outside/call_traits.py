@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.outside.function_effects import is_name_of_torch
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.lookup import PARTIAL_FIELDS, type_lookup
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 
@@ -55,22 +56,22 @@ def dereferenced_reference(function: Any) -> Any:
     return reference if issubclass(type(reference), weakref.ref) else None
 
 
-def is_making_class(function: object, args: tuple[Any, ...]) -> bool:
+def is_making_class(function: Any, args: tuple[Any, ...]) -> bool:
     """Whether a call creates a class: a call of a metaclass, or of `type`, with more than one argument."""
-    return isinstance(function, type) and issubclass(function, type) and len(args) > 1
+    return issubclass(type(function), type) and issubclass(function, type) and len(args) > 1
 
 
 def is_shallow(function: object) -> bool:
     """Whether a function reads only the direct items of containers in its arguments."""
     try:
-        return function in SHALLOW_FUNCTIONS or getattr(function, "__name__", "") in STORING_METHODS
+        return function in SHALLOW_FUNCTIONS or callable_name(function) in STORING_METHODS
     except TypeError:  # an unhashable callable
         return False
 
 
 def may_hash_tensors(function: object) -> bool:
     """Whether a C function may hash tensors or compare them by identity: no function or method of PyTorch does."""
-    if not isinstance(function, CLASSES_THAT_MAY_HASH) or getattr(function, "__name__", "") in METHODS_STORING_VALUES:
+    if not issubclass(type(function), CLASSES_THAT_MAY_HASH) or callable_name(function) in METHODS_STORING_VALUES:
         return False
     return not is_function_of_torch(function)
 
@@ -81,8 +82,8 @@ def is_torch_function(function: object) -> bool:
     Methods of PyTorch's other objects are excluded: a generator's `manual_seed`, for example, refuses NumPy scalars.
     """
     return (
-        is_name_of_torch(getattr(function, "__module__", ""))
-        or getattr(torch, getattr(function, "__name__", ""), None) is function  # a C function without a module name
+        is_name_of_torch(callable_attribute(function, "__module__", ""))
+        or getattr(torch, callable_name(function), None) is function  # a C function without a module name
         or issubclass(owner_class(function), TENSOR_BASE)
     )
 
@@ -94,9 +95,9 @@ def is_function_of_torch(function: object) -> bool:
 
 def owner_class(function: object) -> type:
     """Return the class whose method a function is; `NoneType` for other functions."""
-    owner: Any = getattr(function, "__self__", None)
+    owner: Any = callable_attribute(function, "__self__")
     if owner is None:
-        owner = getattr(function, "__objclass__", None)
+        owner = callable_attribute(function, "__objclass__")
     return owner if issubclass(type(owner), type) else type(owner)
 
 

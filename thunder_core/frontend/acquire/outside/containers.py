@@ -12,8 +12,10 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.outside.namespaces import is_index_into, length_of
+from thunder_core.frontend.acquire.outside.namespaces import is_index_into, length_of, stored_class
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
+from thunder_core.frontend.interpreter.reach import stored_keys
 from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 
 # Methods of builtin containers that change them. All other methods only read.
@@ -45,6 +47,7 @@ METHODS_COPYING_ARGUMENTS = frozenset({"extend", "extendleft", "update", *IN_PLA
 }
 SET_METHODS = frozenset({"update", "__ior__", "__iand__", "__isub__", "__ixor__", *SET_UPDATES})  # bypass overrides
 CONTAINERS = (list, dict, set, collections.deque)
+METHODS_OF_STATEMENTS = frozenset({"__setattr__", "__delattr__"})  # the epilogue emits `x.name = value`, `del x.name`
 IMMUTABLE_ARGUMENTS = (str, bytes, tuple, frozenset, range, int)  # classes of arguments that need no copy
 
 UNBOUND_METHOD_CLASSES = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -104,7 +107,24 @@ def is_known_key(key: object) -> bool:
 
 def is_known_item(container: object, key: object) -> bool:
     """Whether looking up a key in a built-in container runs no code of the user, such as `__eq__` or `__index__`."""
-    return is_known_key(key) and (issubclass(type(container), dict) or type(key) is int)
+    if not is_known_key(key):
+        return False
+    return not compares_in_python(container) if issubclass(type(container), dict) else type(key) is int
+
+
+def compares_in_python(container: Any) -> bool:
+    """Whether a lookup in a mapping or a set may call a Python `__eq__` of a stored key."""
+    return any(map(_has_python_equality, stored_keys(container)))
+
+
+def _has_python_equality(key: Any) -> bool:
+    """Whether comparing a stored key may call a Python `__eq__`, also of an item or of the object of a reference."""
+    kind = type(key)
+    if issubclass(kind, tuple | frozenset):
+        return any(map(_has_python_equality, stored_class(key).__iter__(key)))
+    if issubclass(kind, weakref.ref):
+        return _has_python_equality(weakref.ref.__call__(key))
+    return python_method(kind, "__eq__") is not None
 
 
 def is_known_by_identity(value: Any) -> bool:
@@ -132,8 +152,11 @@ def overridden_c_class(kind: type, name: str) -> type | None:
     """Return the base class whose C method of this name a Python method of `kind` overrides.
 
     Return None if the method is not overridden. For a subclass of `list` with its own `append`, the result is `list`.
+    A `__getattribute__` in Python counts as an overriding method, because reading the method runs it.
     """
-    if not isinstance(type_lookup(kind, name), types.FunctionType):
+    reads_method = name not in METHODS_OF_STATEMENTS
+    is_overridden = python_method(kind, name) or (reads_method and python_method(kind, "__getattribute__"))
+    if not is_overridden:
         return None
     bases = (base for base in mro_of(kind) if name in dict_of(base))
     return next((base for base in bases if not isinstance(dict_of(base)[name], types.FunctionType)), None)
@@ -177,11 +200,11 @@ def split_method_call(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, t
     `items.append(x)` and `list.append(items, x)` both become `items, "append", (x,)`. The overridden class is the class
     of the called method (`list`) if the owner's class overrides the method, and otherwise None.
     """
-    name = getattr(function, "__name__", "")
+    name = callable_name(function)
     if type(function) in UNBOUND_METHOD_CLASSES and args and container_base(args[0]) is not None:
         owner, c_class = args[0], function.__objclass__
         return owner, name, args[1:], None if type_lookup(type(owner), name) is function else c_class
-    return getattr(function, "__self__", None), name, args, None
+    return callable_attribute(function, "__self__"), name, args, None
 
 
 def can_change_first_argument(function: object) -> bool:
@@ -205,4 +228,4 @@ def size_of_list_or_set(owner: object) -> int | None:
 
 def lacks_key(container: Any, key: object) -> bool:
     """Whether a mapping does not store a key, so that `__missing__` returns the value."""
-    return issubclass(type(container), dict) and is_known_key(key) and not dict.__contains__(container, key)
+    return issubclass(type(container), dict) and is_known_item(container, key) and not dict.__contains__(container, key)

@@ -23,6 +23,7 @@ from thunder_core.frontend.acquire.outside.paths import (
 )
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.acquire.outside.reductions import derives_from
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.tracing.capture.fakes.trial import outside_recording
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
@@ -108,7 +109,7 @@ class ProgramDraws:
             self._save_state(generator)
         value = self._value_of_call(function, args, kwargs)
         path = self._add_call(PrologueCall(None, "call", function, *operands, len(self.paths)), value)
-        is_state = getattr(function, "__name__", "") in METHODS_RETURNING_STATES
+        is_state = callable_name(function) in METHODS_RETURNING_STATES
         return self._guarded_state(path, value) if is_state else self._program_value(path, value)
 
     def _value_of_call(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
@@ -388,6 +389,6 @@ def _restore_generator(restore: Callable[[], object], _generator: object) -> Non
 
 def is_defined_by_module(function: object, module: str) -> bool:
     """Whether a bound method is written in C, or is a Python method that is defined in a module."""
-    inner = getattr(function, "__func__", function)
+    inner = callable_attribute(function, "__func__", function)
     home = inner.__globals__.get("__name__") if isinstance(inner, types.FunctionType) else module
     return bool(home == module)

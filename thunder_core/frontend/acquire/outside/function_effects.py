@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator, Mapping
 from functools import cache
 
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.draws import process_generators
 
@@ -78,7 +79,7 @@ def belongs_to_torch(value: object) -> bool:
 
 def _library_of(value: object) -> str:
     """Return the top-level package of a module, or of the module that defines a class or function."""
-    home = value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+    home = value.__name__ if isinstance(value, types.ModuleType) else callable_attribute(value, "__module__")
     return package_of(home)
 
 

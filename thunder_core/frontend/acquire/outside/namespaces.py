@@ -15,6 +15,7 @@ from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import is_constant
 
 NESTING = (dict, list, tuple, set, frozenset, deque)
+KEYED = (dict, set, frozenset)  # containers that find their items by hash
 
 
 def is_loaded_module(name: object, namespace: dict[str, Any]) -> bool:
@@ -69,7 +70,10 @@ def overridden_base(container: object, method: str) -> Any:
 
 
 def items_of(container: object) -> Any:
-    """Return an iterator over the stored items of a sequence or set, bypassing an `__iter__` of its own class."""
+    """Return an iterator over the stored items of a sequence or set, or the keys of a mapping.
+
+    An `__iter__` of the container's own class does not run.
+    """
     return stored_class(container).__iter__(container)
 
 

@@ -77,6 +77,9 @@ class NativeCalls:
         if function is type and len(args) == 1:
             self._outside.note_class_read(args[0])
         owner, name, rest, c_class = split_method_call(function, args)
+        only_classes = reads_only_classes(function)
+        if not only_classes:
+            self._outside.guard_compared_keys(owner, *rest, *kwargs.values())
         if name in METHODS_OF_ITERATORS:
             self.require_no_outside_iterator(function, (owner,))
         if owner is not None and name in LOOKUP_METHODS and rest and not kwargs and is_plain_mapping(owner):
@@ -103,7 +106,6 @@ class NativeCalls:
             self._writes.note_function_call(function, args, kwargs)
         if name in ("setdefault", "__setitem__") and rest:
             self._outside.expand_key(rest[0])
-        only_classes = reads_only_classes(function)
         read = [arg for arg in (*rest, *kwargs.values()) if not (only_classes and has_state(arg) and arg is rest[0])]
         self._outside.expand_for(function, read)
         self.require_no_outside_iterator(function, (*rest, *kwargs.values()))

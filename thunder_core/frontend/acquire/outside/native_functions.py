@@ -12,6 +12,8 @@ import sys
 import types
 from typing import Any
 
+from thunder_core.frontend.interpreter.callables import callable_attribute
+
 
 class CFunctionKind(enum.Enum):
     """The state that a C function reads, and how tracing treats its calls."""
@@ -191,7 +193,7 @@ CAPSULE = type(dt.datetime_CAPI)
 
 def function_kind_of(function: Any) -> CFunctionKind:
     """Return the kind of a function of a C module. The kind of methods and other callables is `ARGUMENTS`."""
-    owner = getattr(function, "__self__", None)
+    owner = callable_attribute(function, "__self__")
     if type(owner) is types.ModuleType:
         module = owner.__name__
         kind = KIND_OF_FUNCTION.get((module, function.__name__)) or KIND_OF_MODULE.get(module)
@@ -204,7 +206,7 @@ def function_kind_of(function: Any) -> CFunctionKind:
 
 def is_function_of_pybind11(function: object) -> bool:
     """Whether a builtin is a function of pybind11. Its `__self__` is a record of its overloads."""
-    kind = type(getattr(function, "__self__", None))
+    kind = type(callable_attribute(function, "__self__"))
     return kind is CAPSULE or kind.__module__ == "pybind11_builtins"
 
 

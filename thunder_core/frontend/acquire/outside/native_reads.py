@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.outside.native_kinds import (
     native_state_of,
 )
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.states import decimal_settings, numpy_settings
@@ -176,7 +177,7 @@ class NativeReads:
 
         Guard keys of new dicts.
         """
-        if function is dict or getattr(function, "__name__", "") == "fromkeys":
+        if function is dict or callable_name(function) == "fromkeys":
             self._guard_keys(value)
         owner, name = owner_and_name(function, args)
         if (
@@ -187,7 +188,7 @@ class NativeReads:
             or not is_getter(type(owner), name)
         ):
             return
-        method_args = args if getattr(function, "__self__", None) is owner else args[1:]
+        method_args = args if callable_attribute(function, "__self__") is owner else args[1:]
         if all(map(is_constant, method_args)):
             self._outside.guard_method_call(owner, name, method_args, value)
 
@@ -218,7 +219,7 @@ class NativeReads:
 
 def is_numpy_class(kind: type) -> bool:
     """Whether a class belongs to NumPy, so that NumPy's settings affect its arithmetic and printing."""
-    return str(getattr(kind, "__module__", None)).partition(".")[0] == "numpy"
+    return str(callable_attribute(kind, "__module__")).partition(".")[0] == "numpy"
 
 
 def owner_and_name(function: object, args: tuple[Any, ...]) -> tuple[Any, str]:
@@ -226,12 +227,12 @@ def owner_and_name(function: object, args: tuple[Any, ...]) -> tuple[Any, str]:
 
     The object is None for a function of a module, and for a method of a class.
     """
-    name = getattr(function, "__name__", "")
+    name = callable_name(function)
     if args and type(function) is types.BuiltinMethodType and is_function_of_pybind11(function):
         unbound = type_lookup(type(args[0]), name)
-        return (args[0] if getattr(unbound, "__func__", None) is function else None), name
-    owner = args[0] if type(function) in UNBOUND_METHOD_CLASSES and args else getattr(function, "__self__", None)
-    return (None if isinstance(owner, types.ModuleType | type) else owner), name
+        return (args[0] if callable_attribute(unbound, "__func__") is function else None), name
+    owner = args[0] if type(function) in UNBOUND_METHOD_CLASSES and args else callable_attribute(function, "__self__")
+    return (None if issubclass(type(owner), types.ModuleType | type) else owner), name
 
 
 def is_getter_or_lock_method(owner: object, name: str) -> bool:

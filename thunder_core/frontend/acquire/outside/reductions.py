@@ -25,6 +25,7 @@ import torch
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.attributes import C_METHODS
 from thunder_core.frontend.interpreter.bridges import BridgedIterator, Callback
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.generators import frame_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
@@ -240,7 +241,7 @@ def changed_attributes(function: types.FunctionType) -> list[str]:
 
 def is_bound_in_c(value: object) -> bool:
     """Whether a value is a C method bound to an object, such as `[].append`, not a function of a module or class."""
-    owner = getattr(value, "__self__", None) if issubclass(type(value), C_METHODS) else None
+    owner = callable_attribute(value, "__self__") if issubclass(type(value), C_METHODS) else None
     return owner is not None and not isinstance(owner, types.ModuleType | type)
 
 

@@ -27,6 +27,7 @@ from thunder_core.foundation import package
 from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning, SourceLine
 from thunder_core.foundation.options.compile_options import SharpEdges
 from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 
 
 @dataclass(frozen=True)
@@ -111,7 +112,7 @@ DATE_METHODS = {
 
 def edge_of(function: object) -> str | None:
     """Return the description of the sharp edge of calling a function, such as `the time: time.time`; otherwise None."""
-    owner = getattr(function, "__self__", None)
+    owner = callable_attribute(function, "__self__")
     if type(owner) in OWNERS_WITHOUT_EDGES:
         return None
     try:
@@ -120,14 +121,16 @@ def edge_of(function: object) -> str | None:
         return None
     if description is not None:
         return description
-    name = getattr(function, "__name__", "")
-    if isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATE_METHODS):
+    name = callable_name(function)
+    if issubclass(type(owner), type) and any(
+        issubclass(owner, kind) and name == method for kind, method in DATE_METHODS
+    ):
         return f"the time: {owner.__name__}.{name}"
     for kind, owner_kind in EDGE_KINDS_OF_OWNERS.items() if type(owner) not in OWNERS_OF_MODULE_FUNCTIONS else ():
         if issubclass(type(owner), kind):
             return f"{owner_kind}: {type(owner).__name__}.{name}"
-    module = str(getattr(function, "__module__", None) or type(owner).__module__)
-    outside = None if isinstance(function, type) else _edge_kind_of_module(module)
+    module = str(callable_attribute(function, "__module__") or type(owner).__module__)
+    outside = None if issubclass(type(function), type) else _edge_kind_of_module(module)
     return f"{outside}: {module}.{name}" if outside else None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -11,16 +12,17 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.outside.call_traits import is_shallow, may_hash_tensors
-from thunder_core.frontend.acquire.outside.containers import is_known_by_identity
+from thunder_core.frontend.acquire.outside.containers import compares_in_python, is_known_by_identity
 from thunder_core.frontend.acquire.outside.function_reads import FunctionReads
 from thunder_core.frontend.acquire.outside.guards.containers import Keys
 from thunder_core.frontend.acquire.outside.guards.tensors import HasFact, TensorMetadata
-from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
+from thunder_core.frontend.acquire.outside.namespaces import KEYED, NESTING, items_of, values_of
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.outside import VIEW_CLASSES
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 from thunder_core.frontend.interpreter.reach import is_row
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_plain
 from thunder_core.tracing.ir.proxy import tensor_proxy
@@ -83,6 +85,20 @@ class WholeReads(FunctionReads):
         else:
             self.note_compared_object(key)
 
+    def guard_compared_keys(self, *values: object) -> bool:
+        """Guard the keys of each mapping and the members of each set that C code may compare by a Python `__eq__`.
+
+        Return whether there are such keys or members.
+        """
+        is_compared = False
+        for value in values:
+            if issubclass(type(value), KEYED) and compares_in_python(value):
+                is_compared = True
+                self.expand(value)
+                for key in list(items_of(value)):
+                    self.expand_whole(key)
+        return is_compared
+
     def note_compared_object(self, value: object) -> None:
         """Note that C code is about to compare an outside object by identity, if its class defines no equality.
 
@@ -100,6 +116,8 @@ class WholeReads(FunctionReads):
             return self._guard_items
         if kind is slice:
             return parts_of_slice
+        if kind is weakref.ref:
+            return self._guard_compared_referent
         return self.guard_attributes if native_state_of(kind) is NativeState.ATTRIBUTES else None
 
     def _guard_items(self, container: Any) -> Iterable[Any]:
@@ -111,6 +129,14 @@ class WholeReads(FunctionReads):
         if issubclass(kind, NESTING):
             return [*values_of(container)]
         return [*container.values()] if kind is types.MappingProxyType else [viewed_mapping(container)]
+
+    def _guard_compared_referent(self, reference: Any) -> Iterable[Any]:
+        """Guard the object of a weak reference if Python code compares it, and return the object in a tuple."""
+        referent = weakref.ref.__call__(reference)
+        if referent is None or is_known_by_identity(referent):
+            return ()
+        self.note_dereference(reference, referent)
+        return (referent,)
 
     def guard_attributes(self, value: object) -> list[Any]:
         """Guard all attributes of an object, which C code is about to read, and return their values."""
@@ -142,8 +168,8 @@ class WholeReads(FunctionReads):
         with_memory = []
         while pending:
             current = pending.pop()
-            if id(current) in seen or is_plain(current) or isinstance(current, READ_BY_NAME):
-                continue
+            if id(current) in seen or is_plain(current) or isinstance(current, (*READ_BY_NAME, SymbolicNumber)):
+                continue  # C code receives the plain number of this call for a symbolic number
             seen.add(id(current))
             if issubclass(type(current), CLASSES_WITH_MEMORY):
                 with_memory.append(current)

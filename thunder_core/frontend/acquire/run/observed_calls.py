@@ -38,12 +38,15 @@ from thunder_core.frontend.acquire.lookasides.state.storages import method_of_st
 from thunder_core.frontend.acquire.lookasides.state.world import call_world_function
 from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
+from thunder_core.frontend.acquire.outside.function_effects import package_of
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
 from thunder_core.frontend.acquire.traced_run import InEager
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.lookup import python_method
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.symbols import is_higher_order
@@ -68,6 +71,18 @@ ENTRY_METHODS = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_i
 DYNAMO_DISABLED_CODE = torch.optim.Optimizer.zero_grad.__code__
 
 
+# Packages whose callable objects lookasides may replace, such as operators of PyTorch.
+OWN_PACKAGES = frozenset({"torch", "functorch", "thunder_core", "thunder_executors"})
+
+
+def is_interpreted_object(kind: type) -> bool:
+    """Whether the interpreter runs the `__call__` of the instances of a class: modules, and objects outside PyTorch."""
+    called = python_method(kind, "__call__")
+    return called is not None and (
+        issubclass(kind, torch.nn.Module) or package_of(called.__module__) not in OWN_PACKAGES
+    )
+
+
 class ObservedCalls(ObservedReads):
     """An observer that decides how each call of the program runs."""
 
@@ -78,7 +93,7 @@ class ObservedCalls(ObservedReads):
     cached_calls: CachedCalls
     operations: frozenset[Callable[..., Any]]
     code_origins: CodeOrigins
-    own_interrupt: KeyboardInterrupt | None
+    own_interrupt: BaseException | None
     fills_caches: bool  # whether a function under `functools.lru_cache` has computed a tensor or a new object
 
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -95,6 +110,8 @@ class ObservedCalls(ObservedReads):
         if issubclass(kind, type):
             self.classes.note_instance(function)
             require_no_finalizer(self, function)
+        elif is_interpreted_object(kind):
+            return NOT_TAKEN  # nothing reads its attributes, hashes or compares it: that may run any code
         plain = function.__func__ if kind is types.MethodType else function
         try:
             lookaside = LOOKASIDES.get(plain)
@@ -105,8 +122,6 @@ class ObservedCalls(ObservedReads):
             value = lookaside(self, *owned, **kwargs)
             if value is not NOT_TAKEN:
                 return value
-        if issubclass(kind, torch.nn.Module):
-            return NOT_TAKEN  # its `__call__` is interpreted; its `__getattr__` may do anything
         for call in LOOKASIDES_OF_CALLABLES:
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
@@ -141,9 +156,9 @@ class ObservedCalls(ObservedReads):
         self.outside.effects.forget_pending_write()
         if type(function) is types.BuiltinFunctionType:
             self.outside.guard_operation_name(function)
-        if type(function) is types.MethodDescriptorType and args and isinstance(args[0], torch.Tensor):
+        if type(function) is types.MethodDescriptorType and args and issubclass(type(args[0]), torch.Tensor):
             self.outside.guard_unshadowed(args[0], function)  # generated code calls the method of the tensor
-        if getattr(function, "__name__", "") in LOOKUPS and settle_method(self, function, args, kwargs):
+        if callable_name(function) in LOOKUPS and settle_method(self, function, args, kwargs):
             return NOT_TAKEN
         value = self.before_native(function, args, kwargs)
         return self._call_and_retract_failed_write(function, args, kwargs) if value is NOT_TAKEN else value
@@ -223,8 +238,8 @@ class ObservedCalls(ObservedReads):
 
     def _is_not_subject(self, function: object) -> bool:
         """Whether a function is neither the traced function or module itself, nor the `forward` of the module."""
-        is_method = getattr(function, "__self__", None) is self.subject
-        return function is not self.subject and not (is_method and getattr(function, "__name__", "") in ENTRY_METHODS)
+        is_method = callable_attribute(function, "__self__") is self.subject
+        return function is not self.subject and not (is_method and callable_name(function) in ENTRY_METHODS)
 
     def on_enter(self, frame: Frame) -> None:
         """Note the code of a function that starts, if the codes of a loop or branch are collected (`entered_codes`)."""
@@ -233,7 +248,7 @@ class ObservedCalls(ObservedReads):
 
     def on_raise(self, error: BaseException) -> None:
         """Store a `KeyboardInterrupt` that the program itself raises, to distinguish it from the user's Ctrl-C."""
-        if isinstance(error, KeyboardInterrupt):
+        if issubclass(type(error), KeyboardInterrupt):
             self.own_interrupt = error
 
     def on_cache_miss(self, cached: object) -> None:

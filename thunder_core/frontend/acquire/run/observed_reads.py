@@ -31,7 +31,13 @@ from thunder_core.frontend.acquire.outside.call_traits import (
     is_plain_mapping,
 )
 from thunder_core.frontend.acquire.outside.classes import Classes
-from thunder_core.frontend.acquire.outside.containers import container_base, container_type, is_consumed, lacks_key
+from thunder_core.frontend.acquire.outside.containers import (
+    compares_in_python,
+    container_base,
+    container_type,
+    is_consumed,
+    lacks_key,
+)
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_plain_membership_test
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
@@ -144,7 +150,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             self.classes.guard_defining_class(kind, name)
         self.outside.note_stored_read(owner, name, value)
 
-    def on_call_result(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: object) -> Any:
+    def on_call_result(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any], value: Any) -> Any:
         """Note a class or a weak reference that the program makes, a dereference, and the reads of other C code."""
         if function is weakref.ref and len(args) == 1 and not kwargs:
             self.outside.note_reference(value, args[0])
@@ -152,7 +158,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             self.outside.note_dereference(reference, value)
         elif not self.context_variables.has_set(function):
             self.native_reads.after_call(function, args, kwargs, value)
-        if isinstance(value, type) and (function is __build_class__ or is_making_class(function, args)):
+        if issubclass(type(value), type) and (function is __build_class__ or is_making_class(function, args)):
             self.outside.note_class(value)
         return value
 
@@ -238,6 +244,8 @@ class ObservedReads(ObservedWrites, TracedRun):
     def _before_lookup(self, function: Callable[..., Any], mapping: Any, key: object) -> None:
         """Guard the lookup of a key by C code, unless the item may be symbolic: `on_subscript` guards such an item."""
         self.outside.expand_key(key)
+        if self.outside.guard_compared_keys(mapping):
+            return
         may_be_symbolic = function is operator.getitem and self.outside.symbolic.may_have_symbols
         if not may_be_symbolic or (not is_symbolic(key) and not dict.__contains__(mapping, key)):
             self.outside.note_lookup(mapping, key)
@@ -254,7 +262,11 @@ class ObservedReads(ObservedWrites, TracedRun):
         if function in KEY_LOOKUPS and is_plain_mapping(operands[0]):
             self._before_lookup(function, *operands)
             return
-        if function is operator.contains and is_plain_membership_test(*operands):
+        if (
+            function is operator.contains
+            and is_plain_membership_test(*operands)
+            and not compares_in_python(operands[0])
+        ):
             self.outside.note_membership_test(*operands)
             return
         if function is operator.getitem and is_index_into(*operands):
@@ -264,6 +276,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         is_of_tensors = function not in (hash, operator.contains) and any(
             issubclass(type(operand), torch.Tensor) for operand in operands
         )
+        self.outside.guard_compared_keys(*operands)
         self.outside.expand_for(function, operands, hashes=not is_of_tensors)
         if (method := IN_PLACE_METHODS.get(function)) is not None:
             self.native_calls.note_mutation(operands[0], method, operands[1:], {})

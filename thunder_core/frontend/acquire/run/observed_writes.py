@@ -52,12 +52,14 @@ class ObservedWrites(Observer):
                 self.outside.expand_whole(operand)
         elif is_plain_mapping(container):
             self.outside.expand_key(key)
+            self.outside.guard_compared_keys(container)
         self.native_calls.note_mutation(container, "__setitem__", (key, value), {})
         return value
 
     def on_delete_subscript(self, container: object, key: object) -> None:
         """Log the deletion of an item."""
         self.outside.effects.forget_pending_write()
+        self.outside.guard_compared_keys(container)
         self.native_calls.note_mutation(container, "__delitem__", (key,), {})
 
     def on_store_global(self, frame: Frame, name: str, value: object) -> Any:

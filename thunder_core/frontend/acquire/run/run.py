@@ -32,7 +32,7 @@ from thunder_core.frontend.acquire.outside.native_reads import NativeReads
 from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.paths import Path, expression_path
-from thunder_core.frontend.acquire.outside.sharp import SharpEdge
+from thunder_core.frontend.acquire.outside.sharp import SharpEdge, is_users_code
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
@@ -43,7 +43,7 @@ from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.texts import Texts
 from thunder_core.frontend.acquire.works import TracedWork
-from thunder_core.frontend.interpreter.catching import is_caught, is_error_check
+from thunder_core.frontend.interpreter.catching import has_finally, is_caught, is_error_check
 from thunder_core.passes.autodiff.vjp import backward_of
 from thunder_core.tracing.analysis.data_errors import ERRORS_BY_VALUES
 from thunder_core.tracing.capture.location import Location
@@ -113,7 +113,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.log_handlers: list[Any] = []  # handlers of the loggers with which the program logs
         self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
         self.warning_filters: Any = warnings.filters
-        self.own_interrupt: KeyboardInterrupt | None = None
+        self.own_interrupt: BaseException | None = None
         self.fills_caches = False
         self.replaced_entries = replaced_entries()
 
@@ -235,8 +235,12 @@ class Run(ObservedCalls, RecordedProgram):
         return self.machine.call_back(method, args, {})
 
     def catches_errors(self) -> bool:
-        """Whether a function of the program catches an error that depends on the values of tensors."""
-        return is_caught(self.machine.frame, ERRORS_BY_VALUES)
+        """Whether a function of the program catches an error that depends on the values of tensors.
+
+        A `finally` of the user counts, too, because its effects are part of the call that raises.
+        """
+        frame = self.machine.frame
+        return is_caught(frame, ERRORS_BY_VALUES) or (self.may_read_values and has_finally(frame, is_users_code))
 
     def is_check(self) -> bool:
         """Whether the program reads a value only to raise an error if the value is wrong, as an `assert` does."""

@@ -180,12 +180,23 @@ def flatten(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
 def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Rewrite an interpolation to use PyTorch's decompositions, because its C++ code takes no symbolic sizes.
 
-    Return None for an image without pixels: PyTorch raises an error for it, but the decompositions would not.
+    Return None for an image without channels or pixels: PyTorch raises an error for it, but the decompositions would
+    not.
     """
     image = args[0] if args else kwargs.get("input")
-    if isinstance(image, torch.Tensor) and not all(size > 0 for size in image.shape[CHANNELS:]):
+    if isinstance(image, torch.Tensor) and not all(size > 0 for size in image.shape[1:]):
         return None
-    return with_python_kernels, (function, *args), kwargs
+    return upsampled, (function, *args), kwargs
+
+
+def upsampled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Call an interpolation with PyTorch's decompositions, or as it is for a result without pixels, to raise its error.
+
+    The decompositions would not refuse such a result.
+    """
+    image = with_python_kernels(function, *args, **kwargs)
+    has_pixels = all(size > 0 for size in image.shape[CHANNELS:])
+    return image if has_pixels else function(*args, **kwargs)
 
 
 UPSAMPLING = [function for name, function in vars(torch._C._nn).items() if "upsample" in name]

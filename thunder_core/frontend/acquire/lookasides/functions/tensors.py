@@ -192,9 +192,9 @@ def construct(run: TracedRun, kind: type, args: tuple[Any, ...], kwargs: dict[st
     return tensor
 
 
-def is_constructed_natively(kind: object) -> bool:
+def is_constructed_natively(kind: Any) -> bool:
     """Whether a callable is a subclass whose instances C code makes."""
-    return isinstance(kind, type) and is_subclass(kind) and type_lookup(kind, "__new__") is NEW
+    return issubclass(type(kind), type) and is_subclass(kind) and type_lookup(kind, "__new__") is NEW
 
 
 def is_subclass(kind: type) -> bool:

@@ -25,6 +25,7 @@ from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, is_getter, name_of, native_state_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 from thunder_core.tracing.library.collectives import registered_group
@@ -59,12 +60,11 @@ def collective_call(run: TracedRun, function: object, args: tuple[Any, ...], kwa
 
     Returns `NOT_TAKEN` for other functions, and for methods that only return existing objects or attributes.
     """
-    owner = getattr(function, "__self__", None)
-    if type(owner) in NEVER_COMMUNICATE:
+    owner = callable_attribute(function, "__self__")
+    kind = type(owner)  # not isinstance, which reads the owner's own `__class__`
+    if kind in NEVER_COMMUNICATE or not issubclass(kind, COMMUNICATING_CLASSES) or issubclass(kind, TracedWork):
         return NOT_TAKEN
-    if not isinstance(owner, COMMUNICATING_CLASSES) or isinstance(owner, TracedWork):
-        return NOT_TAKEN
-    name = getattr(function, "__name__", "")
+    name = callable_name(function)
     if name in METHODS and isinstance(owner, C10D.ProcessGroup):
         return record(run, owner, name, args, kwargs)
     if name in GETTERS or is_getter(type(owner), name) or native_state_of(type(owner)) is not NativeState.GETTERS:

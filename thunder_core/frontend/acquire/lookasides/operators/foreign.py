@@ -22,6 +22,7 @@ from thunder_core.frontend.acquire.lookasides.state.output_capturing import INST
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.failures import hides
 from thunder_core.tracing.capture.torch_facts.triton_launches import RUNS
@@ -76,7 +77,7 @@ def call_foreign(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
     For a function that `torch.compile` compiled, the original function is called. For a function in `STAND_INS`, its
     stand-in is called. For a function in `TRACERS`, the program is left to eager PyTorch.
     """
-    plain = getattr(function, "__func__", function)
+    plain = callable_attribute(function, "__func__", function)
     original = plain.__dict__.get(ORIGINAL_ATTRIBUTE)
     # The user's own wrapper, to which `functools.wraps` has copied the attribute, is interpreted.
     if original is not None and str(plain.__globals__.get("__name__")).startswith(DYNAMO):

@@ -40,6 +40,7 @@ from thunder_core.frontend.acquire.lookasides.operators.loop_values import (
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.subtraces import Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -91,9 +92,9 @@ def record_loop_over_unbind(run: TracedRun, function: object, args: tuple[Any, .
 
     Returns `NOT_TAKEN` for other calls, and if the loop is not recorded.
     """
-    if getattr(function, "__name__", "") != "unbind":
+    if callable_name(function) != "unbind":
         return NOT_TAKEN
-    owner = getattr(function, "__self__", None)
+    owner = callable_attribute(function, "__self__")
     operands = (owner, *args) if isinstance(owner, torch.Tensor) else args
     frame = run.machine.frame
     if frame is None or not operands or len(operands) > 2 or kwargs or not isinstance(operands[0], torch.Tensor):

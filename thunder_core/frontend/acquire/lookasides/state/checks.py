@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.held_objects import HeldObjects
+from thunder_core.frontend.acquire.held_objects import SideEffects
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -71,7 +71,8 @@ def can_be_recorded(run: TracedRun, kind: Any, condition: Any) -> bool:
     """
     is_error = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, Warning)
     is_plain = run.class_of(condition) is torch.Tensor and condition.dtype is torch.bool
-    return is_error and is_plain and not run.recorder.levels.depth and not is_caught(run.machine.frame)
+    is_passed_on = not is_caught(run.machine.frame) and not run.recorder.caught_errors.is_at_line_that_raised()
+    return is_error and is_plain and not run.recorder.levels.depth and is_passed_on
 
 
 def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
@@ -88,6 +89,7 @@ def emit_check(run: TracedRun, kind: Any, condition: Any, message: Any) -> None:
             kind,
             *(as_argument(recorder, part) for part in parts_of_text(text) or ()),
         )
+    recorder.caught_errors.note_line(location.source)
     recorder.emit(BoundSymbol(symbol_of(require), args, {}, None, (), location.source, location.module, ordered=True))
 
 
@@ -97,12 +99,11 @@ def text_of_message(run: TracedRun, message: Any) -> Any:
     Refuse a function with a side effect, also on objects of the program, because eager PyTorch calls the function only
     if the check fails.
     """
-    bsyms, effects = run.recorder.bound_symbols, run.outside.effects.effects
-    bsym_count, effect_count = len(bsyms), len(effects)
-    held = HeldObjects(message, lambda value: run.outside.path_of(value) is not None)
+    bsyms, effects = run.recorder.bound_symbols, SideEffects(run, message)
+    bsym_count = len(bsyms)
     text = run.machine.call(str, run.machine.call(message))
     has_written = any(bsym.mutates or bsym.ordered for bsym in bsyms[bsym_count:])
-    if has_written or len(effects) != effect_count or held.have_changed():
+    if has_written or effects.change_objects() or effects.draw_numbers():
         run.refuse("computing the message of a check has a side effect", fix="pass the message as a string")
     return text
 

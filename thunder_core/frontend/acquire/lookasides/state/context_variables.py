@@ -18,6 +18,7 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.context_variables import set_variable
 
@@ -108,7 +109,7 @@ class ContextVariables:
 
     def has_set(self, method: object) -> bool:
         """Whether a method belongs to a variable that the program has set."""
-        return self._state.has_set(getattr(method, "__self__", None))
+        return self._state.has_set(callable_attribute(method, "__self__"))
 
     def _put_back(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
         tokens = self._callers.tokens[id(variable)]

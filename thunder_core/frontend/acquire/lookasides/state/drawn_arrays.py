@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import derives_from, root_of_array
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import PREDICATES, RESULT_CLASSES, SymbolicNumber
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
@@ -76,7 +77,7 @@ def call_on_drawn(run: TracedRun, function: object, args: tuple[Any, ...], kwarg
         return apply_in_prologue(run, function, tuple(map(plain_shape, args)), kwargs)
     if not run.draws.arrays:
         return NOT_TAKEN
-    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    owner, name = callable_attribute(function, "__self__"), callable_name(function)
     if is_drawn(run, owner):
         if name in WRITING_METHODS and not kwargs:
             return call_writing_method(run, owner, name, args)
@@ -255,5 +256,5 @@ def is_pure(function: object) -> bool:
         return False
     if isinstance(function, numpy.ufunc):
         return True
-    name = getattr(function, "__name__", "")
+    name = callable_name(function)
     return name in FUNCTIONS and getattr(numpy, name, None) is function

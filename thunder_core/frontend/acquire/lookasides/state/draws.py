@@ -16,6 +16,7 @@ from thunder_core.frontend.acquire.outside.call_traits import is_fixed
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError, is_defined_by_module
 from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 
@@ -57,7 +58,7 @@ def call_random_function(run: TracedRun, function: object, args: tuple[Any, ...]
 
 def code_of(function: object) -> Any:
     """Return the code of a function or of a bound method; None for other callables."""
-    return getattr(getattr(function, "__func__", function), "__code__", None)
+    return getattr(callable_attribute(function, "__func__", function), "__code__", None)
 
 
 def call_drawing_method(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -121,7 +122,11 @@ def is_drawing_function(function: Any, kind: type) -> bool:
     if kind is type:
         of_numpy = () if numpy is None else (*numpy_generators(numpy), numpy.SeedSequence)
         return function in PYTHON_CLASSES or (bool(of_numpy) and issubclass(function, of_numpy))
-    drawing = () if numpy is None or getattr(function, "__module__", "") != numpy.__name__ else NUMPY_RANDOM_FUNCTIONS
+    drawing = (
+        ()
+        if numpy is None or callable_attribute(function, "__module__", "") != numpy.__name__
+        else NUMPY_RANDOM_FUNCTIONS
+    )
     return any(function is getattr(numpy, name) for name in drawing)
 
 
@@ -132,15 +137,16 @@ def numpy_generators(numpy: Any) -> tuple[type, ...]:
 
 def is_generator(value: object) -> bool:
     """Whether a value is a random number generator of Python or NumPy."""
-    if isinstance(value, _random.Random):
+    kind = type(value)  # not isinstance, which reads the value's own `__class__`
+    if issubclass(kind, _random.Random):
         return True
     numpy = numpy_random()
-    return numpy is not None and isinstance(value, numpy_generators(numpy))
+    return numpy is not None and issubclass(kind, numpy_generators(numpy))
 
 
 def is_own_method(function: object, owner: object) -> bool:
     """Whether a method is defined by the generator's module, and may be called as it is."""
-    name = getattr(function, "__name__", "_")
+    name = callable_attribute(function, "__name__", "_")
     return not name.startswith("_") and (
         not isinstance(owner, _random.Random) or is_defined_by_module(function, "random")
     )

@@ -19,6 +19,7 @@ from thunder_core.frontend.acquire.outside.containers import container_base
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
@@ -154,8 +155,8 @@ def method_that_logs_once(run: TracedRun, method: object, args: tuple[Any, ...],
 
     The epilogue calls the method, so that the method's cache decides whether the message was logged already.
     """
-    logger: Any = getattr(method, "__self__", None)
-    function: Any = getattr(method, "__func__", None)
+    logger: Any = callable_attribute(method, "__self__")
+    function: Any = callable_attribute(method, "__func__")
     if type(logger) is not logging.Logger or not logs_once(function) or logging.getLogger(logger.name) is not logger:
         return NOT_TAKEN
     if kwargs or not all(is_constant(arg) or type(arg) is SymbolicText for arg in args):
@@ -170,7 +171,7 @@ def logs_once(function: object) -> bool:
     if not isinstance(function, _lru_cache_wrapper):
         return False
     code = getattr(function.__wrapped__, "__code__", None)
-    name = getattr(function, "__name__", "")
+    name = callable_name(function)
     return code is not None and logging.Logger.__dict__.get(name) is function and set(code.co_names) <= LOGGER_METHODS
 
 

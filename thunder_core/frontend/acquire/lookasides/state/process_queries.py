@@ -15,6 +15,7 @@ from typing import Any
 from thunder_core.frontend.acquire.lookasides.state.world import call_query
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 
 
@@ -49,7 +50,7 @@ NUMPY_SETTERS = frozenset({"seterr", "seterrcall", "setbufsize", "set_printoptio
 
 def call_process_function(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a Python function that queries or changes the process, or return `NOT_TAKEN`."""
-    plain = getattr(function, "__func__", function)
+    plain = callable_attribute(function, "__func__", function)
     package = str(plain.__module__).partition(".")[0]
     run.native_reads.guard_settings_of_package(package)
     if plain in CHANGING or (package == "numpy" and plain.__name__ in NUMPY_SETTERS):

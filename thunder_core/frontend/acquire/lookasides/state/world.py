@@ -19,6 +19,7 @@ from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
 from thunder_core.frontend.acquire.outside.sharp import DATE_METHODS
 from thunder_core.frontend.acquire.traced_run import TracedRun
+from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import concrete
 from thunder_core.tracing.library.collection import is_collection_enabled
@@ -82,7 +83,7 @@ def require_unchanged_file(run: TracedRun, name: object = None) -> None:
 
 def call_fresh(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a function with a new result at each call, such as a clock, which the prologue calls again."""
-    name = getattr(function, "__name__", "")
+    name = callable_name(function)
     if name in SPAN_CLOCKS and not run.draws.is_first(name):
         run.note_edge(f"the time: {name} is read when the call begins, so time spans differ from eager")
     return call_again(run, function, run.draws.call_fresh, args, kwargs)
@@ -90,7 +91,7 @@ def call_fresh(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: 
 
 def is_date_of_now(function: object) -> bool:
     """Whether a function is a method of a date class that returns the current date or time."""
-    owner, name = getattr(function, "__self__", None), getattr(function, "__name__", "")
+    owner, name = callable_attribute(function, "__self__"), callable_name(function)
     return isinstance(owner, type) and any(issubclass(owner, kind) and name == method for kind, method in DATE_METHODS)
 
 
