@@ -126,14 +126,18 @@ class JoinedProducts(Executor):
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
     def is_joinable(self, bsym: BoundSymbol, trace: Trace) -> bool:
-        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a module's weight."""
+        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a module's weight.
+
+        A layer whose result torch.autocast casts to another dtype is not joinable: autocast may be off at the layer
+        that it would be joined with.
+        """
         operands = plain_linear(bsym, trace)
         if operands is None:
             return False
         row, weight = operands
         return (
             not any(proxy.requires_grad for proxy in (row, *bsym.tensors))
-            and row.dtype == weight.dtype
+            and row.dtype == weight.dtype == bsym.output.dtype
             and row.dtype in DTYPES
             and row.device.type in self.devices
             and is_one_row(row)
