@@ -126,18 +126,14 @@ class JoinedProducts(Executor):
         return trace.having(bsyms, made_by=f"claim by {self.name}")
 
     def is_joinable(self, bsym: BoundSymbol, trace: Trace) -> bool:
-        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a module's weight.
-
-        A layer whose result torch.autocast casts to another dtype is not joinable: autocast may be off at the layer
-        that it would be joined with.
-        """
+        """Whether a bound symbol is an unclaimed linear layer of one row, without bias, with a module's weight."""
         operands = plain_linear(bsym, trace)
         if operands is None:
             return False
         row, weight = operands
         return (
             not any(proxy.requires_grad for proxy in (row, *bsym.tensors))
-            and row.dtype == weight.dtype == bsym.output.dtype
+            and row.dtype == weight.dtype
             and row.dtype in DTYPES
             and row.device.type in self.devices
             and is_one_row(row)
@@ -152,11 +148,16 @@ def arguments_of(bsym: BoundSymbol) -> Iterator[Any]:
 
 
 def plain_linear(bsym: BoundSymbol, trace: Trace) -> tuple[TensorProxy, TensorProxy] | None:
-    """Return the input and the weight of an unclaimed linear layer without bias, with a module's weight; or None."""
+    """Return the input and the weight of an unclaimed linear layer without bias, with a module's weight; or None.
+
+    A layer whose result torch.autocast casts to another dtype is not plain: autocast may be off where it is joined.
+    """
     if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
         return None
     x, weight, bias = [*arguments_of(bsym), None][:3]
     if bias is not None or not isinstance(x, TensorProxy) or not isinstance(weight, TensorProxy):
+        return None
+    if bsym.output.dtype is not x.dtype:
         return None
     return (x, weight) if is_held(trace.origins.get(weight.name, "")) else None
 
