@@ -148,11 +148,16 @@ def arguments_of(bsym: BoundSymbol) -> Iterator[Any]:
 
 
 def plain_linear(bsym: BoundSymbol, trace: Trace) -> tuple[TensorProxy, TensorProxy] | None:
-    """Return the input and the weight of an unclaimed linear layer without bias, with a module's weight; or None."""
+    """Return the input and the weight of an unclaimed linear layer without bias, with a module's weight; or None.
+
+    A layer whose result torch.autocast casts to another dtype is not plain: autocast may be off where it is joined.
+    """
     if bsym.executor or bsym.symbol.name != LINEAR or bsym.mutates:
         return None
     x, weight, bias = [*arguments_of(bsym), None][:3]
     if bias is not None or not isinstance(x, TensorProxy) or not isinstance(weight, TensorProxy):
+        return None
+    if bsym.output.dtype is not x.dtype:
         return None
     return (x, weight) if is_held(trace.origins.get(weight.name, "")) else None
 

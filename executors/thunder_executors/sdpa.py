@@ -202,9 +202,9 @@ def use_grouped_attention(trace: Trace, executor: str) -> Trace:
 
 
 def is_on_cuda(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol is attention on CUDA."""
+    """Whether a bound symbol is attention on CUDA, and torch.autocast does not cast its query."""
     on_cuda = all(proxy.device.type == "cuda" for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
-    return bsym.symbol.name == ATTENTION and on_cuda
+    return bsym.symbol.name == ATTENTION and on_cuda and arguments_of(bsym)["query"].dtype is bsym.output.dtype
 
 
 def arguments_of(bsym: BoundSymbol) -> dict[str, Any]:

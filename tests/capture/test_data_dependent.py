@@ -636,3 +636,13 @@ def test_keyword_arguments_may_be_named_by_words_of_python() -> None:
         expected = draw(X.clone(), bounds)
         torch.manual_seed(0)
         torch.testing.assert_close(compiled(X.clone(), bounds), expected)
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_recurrent_network_of_packed_sequences_of_different_lengths(kind: type[torch.nn.Module]) -> None:
+    network = kind(3, 4)
+    fast = thunder.jit(network)
+    for lengths in ((3, 2), (1, 4), (1, 1, 6), (2, 2)):
+        sequences = [torch.rand(length, 3) for length in lengths]
+        packed = torch.nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
+        torch.testing.assert_close(fast(packed)[0].data, network(packed)[0].data)

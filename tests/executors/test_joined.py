@@ -61,6 +61,23 @@ def test_many_rows_and_training_are_left_to_others():
     assert not are_adjacent(weights_of(model))
 
 
+def test_products_of_different_dtypes_under_autocast_are_separate():
+    class PartlyCast(Attention):
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16, enabled=True):
+                cast = self.q(x)
+            return cast, self.k(x), self.v(x)
+
+    model, x = PartlyCast(), torch.randn(1, 16)
+    compiled = thunder.jit(model, executors=(JOINED, "torch"))
+    with torch.no_grad():
+        for result, expected in zip(compiled(x), model(x), strict=True):
+            assert result.dtype == expected.dtype
+            torch.testing.assert_close(result, expected)
+    (bsym,) = joined_in(compiled)
+    assert len(bsym.subsymbols) == 2
+
+
 def test_a_single_program_serves_every_batch():
     model = Attention()
     compiled = thunder.jit(model, executors=(JOINED, "torch"), symbolic={"x.size(0)": (1, 8)})

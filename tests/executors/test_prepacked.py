@@ -167,6 +167,18 @@ def test_weights_that_are_arguments_or_written_to_are_left_out():
 
 @linear_runs
 @convolution_runs
+@pytest.mark.parametrize("dims", [(2, 3), (0, 1)])
+def test_a_weight_that_becomes_a_view_of_itself_is_packed_again(dims):
+    torch.manual_seed(0)
+    convolution, x = nn.Conv2d(8, 8, 3), torch.randn(2, 8, 9, 9)
+    compiled = assert_like_eager(convolution, x)
+    convolution.weight.data = convolution.weight.data.transpose(*dims)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), convolution(x), rtol=1e-4, atol=1e-4)
+    assert claimed_in(compiled)
+
+
+@convolution_runs
 def test_training_steps_match_pytorch():
     torch.manual_seed(0)
     model = nn.Sequential(Block(add="right", activation=nn.ReLU()), nn.Flatten(), nn.Linear(8 * 81, 5))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import thunder_core as thunder
 from thunder_core.compilation.compiler import trace_for
+from thunder_core.tracing.ir.symbol import Symbol
 from thunder_executors import sdpa
 
 Q = torch.randn(2, 4, 8, 16, generator=torch.Generator().manual_seed(0))
@@ -62,6 +64,16 @@ def test_the_line_names_cudnn_if_cudnn_takes_the_inputs(gpu):
     taking.add(SDPBackend.CUDNN_ATTENTION)
     assert line_of(causal, Q, Q, Q).symbol.name == "thunder_executors.sdpa.cudnn_attention"
     assert [backend for backend, _ in asked] == [SDPBackend.CUDNN_ATTENTION]
+
+
+def test_attention_that_autocast_casts_is_left_to_pytorch(gpu):
+    taking, _ = gpu
+    taking.add(SDPBackend.CUDNN_ATTENTION)
+    line = line_of(causal, Q.half(), Q.half(), Q.half())
+    attention = replace(line, symbol=Symbol(sdpa.ATTENTION, scaled_dot_product_attention), executor="")
+    assert sdpa.EXECUTOR.claim(attention) is not None
+    cast = replace(attention, output=replace(attention.output, dtype=torch.bfloat16))
+    assert sdpa.EXECUTOR.claim(cast) is None
 
 
 @pytest.mark.parametrize("backend", sdpa.PRIORITY[1:], ids=["flash", "efficient", "math"])

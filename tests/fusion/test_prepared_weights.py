@@ -29,6 +29,8 @@ def test_a_form_is_made_once_for_each_of_the_settings() -> None:
 WRITES: dict[str, Callable[[torch.Tensor], object]] = {
     "in place": lambda tensor: tensor.add_(1),
     "other memory": lambda tensor: setattr(tensor, "data", tensor.data.clone()),
+    "other shape": lambda tensor: setattr(tensor, "data", tensor.data.view(2, 1)),
+    "other strides": lambda tensor: setattr(tensor, "data", tensor.data[:1].expand(2)),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn.utils import prune
 from transformers.pytorch_utils import Conv1D
 
 import thunder_core as thunder
@@ -22,7 +23,7 @@ from thunder_core.backend.quantization.integers import (
     rotation,
     unpack,
 )
-from thunder_core.backend.quantization.layers import QuantizedLayer
+from thunder_core.backend.quantization.layers import LayerSettings, QuantizedLayer
 from thunder_core.backend.quantization.products import integer_product, rotated_rows
 from thunder_core.backend.quantization.replacement import SCHEMES, QuantizationSettings, quantized_model
 from thunder_core.foundation.errors import BadQuantization, NotDifferentiable
@@ -44,6 +45,26 @@ def small_model() -> torch.nn.Sequential:
 
 def loss(found: torch.Tensor, expected: torch.Tensor) -> float:
     return float((found - expected).norm() / expected.norm())
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_quantized_table_refuses_a_negative_id_like_pytorch(scheme: str) -> None:
+    table = SCHEMES[scheme].embedding(torch.randn(8, 64), LayerSettings())
+    for call in (torch.nn.Embedding(8, 64), table, thunder.jit(table)):
+        with torch.no_grad(), pytest.raises(IndexError, match="index out of range in self"):
+            call(torch.tensor([[1, -1]]))
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_a_layer_whose_weight_a_hook_computes_is_not_quantized(scheme: str) -> None:
+    model = small_model()
+    prune.l1_unstructured(model[0], "weight", 0.5)  # type: ignore[no-untyped-call]
+    x = torch.randn(4, 64)
+    with torch.no_grad():
+        expected = model(x)
+        quantized = quantized_model(model, QuantizationSettings(scheme))
+        assert [name for name, module in quantized.named_modules() if isinstance(module, QuantizedLayer)] == ["2"]
+        assert 0 < loss(quantized(x), expected) < LOSS[scheme]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

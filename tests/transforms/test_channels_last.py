@@ -71,6 +71,14 @@ def test_networks_match_eager(end, inplace):
     assert_like_eager(Network(ENDS[end], inplace=inplace).eval(), torch.randn(2, 3, 12, 16))
 
 
+def test_random_numbers_are_drawn_in_the_order_of_eager():
+    def drop(x):
+        torch.manual_seed(0)
+        return functional.dropout(x, training=True)
+
+    assert_like_eager(Network(ENDS["pooled"], drop).eval(), torch.randn(2, 3, 12, 16))
+
+
 def test_convolutions_run_in_the_other_format():
     compiled = assert_like_eager(Network(ENDS["pooled"]).eval(), torch.randn(2, 3, 12, 16))
     (trace,) = (trace for trace in thunder.last_traces(compiled) if trace.made_by == "channels last")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -54,6 +55,19 @@ FAILS: dict[str, Callable[[Tensor], object]] = {
     "pivots": lambda x: torch.linalg.lu_solve(torch.eye(3), x.int(), torch.eye(3)),
     "pivots of symmetric ones": lambda x: torch.linalg.ldl_solve(torch.eye(3), x.int() * 5 - 4, torch.eye(3)),
     "histogram": lambda x: torch.histogram(x / (x + 1), 3),
+    "eigenvalues": lambda x: torch.linalg.eigvalsh(x.log().diag() + 1),
+    "eigenvectors": lambda x: torch.linalg.eigh(x.log().diag() + 1),
+    "factor": lambda x: torch.cholesky(x.diag()),
+    "inverse of a factor": lambda x: torch.cholesky_inverse((x + 1).diag()),
+    "factor with a check": lambda x: torch.linalg.cholesky_ex(x.diag(), check_errors=True),
+    "inverse with a check": lambda x: torch.linalg.inv_ex((x + 1).diag(), check_errors=True),
+    "solution with a check": lambda x: torch.linalg.solve_ex((x + 1).diag(), x, check_errors=True),
+    "factors with a check": lambda x: torch.linalg.lu_factor_ex((x + 1).diag(), check_errors=True),
+    "zero points": lambda x: torch.fake_quantize_per_channel_affine(x, x.abs(), x.int(), 0, 0, 255),
+    "lengths": lambda x: functional.ctc_loss(
+        torch.zeros(4, 1, 3), torch.ones(1, 2, dtype=torch.long), (6 - 2 * x[:1]).long(), x[:1].long().abs()
+    ),
+    "number in integers": lambda x: torch.full((2,), (x[0] - 1).item() * 1000, dtype=torch.int8),
     "histogram of rows": lambda x: torch.histogramdd((x / (x + 1))[:, None], [3]),
 }
 
@@ -68,6 +82,7 @@ def outcome(call: Callable[[Tensor], Tensor], x: Tensor) -> tuple[type, object]:
         return type(error), str(error)
 
 
+@pytest.mark.filterwarnings("ignore:torch.cholesky is deprecated")
 @pytest.mark.parametrize("name", FAILS)
 def test_errors_of_unread_results_are_raised(name: str) -> None:
     def program(x: Tensor) -> Tensor:
@@ -110,6 +125,32 @@ def test_errors_of_unread_numbers_are_raised(divide: Callable[[int], object]) ->
     for call in (program, thunder.jit(program)):
         with pytest.raises(ZeroDivisionError):
             call(torch.ones(3))
+
+
+@pytest.mark.parametrize("convert", [int, round, math.floor, math.sqrt, math.log, lambda n: n**-1])
+def test_errors_of_unread_conversions_are_raised_and_caught(convert: Callable[[float], object]) -> None:
+    def program(x: Tensor) -> Tensor:
+        convert(x.item())
+        return x + 1
+
+    def catching(x: Tensor) -> Tensor:
+        try:
+            return program(x)
+        except (ArithmeticError, ValueError):
+            return x - 1
+
+    fast, fast_catching = thunder.jit(program), thunder.jit(catching)
+    caught = 0
+    for number in (1.0, math.nan, 0.0, -1.0, math.inf, 2.0):
+        x = torch.tensor(number)
+        torch.testing.assert_close(fast_catching(x), catching(x), equal_nan=True)
+        try:
+            program(x)
+        except (ArithmeticError, ValueError) as error:
+            caught += 1
+            with pytest.raises(type(error)):
+                fast(x)
+    assert caught
 
 
 def test_a_check_after_functionalized_writes_is_kept() -> None:

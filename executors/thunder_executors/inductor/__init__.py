@@ -23,6 +23,7 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor.building.machine import architecture, facts, facts_of_gpu
+from thunder_executors.inductor.divisions import divides_as_pytorch
 from thunder_executors.inductor.launch import images_of
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
 from thunder_executors.inductor.region_cache import BUILD, BUILD_FOR_GPU, load_or_build
@@ -118,6 +119,8 @@ class Inductor(FusionExecutor):
         if not all(map(is_checked, bsym.operations)) or any(
             operation.symbol.target in MISCOMPILED for operation in bsym.operations
         ):
+            return False
+        if not all(map(divides_as_pytorch, bsym.operations)):
             return False
         kinds = {device.type for device in devices}
         return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.is_installed("triton") and bool(architecture()))

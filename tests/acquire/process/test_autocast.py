@@ -179,3 +179,14 @@ def test_cached_casts_of_two_weights_are_distinguished() -> None:
         made[part.args[1].name] for part in parts if part.symbol.short_name == "default" and "mm" in part.symbol.name
     ]
     assert products == ["one", "one", "other", "other"]
+
+
+@pytest.mark.parametrize("create_graph", [False, True])
+def test_a_backward_under_autocast_computes_in_the_dtypes_of_the_forward(create_graph: bool) -> None:
+    model, x = small_network(), torch.rand(5, 4)
+    gradients = []
+    for function, is_cast in ((model, False), (thunder.jit(model), True)):
+        loss = function(x).square().sum()
+        with cast(enabled=is_cast):
+            gradients.append(torch.autograd.grad(loss, list(model.parameters()), create_graph=create_graph))
+    torch.testing.assert_close(*gradients)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -41,6 +42,34 @@ BY_PLACES = {
     "of a computed part": lambda x: torch.as_strided((x * 2)[1:], (2, 2), (1, 2), 0) * 2 + 1,
     "of a written part": lambda x: torch.as_strided_scatter(x.exp(), x[:4].view(2, 2), (2, 2), (2, 1), 3) * 2 + 1,
 }
+TENTHS = torch.tensor([1.0, 0.3, 0.7, 5.0, -1.0, -0.3, 2.0, 7.0, -7.0, 0.9, math.inf] * 3)
+DIVISIONS = {
+    "floor": lambda x, y: x // y + 1,
+    "floor of a constant": lambda x, y: x // 0.1 + 1,
+    "floor of an integer": lambda x, y: torch.div(x, 3, rounding_mode="floor") + 1,
+    "truncation": lambda x, y: torch.div(x, y, rounding_mode="trunc") + 1,
+    "truncation of a constant": lambda x, y: torch.div(x, 0.1, rounding_mode="trunc") + 1,
+    "remainder": lambda x, y: x % y + 1,
+    "remainder of infinity": lambda x, y: x % math.inf + 1,
+    "remainder of a constant": lambda x, y: x % 0.1 + 1,
+    "power of two": lambda x, y: x // 2 + torch.div(x, -0.25, rounding_mode="trunc"),
+}
+FUSED_DIVISIONS = ("remainder of a constant", "power of two")
+
+
+@needs_compiler
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("name", DIVISIONS)
+def test_rounded_divisions_match_pytorch(name: str, dtype: torch.dtype) -> None:
+    compiled = thunder.jit(DIVISIONS[name], executors=("inductor", "torch"))
+    for divisor in (0.1, math.inf, -math.inf, -3.0):
+        x = TENTHS.to(dtype)
+        y = torch.full_like(x, divisor)
+        found, expected = compiled(x, y), DIVISIONS[name](x, y)
+        torch.testing.assert_close(found, expected, equal_nan=True)
+    regions = [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor == "inductor"]
+    names = {operation.symbol.short_name for region in regions for operation in region.subsymbols}
+    assert bool(names & {"div", "floor_divide", "remainder"}) == (name in FUSED_DIVISIONS)
 
 
 def test_every_known_fault_is_tested_here() -> None:

@@ -112,6 +112,15 @@ def test_without_an_addition_or_swiglu_the_product_is_of_the_norm_alone() -> Non
     assert run(model, draw(1, WIDTH)) == (["norm_linear"], [])
 
 
+def test_products_that_autocast_casts_keep_the_norm() -> None:
+    model, x = nn.Sequential(Norm(), nn.Linear(WIDTH, 7, bias=False)), draw(1, WIDTH)
+    compiled = thunder.jit(model, executors=["triton", "torch"])
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        result, expected = compiled(x), model(x)
+    assert result.dtype == expected.dtype == torch.bfloat16
+    assert_close(result, expected.double())
+
+
 def test_other_readers_and_writes_keep_the_norm() -> None:
     x = draw(1, 1, WIDTH)
     assert run(ReadTwice(), x) == (["norm_linear", "add_norm"], [])

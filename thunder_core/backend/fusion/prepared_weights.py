@@ -20,7 +20,9 @@ from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.trace import Trace
 
 Form = TypeVar("Form")
-State = list[tuple[int, int, int] | None]  # the version, the address and the storage of each tensor
+# The version, the address, the storage, the shape and the strides of a tensor.
+TensorState = tuple[int, int, int, torch.Size, tuple[int, ...]]
+State = list[TensorState | None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,9 +49,10 @@ class KeptForms(Generic[Form]):
 class PreparedWeights(Generic[Form]):
     """The prepared forms of weights, by weight and by the settings of the kernel, for all programs of the process.
 
-    A form is freed with its weight. A form is made again if the version counter, the address or the storage of one of
-    its source tensors has changed. Writes that do not increase the version counter (`weight.data[0] = 1`, or by NumPy)
-    are not noticed. Tensors that were made in inference mode have no version counter: their form is made at each call.
+    A form is freed with its weight. A form is made again if the version counter, the address, the storage, the shape or
+    the strides of one of its source tensors have changed. Writes that do not increase the version counter
+    (`weight.data[0] = 1`, or by NumPy) are not noticed. Tensors that were made in inference mode have no version
+    counter: their form is made at each call.
     """
 
     forms: dict[int, KeptForms[Form]] = field(default_factory=dict)  # by the `id` of the weight
@@ -97,12 +100,15 @@ class PreparedWeights(Generic[Form]):
             self.forms.pop(number, None)
 
 
-def _state_of(tensor: torch.Tensor | None) -> tuple[int, int, int] | None:
-    """Return the version, the address and the number of the storage of a tensor; None for a missing tensor.
+def _state_of(tensor: torch.Tensor | None) -> TensorState | None:
+    """Return the version, address, number of the storage, shape and strides of a tensor; None for a missing tensor.
 
-    The address alone is not enough: two assignments to `weight.data` may reuse the first address for other values.
+    The address alone is not enough: two assignments to `weight.data` may reuse the first address for other values. A
+    view that is assigned to `weight.data` has the same address and storage.
     """
-    return None if tensor is None else (tensor._version, tensor.data_ptr(), tensor.untyped_storage()._cdata)
+    if tensor is None:
+        return None
+    return tensor._version, tensor.data_ptr(), tensor.untyped_storage()._cdata, tensor.shape, tensor.stride()
 
 
 def names_to_prepare(trace: Trace) -> set[str]:

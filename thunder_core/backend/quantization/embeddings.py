@@ -1,8 +1,12 @@
-"""Embedding tables with quantized weights, which replace `torch.nn.Embedding`."""
+"""Embedding tables with quantized weights, which replace `torch.nn.Embedding`.
+
+Codes are looked up as in `torch.nn.Embedding`, which refuses negative ids; indexing would count them from the end.
+"""
 
 from __future__ import annotations
 
 from torch import Tensor
+from torch.nn import functional
 
 from thunder_core.backend.quantization.layers import InBFloat16, WithBalancedColumns, WithRotatedRows
 from thunder_core.backend.quantization.products import OPERATIONS
@@ -15,7 +19,7 @@ class Int8Embedding(WithBalancedColumns):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch
         """Return the rows of the ids in `input` (...), as (..., columns) in the dtype of the float table."""
-        rows = self.codes[input].float() * self.scales[input].float().unsqueeze(-1)
+        rows = functional.embedding(input, self.codes).float() * self.scales[input].float().unsqueeze(-1)
         return (rows * self.factors.float()).to(self.dtype)
 
 
@@ -24,7 +28,7 @@ class RotatedInt8Embedding(WithRotatedRows):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch
         """Return the rows of the ids in `input` (...), as (..., columns) in the dtype of the float table."""
-        rows = self.codes[input].float() * self.scales[input].float().unsqueeze(-1)
+        rows = functional.embedding(input, self.codes).float() * self.scales[input].float().unsqueeze(-1)
         result: Tensor = rotated_rows(rows.reshape(-1, self.columns))
         return result.view(rows.shape).to(self.dtype)
 
@@ -34,4 +38,4 @@ class BFloat16Embedding(InBFloat16):
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch
         """Return the rows of the ids in `input` (...), as (..., columns) in the dtype of the float table."""
-        return self.codes[input].to(self.dtype)
+        return functional.embedding(input, self.codes).to(self.dtype)

@@ -212,6 +212,8 @@ def _candidates(model: torch.nn.Module, settings: QuantizationSettings) -> Itera
     head, table = _embedding(model, "get_output_embeddings"), _embedding(model, "get_input_embeddings")
     base_settings = LayerSettings(settings.group_size, settings.rank, settings.alpha)
     for name, module in model.named_modules(remove_duplicate=False):
+        if not isinstance(module._parameters.get("weight"), torch.nn.Parameter):
+            continue  # a hook computes the weight at each call (pruning, `torch.nn.utils.weight_norm`)
         if type(module) is torch.nn.Linear:
             kind = scheme.head if module is head else scheme.linear
             yield name, LayerPlan(kind, base_settings, module.weight, module.bias, module.training)

@@ -81,12 +81,13 @@ class Bridge:
     def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
         """Run a backward on the saved values and the incoming gradients.
 
-        The backward empties the list `saved`, so that each value can be freed after its last use.
+        The backward empties the list `saved`, so that each value can be freed after its last use. Autocast is off, also
+        if the caller has switched it on since the forward: the backward was derived for the dtypes of the forward.
         """
         pairs = zip(incoming, self.signature.layouts, strict=True)
         saved += [with_layout(gradient, layout) for gradient, layout in pairs if gradient is not None]
         del incoming, pairs
-        with self.mode(), torch._C.DisableTorchFunctionSubclass():
+        with torch._C._DisableAutocast(), torch._C.DisableTorchFunctionSubclass():
             return run(saved)
 
     def mode(self) -> AbstractContextManager[Any]:
@@ -110,7 +111,7 @@ class Bridge:
 
     def _by_autograd(self, results: Sequence[torch.Tensor], differentiated: Any, gradients: Any) -> Gradients:
         create_graph = torch.is_grad_enabled()
-        with self.mode():
+        with torch._C._DisableAutocast():
             gradients_of_inputs: Gradients = torch.autograd.grad(
                 results, differentiated, gradients, create_graph=create_graph, allow_unused=True
             )
@@ -141,7 +142,7 @@ class Bridge:
                 for value in inputs
             ]
         randomness = nullcontext() if node.state is None else drawing_from(node.state)
-        with torch.enable_grad(), randomness, self.mode(), torch._C.DisableTorchFunctionSubclass():
+        with torch.enable_grad(), randomness, torch._C._DisableAutocast(), torch._C.DisableTorchFunctionSubclass():
             if call is None:
                 return self.recorded(*aliases), aliases
             return self.split.recordable(*aliases, *call.replacements()), aliases

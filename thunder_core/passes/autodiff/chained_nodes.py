@@ -121,7 +121,7 @@ class Chain:
         if rest is None:  # no result of the program has received a gradient
             return [None] * len(self.groups[number])
         if rest.gradients is None:
-            with self.bridge.mode(), torch._C.DisableTorchFunctionSubclass():
+            with torch._C._DisableAutocast(), torch._C.DisableTorchFunctionSubclass():
                 gradients = self._run_piece(number, rest)
         else:
             self._rests[task], gradients = rest, rest.gradients

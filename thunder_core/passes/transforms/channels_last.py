@@ -118,11 +118,15 @@ class _Replay(Replay):
         return self.trace.having(bsyms, made_by="channels last", output=result), self._copies
 
     def _run(self, bsym: BoundSymbol) -> None:
-        """Run a bound symbol; its operands get their former strides unless its operation is in `FORMAT_INDEPENDENT`."""
+        """Run a bound symbol; its operands get their former strides unless its operation is in `FORMAT_INDEPENDENT`.
+
+        Random numbers, as of dropout in training mode, are drawn in the order of memory.
+        """
         if bsym.functions or not bsym.subsymbols:
             self._keep_restored(bsym)
             return
-        value = self._value if bsym.symbol.name in FORMAT_INDEPENDENT else self._restore
+        is_independent = bsym.symbol.name in FORMAT_INDEPENDENT and not bsym.ordered
+        value = self._value if is_independent else self._restore
         args, kwargs = replace_leaves((bsym.args, dict(bsym.kwargs)), value)
         if is_convolution(bsym):
             args, kwargs = self._with_channels_last(args, kwargs)

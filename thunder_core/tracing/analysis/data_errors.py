@@ -5,6 +5,7 @@ Such an operation matters even if no other operation reads its result, because e
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -33,7 +34,8 @@ RAISE_BY_VALUES = frozenset({"thunder::linear_sum_assignment"}) | frozenset(
         *("multilabel_margin_loss_forward", "binary_cross_entropy", "repeat_interleave", "bincount", "histc"),
         *("linalg_eig", "lu_unpack", "_pack_padded_sequence", "histogram", "_histogramdd_bin_edges"),
         *("_linalg_svd", "linalg_pinv", "linalg_lu_solve", "linalg_ldl_solve", "multinomial", "bernoulli", "normal"),
-        *("poisson", "binomial"),
+        *("_linalg_eigh", "_linalg_eigvals", "linalg_eigvals", "cholesky", "cholesky_inverse", "poisson", "binomial"),
+        *("fake_quantize_per_channel_affine_cachemask", "_fake_quantize_learnable_per_channel_affine"),
     )
 )
 # Those whose kernels on a GPU check the values themselves: a wrong value stops the kernel, and the GPU is lost for the
@@ -47,9 +49,16 @@ MASKS = (torch.bool, torch.uint8)  # dtypes of indices that select elements, who
 LIN_ALG_ERROR: type[Exception] = torch.linalg.LinAlgError  # type: ignore[attr-defined]
 ERRORS_BY_VALUES = (IndexError, RuntimeError, LIN_ALG_ERROR, ValueError, ZeroDivisionError, OverflowError)
 # Functions that read tensor values although their recorded operations only read metadata.
-READING_VALUES = frozenset({torch.nn.functional.one_hot})
+READING_VALUES = frozenset({torch.nn.functional.one_hot, torch.nn.functional.ctc_loss, torch.ctc_loss})
 # Python's operators on computed numbers, which raise if the divisor is zero.
 DIVIDE_NUMBERS = frozenset({operator.truediv, operator.floordiv, operator.mod})
+# Python's functions of computed numbers that raise for some numbers: NaN, infinities, negative or large numbers.
+RAISE_BY_NUMBERS: frozenset[object] = frozenset(
+    {
+        *(float, int, round, operator.pow, math.floor, math.ceil, math.trunc),
+        *(math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p, math.sin, math.cos, math.tan),
+    }
+)
 
 
 # Functions whose kernels refuse some empty tensors, or sizes that their operations for symbolic sizes do not check.
@@ -90,6 +99,19 @@ def raises_integers_to_negative_power(operation: BoundSymbol) -> bool:
     return isinstance(power, Proxy) or power < 0
 
 
+def stores_number_in_integers(operation: BoundSymbol) -> bool:
+    """Whether an operation stores a computed number in an integer tensor, whose dtype may not represent the number."""
+    return returns_integers(operation) and not all(isinstance(proxy, TensorProxy) for proxy in operation.inputs)
+
+
+def checks_errors(operation: BoundSymbol) -> bool:
+    """Whether a factorization with the argument `check_errors` (`linalg_inv_ex`) raises errors."""
+    target: Any = operation.symbol.target
+    position = [argument.name for argument in target._schema.arguments].index("check_errors")
+    args = operation.args
+    return bool(args[position] if len(args) > position else operation.kwargs.get("check_errors", False))
+
+
 def has_sorter(operation: BoundSymbol) -> bool:
     """Whether a search has a `sorter`, a tensor of indices which may be out of range."""
     return operation.kwargs.get("sorter") is not None
@@ -111,6 +133,17 @@ RAISE_BY_ARGUMENTS: Mapping[str, Callable[[BoundSymbol], bool]] = {
     **{f"aten::{name}": divides_integers for name in ("div", "floor_divide", "remainder", "fmod")},
     "aten::pow": raises_integers_to_negative_power,
     "aten::searchsorted": has_sorter,
+    **{
+        f"aten::{name}": checks_errors
+        for name in (
+            *("linalg_cholesky_ex", "linalg_inv_ex", "linalg_lu_factor_ex", "linalg_ldl_factor_ex"),
+            *("linalg_solve_ex", "_linalg_solve_ex"),
+        )
+    },
+    **{
+        f"aten::{name}": stores_number_in_integers
+        for name in ("full", "full_like", "new_full", "fill", "masked_fill", "scalar_tensor")
+    },
 }
 
 
@@ -130,7 +163,9 @@ def may_raise(bsym: BoundSymbol) -> bool:
     target = bsym.symbol.target
     if target in DIVIDE_NUMBERS and divides_numbers(bsym):
         return True
-    return target in READING_VALUES or any(map(_may_raise, bsym.operations))
+    if target in RAISE_BY_NUMBERS or target in READING_VALUES:
+        return True
+    return any(map(_may_raise, bsym.operations))
 
 
 def may_raise_by_sizes(bsym: BoundSymbol) -> bool:

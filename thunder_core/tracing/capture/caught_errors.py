@@ -11,7 +11,6 @@ from thunder_core.tracing.analysis.data_errors import may_raise
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
 from thunder_core.tracing.capture.failures import with_source_line
 from thunder_core.tracing.capture.fakes.tensors import Tensors
-from thunder_core.tracing.capture.symbolic.numbers import MAY_RAISE as NUMBERS_MAY_RAISE
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.values import Unknowable
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -46,7 +45,7 @@ class CaughtErrors:
 
     def note(self, bsym: BoundSymbol) -> None:
         """Record the line of a bound symbol that may raise depending on values, if the program may catch the error."""
-        if may_raise(bsym) or bsym.symbol.target in NUMBERS_MAY_RAISE:
+        if may_raise(bsym):
             self.note_line(bsym.source)
 
     def note_line(self, line: SourceLine | None) -> None:

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 from torch._refs import tril_indices, triu_indices
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 from thunder_core.tracing.capture.symbolic.all_sizes import Call, rewrites
 from thunder_core.tracing.ir.tree import leaves
 
 BASIC_INDEX = frozenset({int, slice, NoneType, EllipsisType})
 OPTIONS = frozenset({"dtype", "device"})
+RECURRENT = (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)
 # For these functions, only the metadata is computed by the rewrite; the program runs the function itself.
 OPAQUE: frozenset[Callable[..., Any]] = frozenset({torch.linspace, torch._C._nn.one_hot})
 
@@ -166,3 +168,22 @@ def triangle(reference: Callable[..., Any]) -> Callable[[Sequence[Any], Mapping[
 
 rewrites(torch.tril_indices, always=True)(triangle(tril_indices))
 rewrites(torch.triu_indices, always=True)(triangle(triu_indices))
+
+
+# ---- functions whose C++ code reads values ------------------------------------------------------------------
+
+
+@rewrites(*RECURRENT, always=True)
+def recurrent_network(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
+    """Rewrite a recurrent network of a packed sequence as a call that raises the error of fakes for unknown values.
+
+    The C++ code reads the batch sizes in `args[1]`. If their number is constant, PyTorch raises an error for fakes; if
+    their number is symbolic, PyTorch reads a null pointer.
+    """
+    batch_sizes = kwargs.get("batch_sizes", args[1] if len(args) > 1 else None)
+    return (require_values, (), {}) if isinstance(batch_sizes, torch.Tensor) else None
+
+
+def require_values() -> Any:
+    """Raise PyTorch's error for an operation that reads values of tensors without data."""
+    raise DataDependentOutputException(torch.ops.aten.gru.data)

@@ -119,8 +119,6 @@ RESULT_CLASSES: dict[Callable[..., Any], type] = {
     **dict.fromkeys((math.sqrt, math.exp, math.expm1, math.log, math.log2, math.log10, math.log1p), float),
     **dict.fromkeys((math.sin, math.cos, math.tan, math.tanh, math.fabs), float),
 }
-# functions, besides divisions, that raise an error for some arguments
-MAY_RAISE = frozenset({*RESULT_CLASSES, operator.pow})
 PREDICATES: tuple[Callable[..., bool], ...] = (math.isnan, math.isinf, math.isfinite)
 SYMBOLIC_CLASSES: dict[type, type[Any]] = {float: SymbolicFloat, int: SymbolicInteger}
 CONCRETE_TYPES = (int, float, bool)
