@@ -13,6 +13,7 @@ from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.held_gradients import UNSHARDED
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.replicas import replica_of
+from thunder_core.backend.parallel.sparse_gradients import require_strided_gradients
 from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.passes.recipe import Transform
@@ -62,6 +63,7 @@ class AverageGradients(Transform):
         rest = [bsym for bsym in trace.bound_symbols if bsym not in marks]
         parameters = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy) and is_parameter(proxy, trace)]
         require_unwritten(parameters, trace)
+        require_strided_gradients(trace, {proxy.name for proxy in parameters}, "ddp")
         names = replica_names(parameters, trace)
         symbol = symbol_of(OPERATORS.replicate.default)
         group_name = marks[0].args[0]

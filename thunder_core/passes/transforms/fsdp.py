@@ -17,6 +17,7 @@ from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.offload import parse_offload_policy
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.shards import follow_requires_grad, sharding_in
+from thunder_core.backend.parallel.sparse_gradients import require_strided_gradients
 from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import BadOption, OperationFailed
 from thunder_core.passes.recipe import Transform
@@ -71,6 +72,7 @@ class ShardParameters(Transform):
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with one gather of each parameter; raise `OperationFailed` for a write to a parameter."""
         require_unwritten(trace)
+        require_strided_gradients(trace, trained_parameters(trace), "fsdp")
         first: dict[str, Proxy] = {}
         names: dict[str, Proxy] = {}
         bsyms: list[BoundSymbol] = []
@@ -96,6 +98,12 @@ class ShardParameters(Transform):
     def _dtype(self) -> torch.dtype | None:
         """Return the dtype in which gradients are reduced; None for their own dtype."""
         return parse_dtype(self.reduce_dtype) if self.reduce_dtype else None
+
+
+def trained_parameters(trace: Trace) -> set[str]:
+    """Return the names of the gathered parameters whose shards require gradients."""
+    gathers = (bsym for bsym in trace.bound_symbols if is_call(bsym, "gather_parameter"))
+    return {result_of(bsym).name for bsym in gathers if tensor_of(bsym).requires_grad}
 
 
 def with_casts_of_shards(trace: Trace) -> Trace:
