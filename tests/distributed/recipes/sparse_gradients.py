@@ -44,7 +44,7 @@ def sparse_gradients_are_refused(recipes: Any) -> None:
         model = Table(pools=pools)
         expected = copy.deepcopy(model)(tokens)
         compiled = thunder.compile(model, recipes, without=EAGER)
-        with pytest.raises(OperationFailed, match="embedding.* is sparse") as caught:
+        with pytest.raises(OperationFailed, match=r"embedding.* is sparse") as caught:
             compiled(tokens)
         assert "sparse=False" in (caught.value.fix or "")
         assert caught.value.where is not None
