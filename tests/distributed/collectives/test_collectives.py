@@ -46,7 +46,7 @@ def test_groups_are_guarded(ranks: Ranks, name: str) -> None:
 AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collective_less collective_in_backward
     late_rank rank_that_traces_again rank_that_traces_again_for_a_size_that_varies several_programs
     known_program_against_another program_in_eager_on_one_rank programs_in_a_group_made_again
-    other_size_among_several"""
+    other_size_among_several other_size_of_an_uneven_part"""
 
 
 @pytest.mark.parametrize("name", AGREEMENT.split())

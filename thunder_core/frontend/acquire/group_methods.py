@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._prims_common import is_non_overlapping_and_dense_or_false
 
 from thunder_core.tracing.library.collectives import OPERATORS, REDUCE_OPS
 
@@ -102,6 +103,18 @@ def single_tensor(tensors: Any) -> torch.Tensor:
     return tensor.data  # type: ignore[no-any-return]
 
 
+def tensor_without_gaps(tensors: Any) -> torch.Tensor:
+    """Return the only tensor of a list, or the tensor itself, without autograd.
+
+    Raise `ValueError` if the tensor's elements have gaps in memory. The gloo backend ignores strides: it overwrites the
+    gaps, and not the last elements. The NCCL backend raises an error.
+    """
+    tensor = single_tensor(tensors)
+    if not is_non_overlapping_and_dense_or_false(tensor):
+        raise ValueError("a tensor that has gaps in memory, which PyTorch's backends do not support")
+    return tensor
+
+
 def without_autograd(tensors: Any) -> list[torch.Tensor]:
     """Return the `data` of each tensor, which shares the memory, and which autograd does not record."""
     return [tensor.data for tensor in tensors]
@@ -165,7 +178,7 @@ def wait_for(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> F
 @method("allreduce")
 def all_reduce(group: Group, tensors: object, opts: object = None, timeout: object = None, op: object = None) -> Finish:
     """Reduce a tensor of each rank, on all ranks."""
-    tensor = single_tensor(tensors)
+    tensor = tensor_without_gaps(tensors)
     return copy_results([tensor], [FUNCTIONAL.all_reduce(tensor, reduction(opts, op), group.name)])
 
 
@@ -179,7 +192,7 @@ def all_reduce_coalesced(group: Group, tensors: object, opts: object = None) -> 
 @method("broadcast")
 def broadcast(group: Group, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None) -> Finish:
     """Send the tensor of one rank to all ranks."""
-    tensor = single_tensor(tensors)
+    tensor = tensor_without_gaps(tensors)
     return copy_results([tensor], [FUNCTIONAL.broadcast(tensor, root_rank(opts, root), group.name)])
 
 
@@ -291,7 +304,7 @@ def reduce(
     root: Any = None,
 ) -> Finish:
     """Reduce a tensor of each rank, on one rank."""
-    tensor = single_tensor(tensors)
+    tensor = tensor_without_gaps(tensors)
     op_name = reduction(None if isinstance(opts, int) else opts, op)
     return wait_for(OPERATORS.reduce(tensor, op_name, root_rank(opts, root), group.name), [tensor])
 
@@ -308,7 +321,7 @@ def scatter(
     group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
 ) -> Finish:
     """Send a tensor of one rank to each rank."""
-    output, data = single_tensor(outputs), list_for_ranks(tensors)
+    output, data = tensor_without_gaps(outputs), list_for_ranks(tensors)
     return wait_for(OPERATORS.scatter(output, data, root_rank(opts, root), group.name), [output], data)
 
 
@@ -317,7 +330,7 @@ def reduce_scatter(
     group: Group, outputs: object, tensors: object, opts: object = None, timeout: object = None, op: object = None
 ) -> Finish:
     """Reduce a list of tensors of each rank, and send each rank its result."""
-    output, data = single_tensor(outputs), list_for_ranks(tensors)
+    output, data = tensor_without_gaps(outputs), list_for_ranks(tensors)
     return wait_for(OPERATORS.reduce_scatter(output, data, reduction(opts, op), group.name), [output], data)
 
 
