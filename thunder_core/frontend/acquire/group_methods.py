@@ -14,14 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 import torch.distributed as dist
-from torch._prims_common import is_non_overlapping_and_dense_or_false
 
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
+from thunder_core.tracing.capture.torch_facts.strides import is_dense
+from thunder_core.tracing.ir.sizes import expressions
 from thunder_core.tracing.library.collectives import OPERATORS, REDUCE_OPS
 
 FUNCTIONAL: Any = torch.ops._c10d_functional
 EQUAL_ROWS = hasattr(dist, "gather_single")  # since PyTorch 2.14, `all_to_all_single` divides the rows of its output
+FIRST_PRIME = 1000  # the first of the primes, by its number, that stand for sizes that vary
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[[], Any]
 
@@ -110,9 +114,22 @@ def tensor_without_gaps(tensors: Any) -> torch.Tensor:
     gaps, and not the last elements. The NCCL backend raises an error.
     """
     tensor = single_tensor(tensors)
-    if not is_non_overlapping_and_dense_or_false(tensor):
+    if tensor.layout is torch.strided and has_gaps(tensor):
         raise ValueError("a tensor that has gaps in memory, which PyTorch's backends do not support")
     return tensor
+
+
+def has_gaps(tensor: torch.Tensor) -> bool:
+    """Whether the elements of a tensor have gaps in memory, without a decision about sizes that vary between calls.
+
+    The sizes get different values, so a tensor without gaps has none for any sizes.
+    """
+    with without_our_functions():  # the program does not read these sizes
+        shape, strides = expressions(tensor.shape), expressions(tensor.stride())
+    symbols = sorted(set().union(*(size.free_symbols for size in (*shape, *strides))), key=str)
+    values = {symbol: sympy.prime(FIRST_PRIME + index) for index, symbol in enumerate(symbols)}
+    lengths, steps = ([int(size.xreplace(values)) for size in sizes] for sizes in (shape, strides))
+    return 0 not in lengths and not is_dense(lengths, steps)
 
 
 def without_autograd(tensors: Any) -> list[torch.Tensor]:
