@@ -41,7 +41,7 @@ def clips_as_one_process(
     one_process = tensor_parallel.Layers()
     for expected_loss in expected_losses:
         (expected_loss(one_process) / len(expected_losses)).backward()
-    with pytest.raises(RuntimeError, match="mixed torch.Tensor and DTensor|different meshes|DeviceMesh"):
+    with pytest.raises(RuntimeError, match=r"mixed torch.Tensor and DTensor|different meshes|DeviceMesh"):
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
     expected = torch.nn.utils.clip_grad_norm_(one_process.parameters(), MAX_NORM)
     assert_close([clip_on_meshes([*model.parameters()], MAX_NORM)], [expected], 1e-12)
