@@ -18,7 +18,8 @@ from tests.distributed.comparison import assert_equal
 from tests.distributed.models import Layers
 from tests.distributed.recipes import tensor_parallel
 from tests.distributed.recipes.sharded_training import pair, whole
-from tests.distributed.recipes.training import EAGER, FEW, assert_close, loss_of
+from tests.distributed.recipes.training import EAGER, FEW, assert_close, loss_of, replicas
+from tests.distributed.recipes.training import steps_of as replicated_steps_of
 from thunder_core.foundation.errors import OperationFailed
 
 RATE = 0.1
@@ -147,6 +148,26 @@ def placements_of_gradients_are_restored() -> None:
         compiled(torch.ones(1, 2)).sum().backward()
     assert compiled.weight.grad.placements == compiled.weight.placements
     assert_equal(whole(compiled.weight.grad), torch.full((3, 2), 2.0))
+
+
+def hooks_run_before_gradients_are_averaged(accumulate: int) -> None:
+    """As in DistributedDataParallel, hooks of parameters get the gradient of this rank, also in `no_sync`."""
+    compiled, twin = replicas()
+    seen: dict[Any, list[Any]] = {compiled: [], twin: []}
+    for model in (compiled, twin):
+        for number, parameter in enumerate(trained_parameters(model)):
+            parameter.register_hook(seen[model].append)
+            parameter.register_hook(lambda gradient, scale=number + 2.0: gradient * scale)
+            parameter.register_hook(lambda gradient: gradient.clamp(max=0.01)).remove()
+            handle = parameter.register_hook(lambda gradient: gradient.clamp(max=0.01))
+    assert_equal(*(replicated_steps_of(model, accumulate=accumulate) for model in (compiled, twin)))
+    assert len(seen[compiled]) == len(seen[twin]) > 0
+    handle.remove()
+    register_multi_grad_hook(tuple(compiled.parameters())[:2], seen[compiled].append)
+    before = len(seen[compiled])
+    loss_of(compiled, 0).backward()
+    groups = [group for group in seen[compiled][before:] if not isinstance(group, torch.Tensor)]
+    assert [len(group) for group in groups] == [2]
 
 
 def hooks_of_several_parameters_are_refused() -> None:

@@ -1,10 +1,13 @@
-"""The hooks of a DTensor parameter whose gradient comes from the tensor that programs read in its place.
+"""The hooks of parameters whose gradients a recipe computes, averages or moves.
 
-Autograd accumulates no gradient into such a parameter, so its hooks run when its gradient is stored.
+Autograd accumulates no gradient into a DTensor parameter that stands for the tensor that programs read, so its hooks
+run when its gradient is stored. Hooks of parameters that `ddp` averages run before that, on the gradient of the rank.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -12,9 +15,32 @@ from torch.distributed.tensor import DTensor
 
 from thunder_core.foundation.errors import OperationFailed
 
+Hook = Callable[[Any], Any]
 # The attributes of a tensor with the dictionaries of its hooks; handles of hooks remove them from the dictionaries.
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 MULTI_GRAD_HOOK = torch.autograd.graph.register_multi_grad_hook.__name__
+NO_PASS = -1  # the number of no backward pass
+
+
+@dataclass(eq=False)
+class HookBeforeReduction:
+    """A hook of a parameter that runs before its gradient is reduced, instead of where autograd would run it.
+
+    `ran_in` is the number of the latest backward pass in which the hook ran before a reduction; later in this pass, a
+    call does nothing.
+    """
+
+    hook: Hook
+    ran_in: int = NO_PASS
+
+    def __call__(self, gradient: torch.Tensor) -> Any:
+        """Call the hook if it did not run in the current backward pass."""
+        return None if self.ran_in == current_pass() != NO_PASS else self.hook(gradient)
+
+
+def current_pass() -> int:
+    """Return the number of the backward pass that autograd runs now."""
+    return int(torch._C._current_graph_task_id())
 
 
 def move_hooks(source: torch.Tensor, parameter: torch.Tensor) -> None:
@@ -25,23 +51,55 @@ def move_hooks(source: torch.Tensor, parameter: torch.Tensor) -> None:
             setattr(parameter, name, hooks)
 
 
-def run_gradient_hooks(parameter: torch.Tensor, gradient: DTensor) -> DTensor:
-    """Run the hooks that `register_hook` registered, and return the gradient that they leave.
+def run_hooks_before_reduction(parameter: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
+    """Run the hooks that `register_hook` registered on the gradient of this rank, and return the result.
 
-    Raises `OperationFailed` for a hook of several parameters, which waits for nodes of autograd's graph that the
-    parameters do not have, and for a hook that returns no gradient of the parameter.
+    If the parameter is a DTensor, the gradient is that of its local tensor, and the hooks get a DTensor.
     """
+    value, hooks = like_parameter(gradient, parameter), parameter._backward_hooks or {}
+    for key, hook in list(hooks.items()):
+        registered: Any = hook
+        own = registered if isinstance(registered, HookBeforeReduction) else HookBeforeReduction(registered)
+        hooks[key] = own
+        value = result_of_hook(own.hook, value)
+        own.ran_in = current_pass()
+    result: torch.Tensor = getattr(value, "_local_tensor", value)
+    return result.contiguous()
+
+
+def like_parameter(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+    """Return a local gradient as the gradient of a parameter: a DTensor if the parameter is one."""
+    if not isinstance(parameter, DTensor):
+        return local
+    mesh, shape = parameter.device_mesh, parameter.shape
+    stride = torch.empty(shape, device="meta").stride()
+    return DTensor.from_local(local, mesh, parameter.placements, run_check=False, shape=shape, stride=stride)
+
+
+def run_gradient_hooks(parameter: torch.Tensor, gradient: DTensor) -> DTensor:
+    """Run the hooks that `register_hook` registered on the gradient of a DTensor parameter, and return the result."""
     for hook in list((parameter._backward_hooks or {}).values()):
-        if getattr(hook, "__qualname__", "").startswith(f"{MULTI_GRAD_HOOK}."):
-            raise OperationFailed(
-                f"a hook of `{MULTI_GRAD_HOOK}` has a parameter that is divided among the ranks",
-                fix="register a hook of each parameter: `parameter.register_hook`, or "
-                "`parameter.register_post_accumulate_grad_hook`",
-            )
-        result = hook(gradient)
-        if result is not None:
-            gradient = checked_result(result, gradient)
+        gradient = result_of_hook(hook, gradient)
     return gradient
+
+
+def result_of_hook(hook: Hook, gradient: Any) -> Any:
+    """Return the gradient that a hook leaves.
+
+    Raises `OperationFailed` for a hook of several DTensor parameters, which waits for nodes of autograd's graph that
+    these do not have, and for a hook that returns no gradient of the DTensor parameter.
+    """
+    if not isinstance(gradient, DTensor):
+        result = hook(gradient)
+        return gradient if result is None else result
+    if getattr(hook, "__qualname__", "").startswith(f"{MULTI_GRAD_HOOK}."):
+        raise OperationFailed(
+            f"a hook of `{MULTI_GRAD_HOOK}` has a parameter that is divided among the ranks",
+            fix="register a hook of each parameter: `parameter.register_hook`, or "
+            "`parameter.register_post_accumulate_grad_hook`",
+        )
+    result = hook(gradient)
+    return gradient if result is None else checked_result(result, gradient)
 
 
 def checked_result(result: Any, gradient: DTensor) -> DTensor:
