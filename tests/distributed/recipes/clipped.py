@@ -28,7 +28,8 @@ def clip_on_meshes(parameters: list[Any], max_norm: float) -> Tensor:
         if parameter.grad is not None:
             groups.setdefault(getattr(parameter.grad, "device_mesh", None), []).append(parameter)
     norms = [torch.nn.utils.get_total_norm([parameter.grad for parameter in group]) for group in groups.values()]
-    total = torch.stack([norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]).norm()
+    full_norms = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+    total: Tensor = torch.linalg.vector_norm(torch.stack(full_norms))
     for group in groups.values():
         torch.nn.utils.clip_grads_with_norm_(group, max_norm, total)
     return total

@@ -32,7 +32,7 @@ def trained_parameters(model: Any) -> list[Any]:
 
 def train_in_the_backward(model: Any, loss: Loss, accumulate: int = 1) -> list[torch.Tensor]:
     """The number of updates and the parameters of some steps whose optimizer is a hook of each parameter."""
-    updates = []
+    updates: list[Any] = []
 
     def update(parameter: torch.nn.Parameter) -> None:
         assert not torch.is_grad_enabled()
@@ -102,12 +102,13 @@ def hooks_scale_gradients(recipe: str) -> None:
 
 def hooks_from_before_compilation_run() -> None:
     """Compilation replaces parameters, and keeps their hooks, which can still be removed."""
-    model, calls = Layers(seed=dist.get_rank()), []
+    model = Layers(seed=dist.get_rank())
+    calls: list[Any] = []
     used = {*model.parameters()} - {*model.frozen.parameters(), *model.unused.parameters()}
-    handles = []
+    handles: list[Any] = []
     for parameter in used:
         handles.append(parameter.register_post_accumulate_grad_hook(calls.append))
-        handles.append(parameter.register_hook(lambda gradient: calls.append(gradient)))
+        handles.append(parameter.register_hook(calls.append))
     compiled = thunder.compile(model, "fsdp", without=EAGER)
     loss_of(compiled, 0).backward()
     assert len(calls) == 2 * len(used)
@@ -121,7 +122,8 @@ def hooks_from_before_compilation_run() -> None:
 def hooks_from_before_the_allocation_run() -> None:
     with torch.device("meta"):
         model = Layers()
-    compiled, calls = thunder.compile(model, "fsdp", without=EAGER), []
+    calls: list[Any] = []
+    compiled: Any = thunder.compile(model, "fsdp", without=EAGER)
     compiled.layers[0].up.weight.register_post_accumulate_grad_hook(calls.append)
     compiled.to_empty(device="cpu")
     compiled.load_state_dict(pair()[0].state_dict())

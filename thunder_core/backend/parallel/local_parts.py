@@ -12,8 +12,12 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor.placement_types import Placement
 
+from thunder_core.backend.parallel.gradients.parameter_hooks import (
+    move_hooks,
+    run_gradient_hooks,
+    run_post_accumulate_hooks,
+)
 from thunder_core.backend.parallel.held_gradients import HELD, OWNER
-from thunder_core.backend.parallel.parameter_hooks import move_hooks, run_gradient_hooks, run_post_accumulate_hooks
 from thunder_core.foundation.errors import WrongInputs
 
 Conversion = Callable[[torch.Tensor], torch.Tensor]

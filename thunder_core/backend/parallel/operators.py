@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.parallel.gradients.parameter_hooks import run_hooks_before_reduction
 from thunder_core.backend.parallel.held_gradients import HELD, OWNER
-from thunder_core.backend.parallel.parameter_hooks import run_hooks_before_reduction
 from thunder_core.tracing.library.collectives import group_of
 
 NAMESPACE = "thunder_parallel"

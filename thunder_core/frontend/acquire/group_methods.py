@@ -126,7 +126,7 @@ def has_gaps(tensor: torch.Tensor) -> bool:
     """
     with without_our_functions():  # the program does not read these sizes
         shape, strides = expressions(tensor.shape), expressions(tensor.stride())
-    symbols = sorted(set().union(*(size.free_symbols for size in (*shape, *strides))), key=str)
+    symbols = sorted({symbol for size in (*shape, *strides) for symbol in size.free_symbols}, key=str)
     values = {symbol: sympy.prime(FIRST_PRIME + index) for index, symbol in enumerate(symbols)}
     lengths, steps = ([int(size.xreplace(values)) for size in sizes] for sizes in (shape, strides))
     return 0 not in lengths and not is_dense(lengths, steps)

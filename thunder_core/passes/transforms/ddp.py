@@ -9,11 +9,11 @@ import torch
 
 from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes
 from thunder_core.backend.parallel.collectives import Schedule, is_call
+from thunder_core.backend.parallel.gradients.sparse_gradients import require_strided_gradients
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.held_gradients import UNSHARDED
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.replicas import replica_of
-from thunder_core.backend.parallel.sparse_gradients import require_strided_gradients
 from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.passes.recipe import Transform

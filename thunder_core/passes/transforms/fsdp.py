@@ -13,11 +13,11 @@ import torch
 from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_of, tensor_of
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.emitter import Emitter
+from thunder_core.backend.parallel.gradients.sparse_gradients import require_strided_gradients
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.offload import parse_offload_policy
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.shards import follow_requires_grad, sharding_in
-from thunder_core.backend.parallel.sparse_gradients import require_strided_gradients
 from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import BadOption, OperationFailed
 from thunder_core.passes.recipe import Transform
