@@ -109,7 +109,7 @@ def hooks_from_before_compilation_run() -> None:
     for parameter in used:
         handles.append(parameter.register_post_accumulate_grad_hook(calls.append))
         handles.append(parameter.register_hook(calls.append))
-    compiled = thunder.compile(model, "fsdp", without=EAGER)
+    compiled: Any = thunder.compile(model, "fsdp", without=EAGER)
     loss_of(compiled, 0).backward()
     assert len(calls) == 2 * len(used)
     assert all(isinstance(argument, DTensor) for argument in calls)
@@ -137,14 +137,14 @@ def gradients_that_a_hook_spoils_are_refused() -> None:
         (lambda gradient: gradient.full_tensor(), "returned a Tensor"),
         (lambda gradient: distribute_tensor(torch.zeros(1, 2), gradient.device_mesh), r"shape \(1, 2\)"),
     ):
-        compiled = thunder.compile(torch.nn.Linear(2, 2), "fsdp", without=EAGER)
+        compiled: Any = thunder.compile(torch.nn.Linear(2, 2), "fsdp", without=EAGER)
         compiled.weight.register_hook(hook)
         with pytest.raises(OperationFailed, match=what):
             compiled(torch.ones(1, 2)).sum().backward()
 
 
 def placements_of_gradients_are_restored() -> None:
-    compiled = thunder.compile(torch.nn.Linear(2, 3), "fsdp", without=EAGER)
+    compiled: Any = thunder.compile(torch.nn.Linear(2, 3), "fsdp", without=EAGER)
     compiled.weight.register_hook(lambda gradient: distribute_tensor(gradient.full_tensor(), gradient.device_mesh))
     for _ in range(2):
         compiled(torch.ones(1, 2)).sum().backward()

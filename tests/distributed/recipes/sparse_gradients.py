@@ -43,7 +43,7 @@ def sparse_gradients_are_refused(recipes: Any) -> None:
     for pools in (False, True):
         model = Table(pools=pools)
         expected = copy.deepcopy(model)(tokens)
-        compiled = thunder.compile(model, recipes, without=EAGER)
+        compiled: Any = thunder.compile(model, recipes, without=EAGER)
         with pytest.raises(OperationFailed, match=r"embedding.* is sparse") as caught:
             compiled(tokens)
         assert "sparse=False" in (caught.value.fix or "")
@@ -58,9 +58,9 @@ def sparse_gradients_are_refused(recipes: Any) -> None:
 def undivided_tables_have_sparse_gradients() -> None:
     """Tensor parallelism leaves a table as it is on each rank, with the gradient of eager PyTorch."""
     model, tokens = Table(), torch.tensor([0, 3])
-    twin = copy.deepcopy(model)
+    twin: Any = copy.deepcopy(model)
     plan = {"up": "colwise", "down": "rowwise"}
-    compiled = thunder.compile(model, "tensor-parallel", without=EAGER, parallelize_plan=plan)
+    compiled: Any = thunder.compile(model, "tensor-parallel", without=EAGER, parallelize_plan=plan)
     for one in (compiled, twin):
         one(tokens).sum().backward()
     gradient, expected = (one.table.weight.grad for one in (compiled, twin))
