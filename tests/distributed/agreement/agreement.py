@@ -65,6 +65,15 @@ def other_size() -> None:
     assert_differs(program, "collective 1", "12 bytes", "16 bytes", line="dist.all_reduce(y)")
 
 
+def other_size_of_an_uneven_part() -> None:
+    def program(x):
+        y = torch.ones(1 + dist.get_rank())
+        dist.reduce_scatter(y, [torch.ones(1), torch.ones(2 + dist.get_rank())])
+        return x + y.sum()
+
+    assert_differs(program, "4 bytes 8 bytes`", "4 bytes 12 bytes`", line="dist.reduce_scatter")
+
+
 def other_reduction_and_dtype() -> None:
     def program(x):
         y = x.to(torch.float32 if dist.get_rank() else torch.float64)

@@ -201,6 +201,22 @@ def reduce_scatter(x, y):
 
 
 @case(one)
+def reduce_scatter_uneven(x):
+    parts = [x[:1].contiguous(), x[1:].contiguous()]
+    part = torch.empty_like(parts[dist.get_rank()])
+    dist.reduce_scatter(part, parts)
+    return part * 2
+
+
+@case(one)
+def collectives_of_permuted_dimensions(x):
+    y = x.t().contiguous().t()
+    dist.all_reduce(x.t())
+    dist.broadcast(y, 1)
+    return x, y
+
+
+@case(one)
 def all_to_all_single(x):
     received = torch.empty_like(x)
     dist.all_to_all_single(received, x)

@@ -135,7 +135,39 @@ def all_to_all_of_other_number_of_elements(x):
     return received
 
 
+@refused("gaps in memory")
+def all_reduce_of_every_second_row(x):
+    dist.all_reduce(x[::2])
+    return x
+
+
+@refused("gaps in memory")
+def broadcast_of_columns(x):
+    dist.broadcast(x[:, 1:], 1)
+    return x
+
+
+@refused("gaps in memory")
+def reduce_of_columns(x):
+    dist.reduce(x[:, 1:], 0)
+    return x
+
+
+@refused("gaps in memory")
+def reduce_scatter_into_columns(x):
+    dist.reduce_scatter(x[:, 1:], [torch.ones_like(x[:, 1:]), torch.zeros_like(x[:, 1:])])
+    return x
+
+
+@refused("gaps in memory")
+def scatter_into_columns(x):
+    dist.scatter(x[:, 1:], [torch.ones_like(x[:, 1:]), x[:, 1:] * 2] if dist.get_rank() == 0 else None)
+    return x
+
+
 MADE_IN_EAGER = (
     *("gather_objects", "broadcast_objects", "make_group", "ask_work", "ask_future"),
     *("method_of_backend", "gather_coalesced", "all_to_all_of_transposed"),
+    *("all_reduce_of_every_second_row", "broadcast_of_columns", "reduce_of_columns"),
+    *("reduce_scatter_into_columns", "scatter_into_columns"),
 )

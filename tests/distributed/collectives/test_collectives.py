@@ -46,7 +46,7 @@ def test_groups_are_guarded(ranks: Ranks, name: str) -> None:
 AGREEMENT = """other_collective other_size other_reduction_and_dtype one_collective_less collective_in_backward
     late_rank rank_that_traces_again rank_that_traces_again_for_a_size_that_varies several_programs
     known_program_against_another program_in_eager_on_one_rank programs_in_a_group_made_again
-    other_size_among_several"""
+    other_size_among_several other_size_of_an_uneven_part"""
 
 
 @pytest.mark.parametrize("name", AGREEMENT.split())
@@ -66,7 +66,9 @@ def test_programs_of_an_artifact_are_compared(ranks: Ranks, tmp_path: Path) -> N
 
 
 WHOLE_PROGRAMS = """data_parallel_around_compiled_module compiled_data_parallel_is_refused
-    compiled_data_parallel_runs_in_eager inference_mode
+    compiled_data_parallel_runs_in_eager inference_mode data_parallel_with_a_static_graph
+    data_parallel_with_views_of_buckets data_parallel_with_a_communication_hook
+    fully_sharded_layers_accumulate_without_communication compiled_fully_sharded_model_runs_in_eager
     fully_sharded_layers_with_compiled_forward compiled_fully_sharded_model_is_refused whole_training_step
     sizes_that_vary state_of_an_object work_that_is_stored_by_eager work_that_is_returned_by_eager
     views_and_versions error_behind_a_collective compiled_function_within_another

@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed._functional_collectives as funcol
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
@@ -18,6 +19,7 @@ from torch.utils.checkpoint import checkpoint
 import thunder_core as thunder
 from tests.distributed.collectives.collectives import numbers
 from tests.distributed.comparison import assert_equal, assert_refused, gradients
+from tests.distributed.wrappers.chains import SMALL
 from thunder_core.foundation.errors import OperationFailed, RecompileWarning, UnsupportedError
 
 STEPS = 10
@@ -59,6 +61,27 @@ def data_parallel_around_compiled_module() -> None:
     assert_equal(training(DistributedDataParallel(thunder.jit(Model()))), training(DistributedDataParallel(Model())))
 
 
+def in_small_buckets(**options: Any) -> list[Any]:
+    """A compiled and an eager model in DistributedDataParallel, whose gradients fill several buckets."""
+    modules = thunder.jit(Model()), Model()
+    return [DistributedDataParallel(module, bucket_cap_mb=SMALL, **options) for module in modules]
+
+
+def data_parallel_with_a_static_graph() -> None:
+    assert_equal(*map(training, in_small_buckets(static_graph=True)))
+
+
+def data_parallel_with_views_of_buckets() -> None:
+    assert_equal(*map(training, in_small_buckets(gradient_as_bucket_view=True)))
+
+
+def data_parallel_with_a_communication_hook() -> None:
+    models = in_small_buckets()
+    for model in models:
+        model.register_comm_hook(dist.group.WORLD, fp16_compress_hook)
+    assert_equal(*map(training, models))
+
+
 def compiled_data_parallel_runs_in_eager() -> None:
     with pytest.warns(RecompileWarning, match="DistributedDataParallel"):
         actual = training(thunder.jit(DistributedDataParallel(Model())))
@@ -93,6 +116,33 @@ def fully_sharded_layers_with_compiled_forward() -> None:
     expected = training(fully_sharded(None))
     assert_equal(training(fully_sharded(True)), expected)
     assert_equal(training(fully_sharded(False)), expected)
+
+
+def fully_sharded_layers_accumulate_without_communication() -> None:
+    """`set_requires_gradient_sync` holds the gradients of layers whose forward is compiled."""
+
+    def accumulating(model: Any) -> list[Any]:
+        results: list[Any] = []
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for step in range(4):
+            model.set_requires_gradient_sync(step % 2 == 1)
+            model(numbers(step, 3, 4) / 100).pow(2).sum().backward()
+            results.append([None if one.grad is None else whole(one.grad) for one in model.parameters()])
+            if step % 2:
+                optimizer.step()
+                optimizer.zero_grad()
+        return [results, [whole(parameter.detach()) for parameter in model.parameters()]]
+
+    expected = accumulating(fully_sharded(None))
+    assert expected[0][0] == [None] * 4
+    assert_equal(accumulating(fully_sharded(True)), expected)
+    assert_equal(accumulating(fully_sharded(False)), expected)
+
+
+def compiled_fully_sharded_model_runs_in_eager() -> None:
+    expected = training(fully_sharded(None))
+    with pytest.warns(RecompileWarning, match="in eager PyTorch"):
+        assert_equal(training(thunder.jit(fully_sharded(None))), expected)
 
 
 def compiled_fully_sharded_model_is_refused() -> None:

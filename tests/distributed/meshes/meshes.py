@@ -30,7 +30,7 @@ from tests.distributed.recipes import accumulated, tensor_parallel
 from tests.distributed.recipes.accumulated import reduce_at_the_end
 from tests.distributed.recipes.saved import artifact_of, shared_folder
 from tests.distributed.recipes.sharded_training import collectives, steps_of, whole
-from tests.distributed.recipes.training import DTYPES, EAGER, OPTIMIZERS, assert_close, loss_of
+from tests.distributed.recipes.training import DTYPES, EAGER, OPTIMIZERS, STEPS, assert_close, loss_of
 from thunder_core.backend.parallel.mesh_axes import program_name
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, RecipeMismatch
 from thunder_core.workflow.artifact.format.read import open_artifact
@@ -66,7 +66,7 @@ def twin(dtype: torch.dtype = torch.float64) -> Any:
 
 def hybrid_equals_pytorch(dtype: str, optimizer: str, reshard_after_forward: bool) -> None:
     compiled, expected = hybrid(DTYPES[dtype], reshard_after_forward=reshard_after_forward), twin(DTYPES[dtype])
-    assert_equal(steps_of(compiled, optimizer), steps_of(expected, optimizer))
+    assert_equal(*(steps_of(model, optimizer, steps=STEPS) for model in (compiled, expected)))
     for actual, other in zip(compiled.parameters(), expected.parameters(), strict=True):
         assert actual.placements == other.placements
         assert torch.equal(actual.to_local(), other.to_local())
@@ -265,7 +265,7 @@ def both_equal_pytorch(dtype: str, optimizer: str, reshard_after_forward: bool) 
     actual = both_recipes(DTYPES[dtype], reshard_after_forward=reshard_after_forward)
     expected = both_by_pytorch(DTYPES[dtype])
     assert_close(
-        *(steps_of(model, optimizer, loss=data_loss) for model in (actual, expected)),
+        *(steps_of(model, optimizer, loss=data_loss, steps=STEPS) for model in (actual, expected)),
         tensor_parallel.ROUNDING[dtype],
     )
     for one, other in zip(actual.parameters(), expected.parameters(), strict=True):

@@ -24,7 +24,7 @@ from tests.distributed.recipes.saved import shared_folder
 from tests.distributed.recipes.sharded_training import sharded_by_pytorch, steps_of, whole
 from tests.distributed.recipes.tensor_parallel import PLAN
 from tests.distributed.recipes.tensor_parallel import Layers as DivisibleLayers
-from tests.distributed.recipes.training import EAGER, assert_close, loss_of
+from tests.distributed.recipes.training import EAGER, STEPS, assert_close, loss_of
 from thunder_core.foundation.errors import NothingToTrain
 from thunder_core.passes.recipe import Plugin
 from thunder_core.passes.transforms.autocast import Autocast
@@ -58,7 +58,7 @@ def bf16_with_fsdp_equals_pytorch(order: tuple[str, ...]) -> None:
     twin: Any = in_bfloat16(Layers(torch.float32))
     sharded_by_pytorch(twin, twin.layers)
     assert loss_of(compiled, 0).requires_grad
-    assert_equal(steps_of(compiled, "adamw"), steps_of(twin, "adamw"))
+    assert_equal(*(steps_of(model, "adamw", steps=STEPS) for model in (compiled, twin)))
 
 
 def bf16_with_fsdp_equals_a_policy() -> None:
@@ -135,7 +135,7 @@ def without_biases() -> nn.Module:
 def bf16_with_ddp_equals_pytorch() -> None:
     compiled = thunder.compile(Layers(torch.float32, seed=dist.get_rank()), ["bf16", "ddp"], without=EAGER)
     twin = DistributedDataParallel(in_bfloat16(Layers(torch.float32)), find_unused_parameters=True)
-    assert_equal(steps_of(compiled, "adamw"), steps_of(twin, "adamw"))
+    assert_equal(*(steps_of(model, "adamw", steps=STEPS) for model in (compiled, twin)))
 
 
 def bf16_with_replicated_shards_equals_pytorch() -> None:
@@ -146,7 +146,7 @@ def bf16_with_replicated_shards_equals_pytorch() -> None:
     twin: Any = in_bfloat16(Layers(torch.float32))
     for module in (*twin.layers, twin):
         fully_shard(module, mesh=mesh)
-    assert_equal(steps_of(compiled, "adamw"), steps_of(twin, "adamw"))
+    assert_equal(*(steps_of(model, "adamw", steps=STEPS) for model in (compiled, twin)))
 
 
 def bf16_with_tensor_parallel_equals_pytorch() -> None:
@@ -164,7 +164,7 @@ def trains_divided_layers(recipes: list[str], **axes: str) -> None:
     options = {"parallelize_plan": PLAN, "without": EAGER, **axes}
     compiled = thunder.compile(DivisibleLayers(torch.float32), recipes, **options)
     twin = in_bfloat16(DivisibleLayers(torch.float32))
-    assert_close(steps_of(compiled, loss=same_loss), steps_of(twin, loss=same_loss), 2e-2)
+    assert_close(*(steps_of(model, loss=same_loss, steps=STEPS) for model in (compiled, twin)), 2e-2)
     names = [name for name, parameter in compiled.named_parameters() if parameter.dtype != torch.float32]
     assert names == []
     assert {parameter.requires_grad for parameter in compiled.parameters()} == {True}
@@ -211,7 +211,7 @@ def adapters_of_quantized_layers_equal_pytorch(recipe: str, scheme: str) -> None
             sharded_by_pytorch(twin, twin.layers)
         else:
             twin = DistributedDataParallel(twin)
-        assert_equal(steps_of(compiled, "adamw"), steps_of(twin, "adamw"))
+        assert_equal(*(steps_of(model, "adamw", steps=STEPS) for model in (compiled, twin)))
         codes = compiled.layers[0].up.base.codes
         assert codes.dtype is torch.int8
         assert torch.equal(codes, settings.prepare(with_adapters()).layers[0].up.base.codes)
@@ -286,7 +286,7 @@ def autocast_equals_pytorch(recipe: str) -> None:
     for parts, loss in (([recipe], autocast_loss), ([recipe, mixed], loss_of)):
         compiled = thunder.compile(Layers(torch.float32, seed=dist.get_rank()), parts, without=EAGER)
         twin = twins[recipe](Layers(torch.float32), find_unused_parameters=True)
-        assert_equal(steps_of(compiled, loss=loss), steps_of(twin, loss=autocast_loss))
+        assert_equal(steps_of(compiled, loss=loss, steps=STEPS), steps_of(twin, loss=autocast_loss, steps=STEPS))
 
 
 def autocast_loss(model: Any, step: int) -> torch.Tensor:

@@ -12,6 +12,11 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor.placement_types import Placement
 
+from thunder_core.backend.parallel.gradients.parameter_hooks import (
+    move_hooks,
+    run_gradient_hooks,
+    run_post_accumulate_hooks,
+)
 from thunder_core.backend.parallel.held_gradients import HELD, OWNER
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.tracing.analysis.collectives import LOCAL_SHARDS
@@ -45,7 +50,7 @@ def distributed_parameter(
     """Return the DTensor parameter for the part of a parameter that this rank keeps.
 
     Programs read the `leaf`, and the gradients of the leaf become gradients of the returned parameter. `local` is the
-    leaf without padding rows.
+    leaf without padding rows. The returned parameter has the hooks of the parameter that it replaces.
     """
     distributed = distributor(mesh, placements)
     shard = torch.nn.Parameter(distributed(local, parameter), requires_grad=parameter.requires_grad)
@@ -54,6 +59,7 @@ def distributed_parameter(
         setattr(leaf, OWNER, weakref.ref(shard))
         leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
     leaf.requires_grad_(parameter.requires_grad)
+    move_hooks(parameter, shard)
     return shard
 
 
@@ -90,12 +96,18 @@ def handing_over_to(
 
 
 def add_gradient(parameter: torch.nn.Parameter, gradient: torch.Tensor, distributed: Distributed) -> None:
-    """Add the gradient of a leaf, which may have padding rows, to the `.grad` of the DTensor parameter."""
+    """Add the gradient of a leaf, which may have padding rows, to the `.grad` of the DTensor parameter.
+
+    Run the hooks of the parameter before and after that.
+    """
     rows = gradient.narrow(0, 0, local_of(parameter).shape[0])
+    if parameter._backward_hooks:
+        rows = local_of(run_gradient_hooks(parameter, distributed(rows, parameter)))
     if parameter.grad is None:
         parameter.grad = distributed(rows, parameter)
     else:
         local_of(parameter.grad).add_(rows)
+    run_post_accumulate_hooks(parameter)
 
 
 def local_of(tensor: Any) -> torch.Tensor:

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.parallel.gradients.parameter_hooks import run_hooks_before_reduction
 from thunder_core.backend.parallel.held_gradients import HELD, OWNER
 from thunder_core.tracing.library.collectives import group_of
 
@@ -174,12 +175,17 @@ def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]
 def sums_with_own_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the sums of gradients and of their parameters' `.grad`, and set each `.grad` to None.
 
-    `.grad` does not change for a parameter into which the current backward does not accumulate.
+    Hooks of a parameter run on its gradient before that, as in `DistributedDataParallel`. Nothing is done for a
+    parameter into which the current backward does not accumulate.
     """
     sums = [gradient.contiguous() for gradient in gradients]
     for index, parameter in enumerate(parameters):
         owner = owner_of(parameter)
-        if owner.grad is not None and is_accumulated(parameter):
+        if (owner.grad is None and not owner._backward_hooks) or not is_accumulated(parameter):
+            continue
+        if owner._backward_hooks:
+            sums[index] = run_hooks_before_reduction(owner, sums[index])
+        if owner.grad is not None:
             sums[index] = getattr(owner.grad, "_local_tensor", owner.grad) + sums[index]
             owner.grad = None
     return sums

@@ -14,13 +14,18 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import sympy
 import torch
 import torch.distributed as dist
 
+from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
+from thunder_core.tracing.capture.torch_facts.strides import is_dense
+from thunder_core.tracing.ir.sizes import expressions
 from thunder_core.tracing.library.collectives import OPERATORS, REDUCE_OPS
 
 FUNCTIONAL: Any = torch.ops._c10d_functional
 EQUAL_ROWS = hasattr(dist, "gather_single")  # since PyTorch 2.14, `all_to_all_single` divides the rows of its output
+FIRST_PRIME = 1000  # the first of the primes, by its number, that stand for sizes that vary
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[[], Any]
 
@@ -102,6 +107,31 @@ def single_tensor(tensors: Any) -> torch.Tensor:
     return tensor.data  # type: ignore[no-any-return]
 
 
+def tensor_without_gaps(tensors: Any) -> torch.Tensor:
+    """Return the only tensor of a list, or the tensor itself, without autograd.
+
+    Raise `ValueError` if the tensor's elements have gaps in memory. The gloo backend ignores strides: it overwrites the
+    gaps, and not the last elements. The NCCL backend raises an error.
+    """
+    tensor = single_tensor(tensors)
+    if tensor.layout is torch.strided and has_gaps(tensor):
+        raise ValueError("a tensor that has gaps in memory, which PyTorch's backends do not support")
+    return tensor
+
+
+def has_gaps(tensor: torch.Tensor) -> bool:
+    """Whether the elements of a tensor have gaps in memory, without a decision about sizes that vary between calls.
+
+    The sizes get different values, so a tensor without gaps has none for any sizes.
+    """
+    with without_our_functions():  # the program does not read these sizes
+        shape, strides = expressions(tensor.shape), expressions(tensor.stride())
+    symbols = sorted({symbol for size in (*shape, *strides) for symbol in size.free_symbols}, key=str)
+    values = {symbol: sympy.prime(FIRST_PRIME + index) for index, symbol in enumerate(symbols)}
+    lengths, steps = ([int(size.xreplace(values)) for size in sizes] for sizes in (shape, strides))
+    return 0 not in lengths and not is_dense(lengths, steps)
+
+
 def without_autograd(tensors: Any) -> list[torch.Tensor]:
     """Return the `data` of each tensor, which shares the memory, and which autograd does not record."""
     return [tensor.data for tensor in tensors]
@@ -165,7 +195,7 @@ def wait_for(work: torch.Tensor, written: Tensors = (), read: Tensors = ()) -> F
 @method("allreduce")
 def all_reduce(group: Group, tensors: object, opts: object = None, timeout: object = None, op: object = None) -> Finish:
     """Reduce a tensor of each rank, on all ranks."""
-    tensor = single_tensor(tensors)
+    tensor = tensor_without_gaps(tensors)
     return copy_results([tensor], [FUNCTIONAL.all_reduce(tensor, reduction(opts, op), group.name)])
 
 
@@ -179,7 +209,7 @@ def all_reduce_coalesced(group: Group, tensors: object, opts: object = None) -> 
 @method("broadcast")
 def broadcast(group: Group, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None) -> Finish:
     """Send the tensor of one rank to all ranks."""
-    tensor = single_tensor(tensors)
+    tensor = tensor_without_gaps(tensors)
     return copy_results([tensor], [FUNCTIONAL.broadcast(tensor, root_rank(opts, root), group.name)])
 
 
@@ -291,7 +321,7 @@ def reduce(
     root: Any = None,
 ) -> Finish:
     """Reduce a tensor of each rank, on one rank."""
-    tensor = single_tensor(tensors)
+    tensor = tensor_without_gaps(tensors)
     op_name = reduction(None if isinstance(opts, int) else opts, op)
     return wait_for(OPERATORS.reduce(tensor, op_name, root_rank(opts, root), group.name), [tensor])
 
@@ -308,7 +338,7 @@ def scatter(
     group: Group, outputs: Any, tensors: Any, opts: Any = None, timeout: Any = None, root: Any = None
 ) -> Finish:
     """Send a tensor of one rank to each rank."""
-    output, data = single_tensor(outputs), list_for_ranks(tensors)
+    output, data = tensor_without_gaps(outputs), list_for_ranks(tensors)
     return wait_for(OPERATORS.scatter(output, data, root_rank(opts, root), group.name), [output], data)
 
 
@@ -317,7 +347,7 @@ def reduce_scatter(
     group: Group, outputs: object, tensors: object, opts: object = None, timeout: object = None, op: object = None
 ) -> Finish:
     """Reduce a list of tensors of each rank, and send each rank its result."""
-    output, data = single_tensor(outputs), list_for_ranks(tensors)
+    output, data = tensor_without_gaps(outputs), list_for_ranks(tensors)
     return wait_for(OPERATORS.reduce_scatter(output, data, reduction(opts, op), group.name), [output], data)
 
 

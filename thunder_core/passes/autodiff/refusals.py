@@ -12,6 +12,7 @@ from thunder_core.tracing.analysis.aliasing import alias_sets, is_view
 from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, call_of
 from thunder_core.tracing.capture.torch_facts.settings import is_decisive
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library import backward_hooks, saved_tensors_hooks
 
@@ -47,6 +48,12 @@ def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None
     error = Underivable(f"`{bsym.symbol.name}`{where}: {why}")
     error.where, error.missing_formula = bsym.source, missing_formula
     return error
+
+
+def require_strided(bsym: BoundSymbol, gradients: Iterable[TensorProxy | None]) -> None:
+    """Raise `Underivable` if a gradient with which the backward of a bound symbol computes is sparse."""
+    if any(gradient is not None and len(gradient.stride) != len(gradient.shape) for gradient in gradients):
+        raise underivable(bsym, "its backward computes with a sparse gradient")
 
 
 def require_no_compiled_call(bsyms: Iterable[BoundSymbol]) -> None:

@@ -15,6 +15,7 @@ from thunder_core.passes.autodiff.recomputation.recompute_units import block_of,
 from thunder_core.passes.autodiff.refusals import (
     require_no_grad_views_unused,
     require_plain_effects,
+    require_strided,
     underivable,
     views_made_without_autograd,
 )
@@ -185,6 +186,7 @@ class ReverseSweep:
         pairs = zip(step.results, incoming, strict=True)
         self._cotangents |= {proxy.name: cotangent.name for proxy, cotangent in pairs if cotangent is not None}
         accumulated = [gradients.get(proxy.name) for proxy in step.differentiated_inputs]
+        require_strided(step.bsym, incoming)
         try:
             vjp, includes_accumulated_each = _vjp_with_accumulation(step.derivation, incoming, accumulated)
         except Underivable as error:
@@ -215,6 +217,7 @@ class ReverseSweep:
         if old is None:
             gradients[name] = new
             return
+        require_strided(step.bsym, (old, new))
         bsym = add_gradients(old, new, next(self._names))
         bsyms.append(step.rename(bsym, {}, step.bsym))
         gradients[name] = bsym.output

@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes
 from thunder_core.backend.parallel.collectives import Schedule, is_call
+from thunder_core.backend.parallel.gradients.sparse_gradients import require_strided_gradients
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.held_gradients import UNSHARDED
 from thunder_core.backend.parallel.operators import OPERATORS
@@ -64,6 +65,7 @@ class AverageGradients(Transform):
         parameters = [proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy) and is_parameter(proxy, trace)]
         require_unwritten(parameters, trace)
         require_own_programs(rest)
+        require_strided_gradients(trace, {proxy.name for proxy in parameters}, "ddp")
         names = replica_names(parameters, trace)
         symbol = symbol_of(OPERATORS.replicate.default)
         group_name = marks[0].args[0]

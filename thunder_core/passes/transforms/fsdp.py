@@ -13,6 +13,7 @@ import torch
 from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes, result_of, tensor_of
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.emitter import Emitter
+from thunder_core.backend.parallel.gradients.sparse_gradients import require_strided_gradients
 from thunder_core.backend.parallel.groups import required_group
 from thunder_core.backend.parallel.offload import parse_offload_policy
 from thunder_core.backend.parallel.operators import OPERATORS
@@ -71,6 +72,7 @@ class ShardParameters(Transform):
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace with one gather of each parameter; raise `OperationFailed` for a write to a parameter."""
         require_unwritten(trace)
+        require_strided_gradients(trace, trained_parameters(trace), "fsdp")
         first: dict[str, Proxy] = {}
         names: dict[str, Proxy] = {}
         bsyms: list[BoundSymbol] = []
@@ -96,6 +98,12 @@ class ShardParameters(Transform):
     def _dtype(self) -> torch.dtype | None:
         """Return the dtype in which gradients are reduced; None for their own dtype."""
         return parse_dtype(self.reduce_dtype) if self.reduce_dtype else None
+
+
+def trained_parameters(trace: Trace) -> set[str]:
+    """Return the names of the gathered parameters whose shards require gradients."""
+    gathers = (bsym for bsym in trace.bound_symbols if is_call(bsym, "gather_parameter"))
+    return {result_of(bsym).name for bsym in gathers if tensor_of(bsym).requires_grad}
 
 
 def with_casts_of_shards(trace: Trace) -> Trace:

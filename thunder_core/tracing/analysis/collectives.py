@@ -21,6 +21,7 @@ POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"})
 OWN_CODE = "code of its own"  # the kind of the communication in a `torch.autograd.Function`
 # Collectives for which the ranks may pass tensors of different sizes.
 WITH_UNEVEN_SIZES = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
+REDUCE_SCATTER = "reduce_scatter"  # its outputs may differ in size, but its lists of inputs have the same sizes
 VARIES = "?"  # represents a number that varies between the calls of a program
 COALESCED = "_coalesced"  # the suffix of collectives of several tensors; all their sizes are equal on all ranks
 LOCAL_SHARDS = "_local_shards"  # the attribute of a module with the shards of its parameters by name
@@ -95,6 +96,16 @@ def is_wait(operator: BoundSymbol) -> bool:
     return operator.symbol.communicates and name_of_operator(operator) in WAITS
 
 
+def sized_tensors(kind: str, operator: BoundSymbol) -> list[TensorProxy]:
+    """Return the tensors of a collective whose sizes are equal on all ranks, for a comparison of the ranks."""
+    if kind in WITH_UNEVEN_SIZES:
+        return []
+    if kind == REDUCE_SCATTER:
+        return list(operator.args[1])
+    tensors = [proxy for proxy in operator.inputs if isinstance(proxy, TensorProxy)]
+    return tensors if kind.endswith(COALESCED) else tensors[:1]
+
+
 def collective_of(
     operator: BoundSymbol, source: SourceLine | None, parameters: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> Collective:
@@ -107,7 +118,7 @@ def collective_of(
     texts = [argument for argument in operator.args if isinstance(argument, str)]
     integers = [argument for argument in operator.args if type(argument) is int or is_symbolic(argument)]
     numbers = [VARIES if is_symbolic(integer) else str(integer) for integer in integers]
-    sized = () if kind in WITH_UNEVEN_SIZES else tensors if kind.endswith(COALESCED) else tensors[:1]
+    sized = sized_tensors(kind, operator)
     shapes = list(map(text_of_bytes, sized))
     dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
     origins = dict.fromkeys(origin for proxy in tensors for origin in parameters.get(proxy.name, ()))
