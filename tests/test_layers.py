@@ -38,6 +38,7 @@ INTERNAL = {
         "progress_marks",
         "quick_objects",
         "short_names",
+        "signal_handlers",
         "similar_names",
         "tested_versions",
         "time_format",
