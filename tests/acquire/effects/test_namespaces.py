@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import threading
 import types
 from collections.abc import Callable
@@ -94,3 +95,25 @@ def test_names_of_globals_of_a_subclass_are_read_by_its_own_method() -> None:
         return x * 2
 
     torch.testing.assert_close(thunder.jit(program, executors=("torch",))(torch.ones(2)), torch.full((2,), 3.0))
+
+
+class Namespace(dict):  # type: ignore[type-arg]
+    """A dict with a method of its own."""
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        dict.__setitem__(self, name.upper(), value)
+
+
+@pytest.mark.parametrize("kind", [dict, collections.Counter, Namespace])
+def test_exec_in_a_namespace_from_outside_stores_the_builtins_there(kind: type) -> None:
+    ours, eagers = kind(), kind()
+
+    def program(x: torch.Tensor, namespace: Any) -> torch.Tensor:
+        exec("y = 3\nglobal z\nz = 4", namespace)
+        return x * sum(value for name, value in dict.items(namespace) if name != "__builtins__")
+
+    compiled = thunder.jit(program)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2), ours), program(torch.ones(2), eagers))
+        assert list(ours) == list(eagers)
+    assert thunder.cache_misses(compiled) == 2

@@ -18,6 +18,7 @@ from thunder_core.frontend.acquire.outside.containers import (
     copy_mutable_arguments,
     index_of,
     is_known_item,
+    overridden_c_class,
     plain_copy,
     restore_items,
     size_of_list_or_set,
@@ -335,7 +336,8 @@ class EffectLog:
         if first_entries and name not in namespace.value:
             self._created_entries |= first_entries
         self._written_entries |= first_entries
-        effect = Effect("call", namespace, method, (name, *value))
+        c_class = overridden_c_class(type(namespace.value), method)  # the program bypasses an overriding method
+        effect = Effect("call", namespace, method, (name, *value), c_class=c_class)
         self._begin_write(namespace.value, method, name, effect, None, first_entries)
 
     def note_print(self, arguments: tuple[Any, ...], keywords: Mapping[str, Any]) -> None:

@@ -153,10 +153,8 @@ def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: 
     source = arguments[0]
     if not isinstance(names, dict) or not hasattr(type(local), "__getitem__"):
         return machine.natively(function, arguments, keywords)
-    if type(names) is not dict:
-        dict.setdefault(names, "__builtins__", frame.builtins)
-    elif "__builtins__" not in names:
-        machine.store_item(names, "__builtins__", frame.builtins)
+    if not dict.__contains__(names, "__builtins__"):  # C code bypasses the methods of a subclass
+        machine.invoke(dict.__setitem__, (names, "__builtins__", frame.builtins), {})
     if not isinstance(source, CodeType):
         if closure is not None or not isinstance(source, str | bytes | bytearray | memoryview):
             return machine.natively(function, arguments, keywords)
