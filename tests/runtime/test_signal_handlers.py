@@ -34,7 +34,7 @@ def error(request: pytest.FixtureRequest) -> Iterator[type[BaseException]]:
 
     before = signal.signal(signal.SIGUSR1, handle)
     yield request.param
-    assert signal.signal(signal.SIGUSR1, before) is handle
+    signal.signal(signal.SIGUSR1, before)
 
 
 def sent_once(x: Tensor) -> Tensor:
@@ -60,8 +60,14 @@ def test_error_of_a_handler_reaches_the_caller(error: type[BaseException]) -> No
 
 def test_error_that_the_program_catches_ends_the_tracing(error: type[BaseException]) -> None:
     """The program's branch for errors must not become the program of all later calls."""
-    with pytest.raises(error, match="signal"):
-        thunder.jit(sent_to_all_handlers)(torch.ones(2))
+    compiled = thunder.jit(sent_to_all_handlers)
+    for _ in range(2):
+        with pytest.raises(error, match="signal"):
+            compiled(torch.ones(2))
+    signal.signal(signal.SIGUSR1, quiet := lambda _, __: None)
+    with pytest.warns(SharpEdgeWarning, match="kill"):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    assert signal.getsignal(signal.SIGUSR1) is quiet
 
 
 def test_error_that_code_in_the_block_swallows(error: type[BaseException]) -> None:
@@ -69,6 +75,34 @@ def test_error_that_code_in_the_block_swallows(error: type[BaseException]) -> No
         send()
     with pytest.raises(error), ended_by_handlers(), ended_by_handlers():
         send()
+
+
+def test_handler_that_the_program_reads(error: type[BaseException]) -> None:
+    handler = signal.getsignal(signal.SIGUSR1)
+
+    def program(x: Tensor) -> Tensor:
+        return x * 2 if signal.getsignal(signal.SIGUSR1) is handler else x * 3
+
+    compiled = thunder.jit(program)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    assert thunder.cache_misses(compiled) == 1
+    signal.signal(signal.SIGUSR1, lambda _, __: None)
+    assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 3.0))
+
+
+def test_error_keeps_its_cause() -> None:
+    def handle(_: int, __: object) -> None:
+        raise TimeoutError("late") from ValueError("a cause")
+
+    before = signal.signal(signal.SIGUSR1, handle)
+    try:
+        with pytest.raises(TimeoutError) as caught:
+            thunder.jit(sent_once)(torch.ones(2))
+        assert isinstance(caught.value.__cause__, ValueError)
+        assert signal.getsignal(signal.SIGUSR1) is handle
+    finally:
+        signal.signal(signal.SIGUSR1, before)
 
 
 def test_handler_that_raises_nothing_is_called_during_tracing() -> None:

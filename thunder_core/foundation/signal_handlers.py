@@ -17,66 +17,85 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class HandlerRaised(KeyboardInterrupt):
-    """An error of a signal handler. All code that lets Ctrl-C pass also lets this exception pass."""
-
-    def __init__(self, error: BaseException) -> None:
-        super().__init__(str(error))
-        self.error = error
+    """A handler of the user has raised an error. All code that lets Ctrl-C pass also lets this exception pass."""
 
 
 class WrappedHandlers:
-    """Handlers that keep the first error of the user's handlers (`error`), and raise `HandlerRaised` in its place."""
+    """The user's handlers, each wrapped so that its error is kept (`error`) and `HandlerRaised` is raised in its place.
+
+    If `is_raising` is False, while handlers are installed and restored, an error is only kept.
+    """
 
     def __init__(self) -> None:
         self.error: BaseException | None = None
         self.originals: dict[int, Handler] = {}
-        self.is_active = False
+        self.is_raising = False
+        self.are_restored = False
 
     def install(self) -> None:
-        """Replace all handlers that are functions of the user."""
+        """Wrap all handlers that are functions of the user."""
         for number in signal.valid_signals():
             handler = signal.getsignal(number)
             if callable(handler) and handler is not signal.default_int_handler:
                 self.originals[number] = handler
                 signal.signal(number, self.handle)
-        self.is_active = True
 
     def handle(self, number: int, frame: FrameType | None) -> None:
-        """Call the user's handler. Outside of the block, which the user's code may extend, raise its error itself."""
+        """Call the user's handler.
+
+        After the handlers are restored, its error passes unchanged: code of the user may have kept this function.
+        """
+        if self.are_restored:
+            self.originals[number](number, frame)
+            return
         try:
             self.originals[number](number, frame)
         except BaseException as error:
-            if not self.is_active:
-                raise
-            self.error = self.error or error
-            raise HandlerRaised(error) from error
+            if self.error is None:
+                self.error = error
+            if self.is_raising:
+                raise HandlerRaised(str(error)) from error
 
     def restore(self) -> None:
-        """Restore the user's handlers, except where the block has installed another one."""
-        self.is_active = False
+        """Restore the user's handlers, except where other handlers have been installed in the meantime."""
         for number, handler in self.originals.items():
             if signal.getsignal(number) == self.handle:
                 signal.signal(number, handler)
+        self.are_restored = True
+
+
+_installed: list[WrappedHandlers] = []  # the innermost last
 
 
 @contextmanager
 def ended_by_handlers() -> Iterator[None]:
-    """Let errors of the user's signal handlers end the block, also if code in the block catches all exceptions.
+    """Raise the first error of the user's signal handlers at the end of the block, also if code in the block caught it.
 
-    Python calls handlers in the main thread only, so other threads are not affected.
+    If no code catches it, the error ends the block at once. Python calls handlers in the main thread only, so other
+    threads are not affected.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     handlers = WrappedHandlers()
-    handlers.install()
     try:
+        handlers.install()
+        _installed.append(handlers)
+        handlers.is_raising = True
         yield
     except BaseException:
+        if handlers.error is None:
+            raise
+    finally:
+        handlers.is_raising = False
+        if handlers in _installed:
+            _installed.remove(handlers)
         handlers.restore()
-        if handlers.error is not None:
-            raise handlers.error from None
-        raise
-    handlers.restore()
     if handlers.error is not None:
-        raise handlers.error
+        raise handlers.error from handlers.error.__cause__
+
+
+def restore_handlers() -> None:
+    """Restore the user's handlers for the rest of all blocks, because the program is about to read or to set one."""
+    for handlers in reversed(_installed):
+        handlers.restore()

@@ -207,7 +207,10 @@ class Captured:
         if recording is not None and (moved := recording.moved(tensors)):
             self.moves.note_moves(moved, recording.replays, tensors)
             recording = None
-        if self.moves.has_settled(tensors) or recording is None:
+        if self.moves.has_settled(tensors):
+            self.recordings.clear()  # graphs of other sizes may copy the input, too
+            recording = None
+        if recording is None:
             recording = self._try_to_record(key, args, tensors)
         if recording is not None:
             keep_last(self.recordings, key, recording)

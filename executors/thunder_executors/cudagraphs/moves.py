@@ -1,7 +1,8 @@
 """Static inputs that move: when a graph copies them instead of reading them in place.
 
 A capture takes longer than many copies, and waits for the GPU. So a static input whose address changes at each call,
-such as the output of another model in a dataclass, must not cause a capture at each call.
+must not cause a capture at each call. An example is the output of another model as a member of a dataclass: members
+count as caches.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-FEW_REPLAYS = 32  # an input that stays at its address for fewer replays has moved soon
+FEW_REPLAYS = 32  # a move after fewer replays than this is a soon move
 SOON_MOVES = 3  # the number of moves in succession, each soon, after which an input is copied
 
 
@@ -28,9 +29,9 @@ class Stay:
 class Moves:
     """The static inputs of a function that move soon after each capture. Inputs are numbered by their positions.
 
-    An input is copied after `SOON_MOVES` such moves, and read in place again after it has stayed at one address for
-    `FEW_REPLAYS` calls. So there are at most `SOON_MOVES` captures for inputs that move at each call, and at most one
-    for each `FEW_REPLAYS` calls after that.
+    An input is copied after `SOON_MOVES` soon moves, and read in place again after it has stayed at one address for
+    `FEW_REPLAYS` calls. So an input that moves at each call causes `SOON_MOVES` captures in addition to the first. An
+    input that settles for `FEW_REPLAYS` calls and then moves at each call causes `SOON_MOVES` + 1 captures more.
     """
 
     soon: Counter[int] = field(default_factory=Counter)

@@ -8,6 +8,7 @@ import contextlib
 import dataclasses
 import enum
 import functools
+import math
 import operator
 import sys
 import types
@@ -1006,3 +1007,24 @@ def test_the_order_of_a_union_is_noticed(first: Any, second: Any) -> None:
     for kind in (first, second):
         held[0] = kind
         assert compiled(torch.ones(1))[1] == repr(kind)
+
+
+OBJECT = object()
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [({0.0: 1, OBJECT: 2}, {-0.0: 1, OBJECT: 2}), ({1: 1, 2.0: 1, OBJECT: 2}, {1.0: 1, 2: 1, OBJECT: 2})],
+    ids=["signs of zero", "types of equal numbers"],
+)
+def test_numbers_beside_an_object_as_keys(first: dict[object, int], second: dict[object, int]) -> None:
+    """Keys are compared with their types and signs, also if another key is an object."""
+
+    def program(mapping: dict[object, int], x: torch.Tensor) -> torch.Tensor:
+        key: Any = next(iter(list(mapping.keys())))
+        return x * math.copysign(2.0, key) if key == 0 else x * (2 if isinstance(key, int) else 3)
+
+    compiled = thunder.jit(program)
+    for mapping in (first, second, first, second):
+        assert torch.equal(compiled(mapping, torch.ones(2)), program(mapping, torch.ones(2)))
+    assert thunder.cache_misses(compiled) == 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import colorsys
 import contextvars
 import csv
+import ctypes
 import decimal
 import faulthandler
 import functools
@@ -130,6 +131,7 @@ QUESTIONS: dict[str, tuple[Callable[[], Any], Act, Act]] = {
     "thread local": (lambda: getattr(LOCAL, "k", 0), lambda: setattr(LOCAL, "k", 3), lambda: delattr(LOCAL, "k")),
     "tracemalloc": (tracemalloc.is_tracing, tracemalloc.start, tracemalloc.stop),
     "faulthandler": (faulthandler.is_enabled, faulthandler.disable, faulthandler.enable),
+    "ctypes.get_errno": (lambda: ctypes.get_errno(), lambda: ctypes.set_errno(2), lambda: ctypes.set_errno(0)),
     "socket's timeout": (
         lambda: socket.getdefaulttimeout() or 0,
         lambda: socket.setdefaulttimeout(3),

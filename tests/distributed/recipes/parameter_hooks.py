@@ -134,11 +134,19 @@ def hooks_from_before_the_allocation_run() -> None:
 
 def gradients_that_a_hook_spoils_are_refused() -> None:
     for hook, what in (
-        (lambda gradient: gradient.full_tensor(), "returned a Tensor"),
+        (lambda gradient: gradient.full_tensor(), "returned Tensor"),
         (lambda gradient: distribute_tensor(torch.zeros(1, 2), gradient.device_mesh), r"shape \(1, 2\)"),
     ):
         compiled: Any = thunder.compile(torch.nn.Linear(2, 2), "fsdp", without=EAGER)
         compiled.weight.register_hook(hook)
+        with pytest.raises(OperationFailed, match=what):
+            compiled(torch.ones(1, 2)).sum().backward()
+
+
+def gradients_of_ddp_that_a_hook_spoils_are_refused() -> None:
+    for hook, what in ((lambda gradient: gradient[:1].double(), "float64"), (lambda gradient: 3, "returned int")):
+        compiled: Any = thunder.compile(torch.nn.Linear(2, 2), "ddp", without=EAGER)
+        compiled.bias.register_hook(hook)
         with pytest.raises(OperationFailed, match=what):
             compiled(torch.ones(1, 2)).sum().backward()
 

@@ -18,6 +18,7 @@ CASES: dict[str, tuple[Any, ...]] = {
     "hooks from before the compilation run": ("hooks_from_before_compilation_run",),
     "hooks from before the allocation run": ("hooks_from_before_the_allocation_run",),
     "gradients that a hook spoils are refused": ("gradients_that_a_hook_spoils_are_refused",),
+    "gradients of ddp that a hook spoils are refused": ("gradients_of_ddp_that_a_hook_spoils_are_refused",),
     "placements of gradients are restored": ("placements_of_gradients_are_restored",),
     "hooks of ddp run before gradients are averaged": ("hooks_run_before_gradients_are_averaged", 1),
     "hooks of ddp run before accumulated gradients are averaged": ("hooks_run_before_gradients_are_averaged", 2),

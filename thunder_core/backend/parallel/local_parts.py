@@ -13,9 +13,9 @@ from torch.distributed.tensor._dtensor_spec import DTensorSpec, TensorMeta
 from torch.distributed.tensor.placement_types import Placement
 
 from thunder_core.backend.parallel.gradients.parameter_hooks import (
-    move_hooks,
     run_gradient_hooks,
     run_post_accumulate_hooks,
+    share_hooks,
 )
 from thunder_core.backend.parallel.held_gradients import HELD, OWNER
 from thunder_core.foundation.errors import WrongInputs
@@ -59,7 +59,7 @@ def distributed_parameter(
         setattr(leaf, OWNER, weakref.ref(shard))
         leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
     leaf.requires_grad_(parameter.requires_grad)
-    move_hooks(parameter, shard)
+    share_hooks(parameter, shard)
     return shard
 
 

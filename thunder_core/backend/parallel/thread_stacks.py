@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import faulthandler
 import re
+import sys
 import tempfile
 from typing import NamedTuple
 
@@ -34,12 +35,16 @@ def thread_stacks() -> dict[int, list[StackLine]]:
     """Return the lines of each thread by the thread's identifier, from the innermost frame outwards.
 
     A stack has at most the 100 innermost frames, and no frames whose line is unknown. A file name of more than 500
-    characters is cut.
+    characters is cut. `faulthandler` reads the 100 newest threads; of older ones, only the innermost line is known.
     """
     with tempfile.TemporaryFile() as file:
         faulthandler.dump_traceback(file, all_threads=True)
         file.seek(0)
-        return parsed_stacks(file.read().decode("ascii", errors="replace"))
+        stacks = parsed_stacks(file.read().decode("ascii", errors="replace"))
+    for thread, frame in sys._current_frames().items():
+        if thread not in stacks:
+            stacks[thread] = [StackLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)]
+    return stacks
 
 
 def parsed_stacks(text: str) -> dict[int, list[StackLine]]:
@@ -55,5 +60,5 @@ def parsed_stacks(text: str) -> dict[int, list[StackLine]]:
 
 
 def unescaped(text: str) -> str:
-    """Return a text of `faulthandler` with its escaped characters as themselves."""
+    """Decode the escapes in a text of `faulthandler`."""
     return ESCAPED.sub(lambda match: chr(int(next(filter(None, match.groups())), 16)), text)

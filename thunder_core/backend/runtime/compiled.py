@@ -194,7 +194,7 @@ class Specializations:
             self.in_eager.note_forward_derivative()
             return self.subject(*args, **kwargs)
         require_no_tracer((*args, *kwargs.values()))
-        with COMPILING, ended_by_handlers():
+        with COMPILING:
             finish = self._compile_for_call(args, kwargs, route)
         try:
             return finish()
@@ -346,7 +346,7 @@ class Specializations:
         """
         for attempt in range(ATTEMPTS):
             modules = len(sys.modules)
-            with record_model(subject_name(self.subject)):
+            with record_model(subject_name(self.subject)), ended_by_handlers():
                 program = self.compiler(self.subject, args, kwargs, self.observed)
             try:
                 return program, *program.prepare(self.subject, args, kwargs)

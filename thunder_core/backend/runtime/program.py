@@ -188,12 +188,12 @@ class Program:
             return self._epilogue(*outside, *results)
         except BaseException as error:
             leave_inference_modes(error)
-            blame_tracer(error)
             torch.set_grad_enabled(grad)
             if autocast is not None:
                 autocast.put_back()
             for restore in restores:
                 restore()
+            blame_tracer(error)
             if isinstance(error, UnexpectedValue) and undo is not None:
                 undo.put_back()
                 raise

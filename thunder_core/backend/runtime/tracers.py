@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
@@ -33,7 +34,7 @@ ENTER_INSIDE = (
     "enter the mode inside the compiled function, which traces the mode, or call the function before compiling it"
 )
 SKIP_STRATEGY = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
-LIBRARIES = (package.FOLDER, torch.__path__[0])
+LIBRARIES = (package.FOLDER + os.sep, torch.__path__[0] + os.sep)
 REASON = "thunder_core has compiled this function; it runs between two graphs of torch.compile"
 
 

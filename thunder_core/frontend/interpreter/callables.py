@@ -13,12 +13,13 @@ from types import (
 )
 from typing import Any
 
-from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
+from thunder_core.foundation.type_flags import HEAP_TYPE
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 # Classes of callables whose attributes are stored or computed by C code.
-_CALLABLES_IN_C = frozenset(
+_READ_BY_C = frozenset(
     {
         *(FunctionType, BuiltinFunctionType, MethodDescriptorType, ClassMethodDescriptorType),
         *(MethodWrapperType, WrapperDescriptorType),
@@ -35,9 +36,9 @@ def callable_attribute(function: Any, name: str, default: Any = None) -> Any:
     that the program does not run.
     """
     kind = type(function)
-    if kind is MethodType and name not in _FIELDS_OF_METHODS:
+    while kind is MethodType and name not in _FIELDS_OF_METHODS:
         function, kind = function.__func__, type(function.__func__)
-    if kind in _CALLABLES_IN_C or kind is MethodType:
+    if kind in _READ_BY_C or kind is MethodType:
         return getattr(function, name, default)
     unbound = type_lookup(kind, name)
     if type(unbound) in _DESCRIPTORS_IN_C or is_property_in_c(unbound):
@@ -45,6 +46,8 @@ def callable_attribute(function: Any, name: str, default: Any = None) -> Any:
             return unbound.__get__(function, kind)
         except AttributeError:
             return default
+    if type_lookup(type(unbound), "__set__") is not ABSENT:
+        return default  # a property in Python, which comes before a stored attribute
     stored = None if issubclass(kind, type) else namespace_of(function)
     if stored is not None and name in stored:
         return stored[name]
@@ -60,6 +63,7 @@ def callable_name(function: object) -> str:
 
 def is_property_in_c(unbound: object) -> bool:
     """Whether a class attribute is a property with a getter in C, as classes of pybind11 have."""
-    if type(unbound) is not property or type(unbound.fget) is FunctionType:
+    if type(unbound) is not property:
         return False
-    return python_method(type(unbound.fget), "__call__") is None
+    kind = type(unbound.fget)
+    return kind is BuiltinFunctionType or (kind.__name__ == "instancemethod" and not kind.__flags__ & HEAP_TYPE)

@@ -69,7 +69,10 @@ def describe_failure(error: BaseException) -> str:
 
 
 def title_of(frames: list[FrameType]) -> str:
-    """Return the name, for messages, of the part whose code the innermost frame runs."""
+    """Return how a message names the code that failed: code of a model, a part of a recipe, or a file.
+
+    The part is that of the innermost frame that runs a method of a part. `frames` are in order, the outermost first.
+    """
     if is_model_code(frames[-1]):
         return "the code that the model brings"
     for frame in reversed(frames):
@@ -87,18 +90,20 @@ def name_of(part: object) -> str:
     """Return the name of a part: an executor's own name, or the name of the class."""
     if isinstance(part, type):
         return part.__name__
-    named = vars(part).get("name", vars(type(part)).get("name")) if kind_of(part) == "executor" else None
+    stored = getattr(part, "__dict__", {})
+    named = stored.get("name", vars(type(part)).get("name")) if kind_of(part) == "executor" else None
     return named if isinstance(named, str) else type(part).__name__
 
 
 def vars_of(frame: FrameType) -> Iterator[object]:
-    """Yield the instances among the globals of a frame's module."""
+    """Yield the globals of a frame's module that are no classes."""
     return (value for value in list(frame.f_globals.values()) if not isinstance(value, type))
 
 
 def kind_of(part: object) -> str:
-    """Return the kind of a recipe's part: `recipe`, `transform`, `executor`, `plugin` or `part`."""
-    names = {kind.__name__ for kind in type.mro(part if isinstance(part, type) else type(part))}
+    """Return `recipe`, `transform`, `executor` or `plugin` for an instance of this class of Thunder; else `part`."""
+    classes = type.mro(part if isinstance(part, type) else type(part))
+    names = {kind.__name__ for kind in classes if kind.__module__.partition(".")[0] in THUNDER_PACKAGES}
     return next((kind.lower() for kind in KINDS if kind in names), "part")
 
 
@@ -116,7 +121,9 @@ def is_model_code(frame: FrameType) -> bool:
 
 
 def is_foreign_frame(frame: FrameType) -> bool:
-    """Whether a frame runs code of a model, a named file or its neighbours, a plug-in, or another part."""
+    """Whether a frame runs code of a model repository, of a plug-in, of a file that Thunder has loaded (such as
+    recipe.py) or of another file in its folder, or a method of a recipe, a transform or an executor.
+    """
     top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     file = frame.f_code.co_filename
     if top in THUNDER_PACKAGES or file.startswith("<"):
@@ -146,10 +153,15 @@ def call_part(part: object, method: str, return_type: type | tuple[type, ...], *
     return require_return_type(part, method, function(*args), return_type)
 
 
+def with_article(name: str) -> str:
+    """Return a name with the indefinite article: "an int"."""
+    return f"{'an' if name[0] in 'aeiouAEIOU' else 'a'} {name}"
+
+
 def require_return_type(part: object, method: str, value: object, return_type: type | tuple[type, ...]) -> Any:
     """Return a value that a method of a part returned; raise `BadRecipe` if it has another type than `return_type`."""
     if isinstance(value, return_type):
         return value
     kinds = return_type if isinstance(return_type, tuple) else (return_type,)
-    words = " or ".join("None" if kind is type(None) else f"a {kind.__name__}" for kind in kinds)
+    words = " or ".join("None" if kind is type(None) else with_article(kind.__name__) for kind in kinds)
     raise bad_return(part, method, value, words)

@@ -73,6 +73,8 @@ def same_values(actual: object, expected: object) -> bool:
 
     The values 1, 1.0 and True differ, and so do 0.0 and -0.0. NaN equals NaN.
     """
+    if actual is expected:
+        return True
     kind = type(expected)
     if type(actual) is not kind:
         return False

@@ -1,7 +1,8 @@
-"""The hooks of parameters whose gradients a recipe computes, averages or moves.
+"""The hooks of parameters whose gradients a recipe for parallel training computes.
 
-Autograd accumulates no gradient into a DTensor parameter that stands for the tensor that programs read, so its hooks
-run when its gradient is stored. Hooks of parameters that `ddp` averages run before that, on the gradient of the rank.
+A program reads a plain tensor in place of a DTensor parameter. Autograd accumulates the gradient of this tensor, and
+never runs the hooks of the parameter, so they run here when the gradient is stored in the parameter's `.grad`. The
+hooks of a parameter whose gradient `ddp` averages run before the average, on the gradient of this rank.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from torch.distributed.tensor import DTensor
 from thunder_core.foundation.errors import OperationFailed
 
 Hook = Callable[[Any], Any]
-# The attributes of a tensor with the dictionaries of its hooks; handles of hooks remove them from the dictionaries.
+# The attributes of a tensor with the dictionaries of its hooks. A replaced parameter and its replacement share the
+# dictionaries, so that the handle of a hook still removes the hook.
 HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 MULTI_GRAD_HOOK = torch.autograd.graph.register_multi_grad_hook.__name__
-NO_PASS = -1  # the number of no backward pass
+NO_PASS = -1  # what `current_pass` returns if no backward pass runs
 
 
 @dataclass(eq=False)
 class HookBeforeReduction:
     """A hook of a parameter that runs before its gradient is reduced, instead of where autograd would run it.
 
-    `ran_in` is the number of the latest backward pass in which the hook ran before a reduction; later in this pass, a
-    call does nothing.
+    `ran_in` is the number of the latest backward pass in which the hook ran before a reduction. When autograd calls
+    the hook later in the same pass, the call does nothing.
     """
 
     hook: Hook
@@ -43,8 +45,8 @@ def current_pass() -> int:
     return int(torch._C._current_graph_task_id())
 
 
-def move_hooks(source: torch.Tensor, parameter: torch.Tensor) -> None:
-    """Let a parameter have the hooks of the parameter that it replaces."""
+def share_hooks(source: torch.Tensor, parameter: torch.Tensor) -> None:
+    """Share the hooks of a replaced parameter with its replacement."""
     for name in HOOKS:
         hooks = getattr(source, name)
         if hooks:
@@ -59,10 +61,10 @@ def run_hooks_before_reduction(parameter: torch.Tensor, gradient: torch.Tensor) 
     value, hooks = like_parameter(gradient, parameter), parameter._backward_hooks or {}
     for key, hook in list(hooks.items()):
         registered: Any = hook
-        own = registered if isinstance(registered, HookBeforeReduction) else HookBeforeReduction(registered)
-        hooks[key] = own
-        value = result_of_hook(own.hook, value)
-        own.ran_in = current_pass()
+        wrapped = registered if isinstance(registered, HookBeforeReduction) else HookBeforeReduction(registered)
+        hooks[key] = wrapped
+        value = result_of_hook(wrapped.hook, value)
+        wrapped.ran_in = current_pass()
     result: torch.Tensor = getattr(value, "_local_tensor", value)
     return result.contiguous()
 
@@ -86,28 +88,29 @@ def run_gradient_hooks(parameter: torch.Tensor, gradient: DTensor) -> DTensor:
 def result_of_hook(hook: Hook, gradient: Any) -> Any:
     """Return the gradient that a hook leaves.
 
-    Raises `OperationFailed` for a hook of several DTensor parameters, which waits for nodes of autograd's graph that
-    these do not have, and for a hook that returns no gradient of the DTensor parameter.
+    Raises `OperationFailed` for a hook of `register_multi_grad_hook` on a DTensor parameter, because the hook waits for
+    nodes of autograd's graph, which the parameter does not have. Raises it also if a hook returns neither None nor a
+    tensor like the gradient: a DTensor for a DTensor, of the same shape and dtype.
     """
-    if not isinstance(gradient, DTensor):
-        result = hook(gradient)
-        return gradient if result is None else result
-    if getattr(hook, "__qualname__", "").startswith(f"{MULTI_GRAD_HOOK}."):
+    if isinstance(gradient, DTensor) and getattr(hook, "__qualname__", "").startswith(f"{MULTI_GRAD_HOOK}."):
         raise OperationFailed(
             f"a hook of `{MULTI_GRAD_HOOK}` has a parameter that is divided among the ranks",
             fix="register a hook of each parameter: `parameter.register_hook`, or "
             "`parameter.register_post_accumulate_grad_hook`",
         )
     result = hook(gradient)
-    return gradient if result is None else checked_result(result, gradient)
+    return gradient if result is None else like_gradient(result, gradient)
 
 
-def checked_result(result: Any, gradient: DTensor) -> DTensor:
-    """Return the result of a hook with the placements of the gradient; raise `OperationFailed` for other tensors."""
-    if not isinstance(result, DTensor):
+def like_gradient(result: Any, gradient: Any) -> Any:
+    """Return the result of a hook as a tensor with the placements of the gradient.
+
+    Raise `OperationFailed` unless it is a tensor of the gradient's shape and dtype, and a DTensor for a DTensor.
+    """
+    if not isinstance(result, DTensor if isinstance(gradient, DTensor) else torch.Tensor):
         raise OperationFailed(
-            f"a hook of a parameter that is divided among the ranks returned a {type(result).__name__}, not a DTensor",
-            fix="compute the result from the gradient that the hook gets, which is a DTensor",
+            f"a hook of a parameter returned {type(result).__name__}, but the gradient is a {type(gradient).__name__}",
+            fix="compute the result from the gradient that the hook gets, or return None",
         )
     if result.shape != gradient.shape or result.dtype != gradient.dtype:
         raise OperationFailed(
@@ -115,7 +118,9 @@ def checked_result(result: Any, gradient: DTensor) -> DTensor:
             f"{result.dtype}, but the parameter has {tuple(gradient.shape)} and {gradient.dtype}",
             fix="return a gradient of the same shape and dtype, or None",
         )
-    if result.placements == gradient.placements:
+    if not isinstance(result, DTensor):
+        return result
+    if (result.device_mesh, result.placements) == (gradient.device_mesh, gradient.placements):
         return result
     return result.redistribute(gradient.device_mesh, gradient.placements)
 

@@ -129,11 +129,8 @@ KIND_OF_FUNCTION: dict[tuple[str, str], CFunctionKind] = {
     **_row(CFunctionKind.QUERY, "posix", "sched_get_priority_max sched_get_priority_min"),
     **_row(CFunctionKind.FRESH, "posix", "times"),
     **_row(CFunctionKind.QUERY, "_locale", "getlocale localeconv getencoding nl_langinfo strcoll strxfrm"),
-    **_row(
-        CFunctionKind.ARGUMENTS,
-        "_locale",
-        "gettext dgettext dcgettext textdomain bindtextdomain bind_textdomain_codeset",
-    ),
+    **_row(CFunctionKind.ARGUMENTS, "_locale", "gettext dgettext dcgettext"),
+    **_row(CFunctionKind.WORLD, "_locale", "textdomain bindtextdomain bind_textdomain_codeset"),
     **_row(CFunctionKind.QUERY, "_signal", "getsignal getitimer"),
     **_row(CFunctionKind.ARGUMENTS, "_signal", "strsignal valid_signals default_int_handler"),
     **_row(
@@ -145,8 +142,9 @@ KIND_OF_FUNCTION: dict[tuple[str, str], CFunctionKind] = {
     **_row(
         CFunctionKind.ARGUMENTS,
         "_ctypes",
-        "POINTER pointer sizeof alignment addressof byref get_errno set_errno buffer_info",
+        "POINTER pointer sizeof alignment addressof byref buffer_info",
     ),
+    **_row(CFunctionKind.QUERY, "_ctypes", "get_errno"),
     **_row(CFunctionKind.ARGUMENTS, "_ctypes", "Py_INCREF Py_DECREF PyObj_FromPtr resize _unpickle CopyComPointer"),
     **_row(CFunctionKind.QUERY, "resource", "getrlimit getpagesize"),
     **_row(CFunctionKind.QUERY, "pwd", "getpwall getpwnam getpwuid"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]
 import functools
 import gc
 import inspect
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from types import BuiltinMethodType, FrameType
 from typing import Any
 
+from thunder_core.foundation.signal_handlers import restore_handlers
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
@@ -48,6 +50,13 @@ def call_world_function(run: TracedRun, function: object, args: tuple[Any, ...],
         run.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
         return NOT_TAKEN
     return stand_in(run, function, args, kwargs)
+
+
+@lookaside(_signal.getsignal, _signal.signal)
+def show_handlers(_run: TracedRun, /, *_args: object) -> NotTaken:
+    """Restore the user's signal handlers, one of which the program reads or replaces, and return `NOT_TAKEN`."""
+    restore_handlers()
+    return NOT_TAKEN
 
 
 def call_query(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -10,16 +10,17 @@ from thunder_core.frontend.acquire.outside.guards.guard import Guard, GuardScope
 from thunder_core.frontend.acquire.outside.guards.values import SAME_VALUES
 from thunder_core.frontend.acquire.outside.namespaces import overridden_base, stored_class
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
-from thunder_core.tracing.ir.constants import bind_constant, is_plain
+from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, literal
 
 SAME_MEMBERS = LibraryFunction("thunder_core.tracing.library.objects", "same_members")
 
 
 def stored_method(path: Path, method: str, otherwise: str, scope: GuardScope) -> str:
-    """Return the expression of the method that reads the stored items of the container at a path.
+    """Return the expression of a method that reads the stored items of the container at a path.
 
-    Return `dict.keys`, for example, if the container's own class overrides the method, and `otherwise` if not.
+    This is the method of the built-in class, such as `list.__len__`, if the container's class overrides the method, and
+    `otherwise` if not.
     """
     base = overridden_base(path.value, method)
     return otherwise if base is None else f"{bind_constant(base, scope)}.{method}"
@@ -41,7 +42,10 @@ class Length(Guard):
 
 @dataclass(frozen=True, eq=False)
 class Keys(Guard):
-    """Requires a mapping of class `kind` with these keys, as listed by its built-in class `base`."""
+    """Requires a mapping with these keys in this order.
+
+    If its class `kind` is not dict, `base.keys` lists the keys that it stores. Another guard requires the class.
+    """
 
     base: type
     keys: tuple[Any, ...]
@@ -51,13 +55,12 @@ class Keys(Guard):
         if self.kind is dict and not self.keys:
             return f"not {subject}"
         stored = subject if self.kind is dict else f"{bind_constant(self.base, scope)}.keys({subject})"
-        if self.keys and all(map(is_plain, self.keys)) and {*map(type, self.keys)} != {str}:
+        if self.keys and {*map(type, self.keys)} != {str} and not is_table_of_names(self.path):
             return f"{scope.function(SAME_VALUES)}(tuple({stored}), {literal(self.keys, scope)})"
         is_equal = f"tuple({stored}) == {literal(self.keys, scope)}"
         if is_table_of_names(self.path):
             return is_equal
-        kinds = ", ".join(sorted({bind_constant(type(key), scope) for key in self.keys}))
-        return f"{is_equal} and {{*map(type, {stored})}} == {{{kinds}}}" if kinds else is_equal
+        return f"{is_equal} and {{*map(type, {stored})}} == {{str}}" if self.keys else is_equal
 
     @property
     def words(self) -> str:
@@ -72,7 +75,7 @@ def is_table_of_names(path: Path) -> bool:
 @with_quick_init
 @dataclass(frozen=True, eq=False)
 class Absent(Guard):
-    """Requires a namespace without these names."""
+    """Requires that none of these names or keys is in a namespace or a container."""
 
     names: tuple[Any, ...]
 
@@ -86,7 +89,7 @@ class Absent(Guard):
 
 @dataclass(frozen=True, eq=False)
 class NotStored(Absent):
-    """Requires a dict that does not store these names, for a class that overrides `__contains__`."""
+    """Requires that a dict stores none of these keys, where the class of the dict overrides `__contains__`."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return " and ".join(f"not dict.__contains__({subject}, {literal(name, scope)})" for name in self.names)
@@ -96,7 +99,8 @@ class NotStored(Absent):
 class Members(Guard):
     """Requires a set with equal members of the same types, and in the same order if `is_ordered` is set.
 
-    Only numbers can be required in order: the hashes of strings differ from process to process.
+    `is_ordered` may be set only if all members are numbers, because hashes of strings, and so the order of a set of
+    strings, differ between processes.
     """
 
     members: tuple[Any, ...]
