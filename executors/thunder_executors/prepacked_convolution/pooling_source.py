@@ -1,10 +1,11 @@
-"""The C++ source of the mean over all pixels of images whose channels are adjacent."""
+"""The C++ source of global average pooling of images in the channels-last format."""
 
 from __future__ import annotations
 
 POOLING = r"""
-// Stores the means of COUNT vectors of channels; `some` is the number of channels of the last vector. The sums of rows
-// are added to each other, so that errors do not grow with the number of pixels.
+// Stores the means of COUNT vectors of channels; `some` is the number of channels of the last vector. Each row is
+// summed separately and then added to the total, so that rounding errors grow with height + width, not with
+// height * width.
 template <int COUNT>
 inline void store_means(const Images& x, const float* from, int64_t some, float* to) {
     Vector sums[COUNT];

@@ -21,17 +21,17 @@ from thunder_core.tracing.library.tracers import FORWARD_AD, Tracer, active_trac
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 FX_TRACER = Tracer(
-    lambda: False,  # detected by the arguments
+    lambda: False,  # `require_no_tracer` detects this tracer by the arguments
     "torch.fx.symbolic_trace",
-    "trace the function before compiling it",
+    "trace the function that was compiled, not the compiled one",
 )
 OWN_TRACER = Tracer(
     is_recording,
-    "code that runs natively in a program that is being traced, such as the forward of a torch.autograd.Function",
-    "call it from the program itself, or call the function before compiling it",
+    "code of a traced program that Thunder does not trace into, such as the forward of a torch.autograd.Function",
+    "call it from the program itself, or call the function that was compiled",
 )
 ENTER_INSIDE = (
-    "enter the mode inside the compiled function, which traces the mode, or call the function before compiling it"
+    "enter the mode inside the compiled function, which traces the mode, or call the function that was compiled"
 )
 SKIP_STRATEGY = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 LIBRARIES = (package.FOLDER + os.sep, torch.__path__[0] + os.sep)
@@ -54,7 +54,7 @@ def refuse_scripting(*_: object) -> NoReturn:
     """Raise `NotTraceable`; `torch.jit.script` calls this to get the code of a compiled function."""
     raise NotTraceable(
         "a compiled function was passed to torch.jit.script",
-        fix="pass the function before compiling it",
+        fix="pass the function that was compiled, not the compiled one",
         where=callers_line(),
     )
 
@@ -71,7 +71,7 @@ def require_no_tracer(arguments: Iterable[Any]) -> None:
 
 
 def is_forward_derivative() -> bool:
-    """Whether a level of forward-mode derivatives is active around a call, and no other tracer or transform."""
+    """Whether `torch.autograd.forward_ad` is the only tracer or transform that is active."""
     return active_tracer() is FORWARD_AD and not is_recording() and outer_function_mode() is None
 
 

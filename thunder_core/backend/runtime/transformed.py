@@ -25,7 +25,7 @@ from thunder_core.tracing.library.transformed_calls import is_differentiable
 
 functorch: Any = torch._C._functorch
 WRITES, DRAWS = "writes to its arguments", "draws random numbers"
-FIX = "compile the function that calls the transform, or transform the function before compiling it"
+FIX = "compile the function that calls the transform, or transform the function first and compile the result"
 
 
 def is_within_transforms() -> bool:

@@ -1,4 +1,4 @@
-"""The author of failed code: errors and return values of a user's recipe, transform, executor or model."""
+"""Errors that name the code outside Thunder, such as a user's recipe, that raised or returned something wrong."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ def bad_return(part: object, method: str, value: object, expected_type: str) -> 
 
 
 def line_in_class(kind: type, method: str) -> SourceLine | None:
-    """Return the line of a method of a user's class, or of the first method that the class defines."""
+    """Return the line of a method of a user's class.
+
+    If Thunder defines the method, return the line of the first function that the class defines; None without one.
+    """
     functions = [getattr(kind, method, None), *vars(kind).values()]
     lines = ((function, line_of(function)) for function in functions)
     return next((line for function, line in lines if line is not None and not is_ours(function)), None)

@@ -39,17 +39,17 @@ TRACERS = (
     Tracer(
         lambda: torch._C._functorch.maybe_current_level() is not None,
         "a transform of torch.func or torch.vmap",
-        "transform the function before compiling it, or use thunder_core.grad, vjp and jvp",
+        "transform the function first and compile the result, or use thunder_core.grad, vjp and jvp",
     ),
     Tracer(
         lambda: torch._C._get_tracing_state() is not None,
         "torch.jit.trace",
-        "trace the function before compiling it",
+        "trace the function that was compiled, not the compiled one",
     ),
     Tracer(
         _has_mode,
         "a mode for tensors without data or for recording (FakeTensorMode, make_fx, torch.export)",
-        "pass the function before compiling it",
+        "pass the function that was compiled, not the compiled one",
     ),
     FORWARD_AD,
 )

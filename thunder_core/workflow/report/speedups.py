@@ -24,7 +24,10 @@ EVEN = 1.0
 
 @dataclass(frozen=True)
 class IntervalRow:
-    """The speed-up of one candidate in one configuration."""
+    """A row of the plot: the speed-up of one candidate in one configuration.
+
+    `value`, `low` and `high` are horizontal coordinates of the speed-up and of the ends of its interval.
+    """
 
     label: str
     full_label: str
@@ -38,7 +41,10 @@ class IntervalRow:
 
 @dataclass(frozen=True)
 class Intervals:
-    """Speed-ups on one axis, with a line at 1."""
+    """Speed-ups on one axis, with a line at 1.
+
+    `even` is the horizontal coordinate of the line, and `text_at` that of the texts.
+    """
 
     title: str
     height: float

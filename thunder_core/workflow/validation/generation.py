@@ -19,7 +19,8 @@ from thunder_core.workflow.validation.report import GenerationReport, PromptRepo
 Prompt = Mapping[str, torch.Tensor]  # the keyword arguments of `generate`: tokens, and their mask
 EXACT = (torch.float32, torch.float64)  # the dtypes in which every greedy token must be equal to eager's
 UNDEFINED = (
-    "{} of {} next-token distributions of eager PyTorch contain NaN or infinities; only the others were compared"
+    "{} of {} next-token distributions of eager PyTorch contain NaN or +inf, or only -inf; "
+    "only the others were compared"
 )
 
 
@@ -56,14 +57,14 @@ def validate_generation(
     allow_non_finite: bool = False,
     progress: Callable[[int, int], None],
 ) -> GenerationReport:
-    """Compare the optimized model with eager on prompts, each given with its size in words.
+    """Compare the optimized model with eager on prompts, each with a text that names its size.
 
     Eager generates greedily. The optimized model continues with eager's tokens (teacher forcing), so that both models
     read the same tokens at each step. The tokens that each would choose and the distributions are compared. If all
     tokens are equal, greedy generation by the optimized model gives these tokens, too: its first step reads the same
     tokens as eager's, and so does each later step. In float32 and float64 all tokens must be equal; in other dtypes,
     the share that the tolerance names as `top1`. The mean divergence must be at most the tolerance's `kl`. `dtype` is
-    the dtype to which the models round; the default is the model's own setting.
+    the dtype in which the models compute; the default is `model.dtype`.
 
     Raises OutOfTolerance, NotFinite and AllZero with the report as their `report`, and NotComparable if the logits have
     another shape.
@@ -128,11 +129,13 @@ def _require_same_shapes(size: str, ours: Sequence[torch.Tensor], eager: Sequenc
 
 
 def _divergence(optimized: torch.Tensor, eager: torch.Tensor) -> tuple[float, int]:
-    """Return the mean KL(eager || optimized) over the prompts at one step, in nats, and the number of undefined ones.
+    """Return the mean KL(eager || optimized) at one step, in nats, and the number of prompts without a distribution.
+
+    The mean is over the prompts for which eager has a distribution; 0 if there are none.
 
     KL(p || q) is the sum of p (ln p - ln q) over the tokens (Kullback and Leibler, On Information and Sufficiency, Ann.
-    Math. Statist. 22, 1951); the natural logarithm gives nats. The mean is NaN if eager has a distribution for a prompt
-    and the optimized model has none.
+    Math. Statist. 22, 1951); the natural logarithm gives nats. The mean is NaN if the optimized model has no
+    distribution for one of these prompts, or -inf for other tokens than eager.
     """
     defined = have_distributions(eager)
     broken = defined & ~have_distributions(optimized, eager)

@@ -1,4 +1,7 @@
-"""Gradients of the reference that are compared as soon as they are computed, so that only one is in memory."""
+"""Comparison of each gradient of the reference when the backward computes it.
+
+A compared gradient is dropped at once, so that only one gradient of the reference is in memory.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ Take = Callable[[str, torch.Tensor], bool]
 
 @dataclass(frozen=True)
 class MeasuredGradient:
-    """The distances of one gradient from the reference, and its finiteness."""
+    """The errors of one parameter's gradients against the reference's gradient, and which elements are not finite."""
 
     distance: Distance
     finiteness: Finiteness
@@ -28,10 +31,11 @@ class MeasuredGradient:
 
 @dataclass
 class StreamedGradients:
-    """The gradients of two training steps, each compared with the reference's gradient when that is computed.
+    """The gradients of the optimized and of the eager training step, which are compared with the reference's gradients.
 
-    The reference's gradient is dropped after the comparison. If a gradient comes in several parts, `came_in_parts` is
-    set and `measured` is not valid: the reference has to run again and keep its gradients.
+    Each gradient of the reference is compared when the backward computes it, and then dropped. If the backward adds to
+    a gradient again after that, `came_in_parts` is set and `measured` is not valid: the reference has to run again and
+    keep its gradients.
     """
 
     optimized: Leaves
@@ -40,7 +44,7 @@ class StreamedGradients:
     came_in_parts: bool = False
 
     def observe(self, function: Function, model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
-        """Observe a training step of the reference, without the gradients that are measured."""
+        """Run a training step of the reference; return its outputs, and the gradients that were not measured."""
         self.measured, self.came_in_parts = {}, False
         with stream_gradients(model, self._measure):
             return training_step(function, model, inputs)

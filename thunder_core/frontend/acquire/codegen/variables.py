@@ -56,7 +56,7 @@ class Variables:
     def _expression(self, path: Path) -> str:
         """Return the expression that reads the value at a path.
 
-        Statements for the parent come before the expression.
+        First append the statements that the expression needs, such as an assignment of the parent.
         """
         if path in self._expressions:
             return self._expressions[path]
@@ -96,14 +96,14 @@ class Variables:
         return f"{called}({', '.join(arguments)})"
 
     def operand(self, path: Path) -> str:
-        """Return the variable of a path with several uses, and the expression of another path."""
+        """Return the variable of a path that has several uses; otherwise return the path's expression."""
         return self.variable(path) if self._uses.get(path, 0) > 1 else self._expression(path)
 
     def _root_expression(self, path: Path) -> str:
         """Return the expression of a root other than the arguments.
 
         Such a root is a class, a module, the globals of a module, or an object from the cache of a function. Raises
-        `Retrace` for an array in place of the indices of an assignment, which the prologue cannot compute.
+        `Retrace` for an array of indices from SciPy's `linear_sum_assignment`, which the prologue cannot compute.
         """
         if path.step == ASSIGNMENT:
             raise Retrace(ReadsAssignment())
@@ -187,7 +187,8 @@ def _stored_item_text(path: Path, owner: str, scope: Scope) -> str:
     return f"{base}.__getitem__({owner}, {literal(path.key, scope)})"
 
 
-# For each kind of step, the function that returns the expression of the step for the expression of its owner.
+# For each kind of step, a function of a path, the expression of its owner and the scope: it returns the expression of
+# the value at the path.
 STEP_EXPRESSIONS: dict[str, Callable[[Path, str, Scope], str]] = {
     "item": _item_text,
     "stored item": _stored_item_text,
@@ -225,7 +226,8 @@ NAME_IN_KEY = {"closure": 1, "called": 0}  # the index of the name in the key of
 def path_name(path: Path) -> str:
     """Return a short name for the value at a path: `module.layers[0].weight` becomes `layers_0_weight`.
 
-    The name consists of the keys of the path, except the root and the tables of a module.
+    The name consists of the keys after the root, or after the last alias. Contents of closure cells, and tables of a
+    module within the path, add nothing.
     """
     parts: list[str] = []
     for step in path.lineage():
@@ -239,7 +241,9 @@ def path_name(path: Path) -> str:
 
 
 def step_name(step: Path) -> str:
-    """Return the part of a name for a step: its key, or the kind of a step that is computed from several paths."""
+    """Return what a step adds to a name: its key or the name in its key, `state` for `__dict__`, or the kind of a step
+    that is computed from several paths.
+    """
     if step.step in COMPUTED:
         return step.step
     key = step.key[NAME_IN_KEY[step.step]] if step.step in NAME_IN_KEY else step.key

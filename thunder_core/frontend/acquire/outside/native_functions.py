@@ -1,7 +1,7 @@
 """The C functions of the standard library, by the state that they read.
 
-Reads of the arguments are guarded by the arguments' classes (`native_kinds`). A test checks that all C modules of the
-standard library are listed here.
+What a function reads of an argument is guarded as the argument's class requires (`native_kinds`). A test checks that
+all C modules of the standard library are listed here.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ class CFunctionKind(enum.Enum):
     """The state that a C function reads, and how tracing treats its calls."""
 
     ARGUMENTS = "it reads only its arguments"
-    QUERY = "it only reads a state: it is called again at each call, before the program runs"
+    QUERY = "it only reads a state: each call of the compiled program first calls it again"
     QUERY_OR_CHANGE = (
         "without a new value it only reads a state, and is called again; with one it changes the outside world"
     )
-    FRESH = "its result changes from call to call: it is called again at each call, before the program runs"
+    FRESH = "its result changes from call to call: each call of the compiled program first calls it again"
     TRACING = "it belongs to tracing itself, or does not affect results"
     OTHERWISE = "it has its own lookaside"
     WORLD = "it reads or changes the outside world: a sharp edge, which is reported"
@@ -160,7 +160,8 @@ KIND_OF_FUNCTION: dict[tuple[str, str], CFunctionKind] = {
 }
 
 
-# Packages whose C functions read only numbers and arrays. Functions of PyTorch are recorded.
+# Packages whose C functions read only numbers and arrays. Calls of PyTorch's operations are recorded anyway. "None" is
+# the text of a missing `__module__`.
 PURE_PACKAGES = frozenset(
     {
         *sys.stdlib_module_names,
@@ -190,7 +191,7 @@ CAPSULE = type(dt.datetime_CAPI)
 
 
 def function_kind_of(function: Any) -> CFunctionKind:
-    """Return the kind of a function of a C module. The kind of methods and other callables is `ARGUMENTS`."""
+    """Return the kind of a C function: that of its module or package, or `ARGUMENTS` for a bound method in C."""
     owner = callable_attribute(function, "__self__")
     if type(owner) is types.ModuleType:
         module = owner.__name__
@@ -203,7 +204,7 @@ def function_kind_of(function: Any) -> CFunctionKind:
 
 
 def is_function_of_pybind11(function: object) -> bool:
-    """Whether a builtin is a function of pybind11. Its `__self__` is a record of its overloads."""
+    """Whether a builtin is a function of pybind11, whose `__self__` is the record of its overloads."""
     kind = type(callable_attribute(function, "__self__"))
     return kind is CAPSULE or kind.__module__ == "pybind11_builtins"
 

@@ -130,10 +130,10 @@ def adapter_mode(request: ModelRequest) -> str:
 
 
 def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig, task: str | None) -> tuple[str, ...]:
-    """Return a note if only a part of a folder is optimized, or if this is unknown.
+    """Return a note if the model is only a part of its folder, or if it may be.
 
-    Such a part is a component of a pipeline, or a transformer without the stages of sentence-transformers. For a cached
-    base model without a requested task, the local cache may not show whether there are stages.
+    Such a part is a component of a pipeline, or a transformer without the stages of sentence-transformers. If no task
+    is requested, the local cache of a model from the Hub may not show whether there are such stages.
     """
     if isinstance(origin, SampleOrigin):
         return ()
@@ -156,7 +156,7 @@ def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: 
 
 
 def sample_config(sample: SampleModel) -> PretrainedConfig:
-    """Return the config of a sample, with the sample's architecture."""
+    """Return the config of a sample, which is a small model with seeded weights, with the sample's architecture."""
     if is_timm_config(sample.config):
         return timm_config(f"the model {TIMM_PREFIX}{sample.config['architecture']}", sample.config)
     architecture = getattr(transformers, sample.architecture, None)
@@ -182,7 +182,7 @@ def build(plan: LoadingPlan, request: ModelRequest) -> StoredModel:
 
 
 def build_base(plan: LoadingPlan, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> StoredModel:
-    """Build the model without an adapter; `not_needed` are layers whose weights may be missing."""
+    """Build the model without an adapter; `not_needed` are patterns of the names of weights that may be missing."""
     if isinstance(plan.origin, SampleOrigin):
         return StoredModel(build_random(plan, f"the sample {plan.origin.sample.architecture}", request))
     if request.random_weights:
