@@ -1,37 +1,50 @@
-"""Stacks of threads that wait and of threads that run."""
+"""Stacks of threads that stand still and of threads that run."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
 import traceback
-from pathlib import Path
+from collections.abc import Iterator
 
-from thunder_core.backend.parallel.thread_stacks import StackLine, parsed_stacks, thread_stacks
+import pytest
+
+from thunder_core.backend.parallel import thread_stacks
+from thunder_core.backend.parallel.thread_stacks import STILL, StackLine, ThreadWatch, frames_outwards
 from thunder_core.backend.parallel.waits import innermost_frame
 
-SOURCE = "def größe(started, ended):\n    started.set()\n    ended.acquire()\n"
+SOURCE = "def waits(started, ended):\n    started.set()\n    ended.acquire()\n"
 
 
 def test_stack_of_a_waiting_thread_equals_its_frames() -> None:
     started, ended = threading.Event(), threading.Lock()
     namespace: dict[str, object] = {}
-    exec(compile(SOURCE, "/tmp/übung \U0001f600.py", "exec"), namespace)
-    thread = threading.Thread(target=namespace["größe"], args=(started, ended))  # type: ignore[arg-type]
+    exec(compile(SOURCE, "/tmp/waits.py", "exec"), namespace)
+    thread = threading.Thread(target=namespace["waits"], args=(started, ended))  # type: ignore[arg-type]
     ended.acquire()
     thread.start()
     started.wait()
     assert thread.ident is not None
-    waiting = StackLine("/tmp/übung \U0001f600.py", 3, "größe")
-    while (stack := thread_stacks()[thread.ident])[0] != waiting:  # the thread is still in `started.set`
-        pass
+    watch = ThreadWatch()
+    assert thread.ident not in watch.stacks()
+    while thread.ident not in (stacks := watch.stacks()):
+        time.sleep(STILL / 4)
     frames = [
         StackLine(frame.f_code.co_filename, number, frame.f_code.co_name)
         for frame, number in traceback.walk_stack(sys._current_frames()[thread.ident])
     ]
     ended.release()
     thread.join()
-    assert stack == frames
+    assert stacks[thread.ident] == frames
+    assert frames[0] == StackLine("/tmp/waits.py", 3, "waits")
+    assert thread.ident not in watch.stacks()
+
+
+def test_calls_in_succession_are_no_proof_that_a_thread_stands_still() -> None:
+    watch = ThreadWatch()
+    for _ in range(10):
+        assert threading.get_ident() not in watch.stacks()
 
 
 def test_frame_of_a_thread_that_has_left_its_line() -> None:
@@ -40,32 +53,23 @@ def test_frame_of_a_thread_that_has_left_its_line() -> None:
     assert innermost_frame(0, line) is None
 
 
-def test_stacks_of_threads_that_run() -> None:
-    """Each stack is complete, whatever the running threads do meanwhile: its outermost line starts the thread."""
-    ended = threading.Event()
-    interval = sys.getswitchinterval()
+def test_thread_that_moves_has_no_stack(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A thread in the same frame, but at other instructions, runs."""
 
-    def run() -> None:
-        while not ended.is_set():
-            list(map(str, (number for number in range(20))))
+    def steps() -> Iterator[int]:
+        yield 1
+        yield 2
+        yield 3
 
-    threads = [threading.Thread(target=run) for _ in range(2)]
-    sys.setswitchinterval(1e-6)
-    try:
-        for thread in threads:
-            thread.start()
-        for _ in range(200):
-            stacks = thread_stacks()
-            for thread in threads:
-                outermost = stacks[thread.ident or 0][-1]
-                assert (Path(outermost.file).name, outermost.function) == ("threading.py", "_bootstrap")
-    finally:
-        sys.setswitchinterval(interval)
-        ended.set()
-        for thread in threads:
-            thread.join()
+    steps_of_a_thread, watch = steps(), ThreadWatch()
+    monkeypatch.setattr(thread_stacks.sys, "_current_frames", lambda: {7: steps_of_a_thread.gi_frame})  # type: ignore[attr-defined]
+    for _ in range(3):
+        next(steps_of_a_thread)
+        assert not watch.stacks()
+        time.sleep(STILL)
+    assert list(watch.stacks()) == [7]
 
 
-def test_text_without_a_known_line() -> None:
-    text = 'Thread 0x00000000000000ff (most recent call first):\n  File "a.py", line ??? in f\n  <no Python frame>\n'
-    assert parsed_stacks(text) == {255: []}
+def test_frames_from_the_inside_to_the_outside() -> None:
+    frame = sys._getframe()
+    assert frames_outwards(frame) == [each for each, _ in traceback.walk_stack(frame)]

@@ -1,22 +1,21 @@
-"""Read the stacks of all threads of this process at one moment.
+"""The stacks of the threads of this process that stand still.
 
-A thread that walks the frames of a running thread by `f_back` lets the other thread continue between two steps. In
-CPython 3.11 it then may find an object that is no frame, or end the process by a segmentation fault. So the stacks are
-read by `faulthandler`, which holds the GIL from the first frame of the first thread to the last frame of the last.
+In CPython 3.11, walking the frames of a running thread can end the process by a segmentation fault, and so can
+`faulthandler.dump_traceback` while C++ code creates a thread. So only the innermost frame of a thread is read, until
+the thread has been at the same instruction for a while; its other frames are read then, without releasing the GIL.
 """
 
 from __future__ import annotations
 
-import faulthandler
-import re
 import sys
-import tempfile
+import time
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import accumulate, repeat
+from types import FrameType
 from typing import NamedTuple
 
-THREAD_LINE = re.compile("(?:Current thread|Thread) (0x[0-9a-f]+)")
-FRAME_LINE = re.compile('  File "(.*)", line ([0-9]+) in (.*)')
-# `faulthandler` writes characters outside of ASCII in these forms.
-ESCAPED = re.compile(r"\\x([0-9a-f]{2})|\\u([0-9a-f]{4})|\\U([0-9a-f]{8})")
+STILL = 0.2  # seconds after which a thread at the same instruction stands still
 
 
 class StackLine(NamedTuple):
@@ -31,34 +30,52 @@ class StackLine(NamedTuple):
         return f"{self.file}:{self.number}"
 
 
+class Position(NamedTuple):
+    """The instruction of a thread's innermost frame: the identifier of the frame and the instruction's offset."""
+
+    frame: int
+    instruction: int
+
+
+@dataclass
+class ThreadWatch:
+    """The positions of all threads, each with the time since which the thread has been there."""
+
+    since: dict[int, tuple[Position, float]] = field(default_factory=dict)
+
+    def stacks(self) -> dict[int, list[StackLine]]:
+        """Return the lines of each thread that stands still by its identifier, from the innermost frame outwards.
+
+        A thread stands still if it was at the same position in a call at least `STILL` seconds ago, and in all calls
+        since then.
+        """
+        now, frames = time.monotonic(), sys._current_frames()
+        positions = {thread: Position(id(frame), frame.f_lasti) for thread, frame in frames.items()}
+        known = {thread: self.since.get(thread, (None, now)) for thread in positions}
+        self.since = {
+            thread: (position, known[thread][1] if known[thread][0] == position else now)
+            for thread, position in positions.items()
+        }
+        still = [thread for thread, (_, since) in self.since.items() if now - since >= STILL]
+        return {thread: list(map(line_of, frames_outwards(frames[thread]))) for thread in still}
+
+
+def frames_outwards(frame: FrameType) -> list[FrameType]:
+    """Return a frame and the frames of its callers, from the inside to the outside, read without releasing the GIL."""
+    frames: list[FrameType | None] = []
+    with suppress(AttributeError):  # the outermost frame has the caller None, which has no attribute `f_back`
+        frames.extend(accumulate(repeat("f_back"), getattr, initial=frame))
+    return [each for each in frames if each is not None]
+
+
+def line_of(frame: FrameType) -> StackLine:
+    """Return the line at which a frame is."""
+    return StackLine(frame.f_code.co_filename, frame.f_lineno or frame.f_code.co_firstlineno, frame.f_code.co_name)
+
+
+_watch = ThreadWatch()
+
+
 def thread_stacks() -> dict[int, list[StackLine]]:
-    """Return the lines of each thread by the thread's identifier, from the innermost frame outwards.
-
-    A stack has at most the 100 innermost frames, and no frames whose line is unknown. A file name of more than 500
-    characters is cut. `faulthandler` reads the 100 newest threads; of older ones, only the innermost line is known.
-    """
-    with tempfile.TemporaryFile() as file:
-        faulthandler.dump_traceback(file, all_threads=True)
-        file.seek(0)
-        stacks = parsed_stacks(file.read().decode("ascii", errors="replace"))
-    for thread, frame in sys._current_frames().items():
-        if thread not in stacks:
-            stacks[thread] = [StackLine(frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name)]
-    return stacks
-
-
-def parsed_stacks(text: str) -> dict[int, list[StackLine]]:
-    """Return the lines of each thread from the text that `faulthandler` writes."""
-    stacks: dict[int, list[StackLine]] = {}
-    stack: list[StackLine] = []
-    for line in text.splitlines():
-        if thread := THREAD_LINE.match(line):
-            stack = stacks[int(thread[1], 16)] = []
-        elif frame := FRAME_LINE.match(line):
-            stack.append(StackLine(unescaped(frame[1]), int(frame[2]), unescaped(frame[3])))
-    return stacks
-
-
-def unescaped(text: str) -> str:
-    """Decode the escapes in a text of `faulthandler`."""
-    return ESCAPED.sub(lambda match: chr(int(next(filter(None, match.groups())), 16)), text)
+    """Return the stacks of the threads that stand still, of which the previous calls have seen the positions."""
+    return _watch.stacks()
