@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TypeGuard
 
@@ -52,7 +52,7 @@ def check_guards(artifact: Artifact) -> StandaloneFacts | None:
     facts = artifact.manifest.empty_model
     if is_imported(packages) or facts is None:
         return None
-    shared = ids_in_shared_modules()
+    shared = objects_in_shared_modules()
     with torch.device("meta"):
         model = empty_model_of(artifact, facts, trust_remote_code=False)
     if fingerprint_of(model) != artifact.manifest.fingerprint or not can_become(type(model)):
@@ -63,12 +63,15 @@ def check_guards(artifact: Artifact) -> StandaloneFacts | None:
     return StandaloneFacts.here(packages, passed) if passed else None
 
 
-def ids_in_shared_modules() -> set[int]:
-    """Return the ids of mutable objects in the namespaces of modules outside the model's library, such as torch."""
+def objects_in_shared_modules() -> dict[int, object]:
+    """Return the mutable objects in the namespaces of modules outside the model's library, such as torch, by id.
+
+    They are kept alive, so that objects of the model do not get the ids of objects that the modules replace later.
+    """
     modules = [module for name, module in list(sys.modules.items()) if package_of(name) in PRESENT_PACKAGES]
     spaces = [getattr(module, "__dict__", {}) for module in modules]
     values = [value for space in spaces for value in (space, *space.values())]
-    return {id(value) for value in values if not issubclass(type(value), IMMUTABLE)}
+    return {id(value): value for value in values if not issubclass(type(value), IMMUTABLE)}
 
 
 def can_become(kind: type[torch.nn.Module]) -> bool:
@@ -102,9 +105,9 @@ def has_same_ties(artifact: Artifact, model: torch.nn.Module) -> bool:
 
 
 def holds(
-    artifact: Artifact, number: int, prologue: SeparatedPrologue, model: torch.nn.Module, shared: set[int]
+    artifact: Artifact, number: int, prologue: SeparatedPrologue, model: torch.nn.Module, shared: Mapping[int, object]
 ) -> bool:
-    """Whether the guards of program `number` on the model hold, and read no object whose id is in `shared`."""
+    """Whether the guards of program `number` on the model hold, and read no object of `shared`, which are by id."""
     stage = running_stages(artifact.manifest.programs[number].stages)["prologue"]
     finder = ConstantFinder(model, {}, artifact.content, trust_in(model))
     weights = dict(weights_of(model))
@@ -114,7 +117,7 @@ def holds(
         return False
 
     def require_own(*values: object) -> None:
-        if not shared.isdisjoint(map(id, values)):
+        if not shared.keys().isdisjoint(map(id, values)):
             raise LookupError("a module outside the library also has this object")
 
     constants = {name: finder.value(name, facts) for name, facts in stage.constants.items()}
