@@ -29,6 +29,13 @@ def several_that_do_not_match(x, i):
         return x * len(str(error))
     except OWN:
         return x * 2
+
+
+def a_finally(x, i):
+    try:
+        return x.index_select(0, i)
+    except NotImplementedError:
+        return x * 0
     finally:
         x = x + 1
 
@@ -97,6 +104,7 @@ def test_handlers_of_other_classes_catch_nothing(program):
 
 
 CATCHING = [index_error, last_of_several, base_class, everything, class_in_a_variable, suppressed, in_a_caller]
+ENDING = [several_that_do_not_match, a_finally]  # programs that raise PyTorch's error
 
 
 @pytest.mark.parametrize("program", CATCHING)
@@ -106,6 +114,16 @@ def test_handlers_that_may_catch_are_entered(program):
     for index in (0, 7, 1, 7):
         x, i = torch.ones(4), torch.tensor([index])
         assert torch.equal(compiled(x, i), program(x, i))
+
+
+def test_a_finally_is_entered_by_each_error():
+    assert written_before(a_finally)
+
+
+@pytest.mark.parametrize("program", ENDING)
+def test_errors_pass_handlers_of_other_classes(program):
+    with pytest.raises(IndexError):
+        thunder.jit(program)(torch.ones(4), torch.tensor([7]))
 
 
 def test_listed_classes_are_raised_by_pytorch():

@@ -53,7 +53,7 @@ def call_world_function(run: TracedRun, function: object, args: tuple[Any, ...],
 
 
 @lookaside(_signal.getsignal, _signal.signal)
-def show_handlers(_run: TracedRun, /, *_args: object) -> NotTaken:
+def show_handlers(run: TracedRun, /, *_args: object) -> NotTaken:
     """Restore the user's signal handlers, one of which the program reads or replaces, and return `NOT_TAKEN`."""
     restore_handlers()
     return NOT_TAKEN
