@@ -167,7 +167,7 @@ def backend_for(bsym: BoundSymbol) -> SDPBackend | None:
 
 def choice_of_pytorch(bsym: BoundSymbol) -> SDPBackend | None:
     """Return the fused backend that PyTorch chose while tracing; None for math, and on another device."""
-    names = (operation.symbol.name.rpartition(".")[0] for operation in bsym.at_level("aten"))
+    names = (operation.symbol.packet_name for operation in bsym.at_level("aten"))
     return next((KERNELS[name] for name in names if name in KERNELS), None)
 
 

@@ -52,24 +52,18 @@ class CudaGraphs(WrappingExecutor):
 
 def cannot_be_recorded(operation: BoundSymbol) -> bool:
     """Whether an aten operation makes the host wait: it reads values, counts a mask, or communicates with processes."""
-    name = operation.symbol.name
     if operation.communicates or (is_indexing(operation) and any(map(is_mask, operation.inputs[1:]))):
         return True
     # PyTorch tags `index`, whose result has a dynamic shape if an index is a mask.
     is_counting = any(tag in getattr(operation.symbol.target, "tags", ()) for tag in WAITING)
-    return is_counting and base_name(name) not in INDEXING
+    return is_counting and operation.symbol.packet_name not in INDEXING
 
 
 def is_indexing(operation: BoundSymbol) -> bool:
     """Whether an operation selects elements by an index tensor, or is a function without known aten operations."""
     name = operation.symbol.name
     is_opaque = name.startswith("torch.") and not name.startswith("torch.ops.")
-    return base_name(name) in INDEXING or is_opaque
-
-
-def base_name(name: str) -> str:
-    """Return the name of an aten operation without its overload, such as `torch.ops.aten.index`."""
-    return name.rpartition(".")[0]
+    return operation.symbol.packet_name in INDEXING or is_opaque
 
 
 def is_mask(proxy: Proxy) -> bool:

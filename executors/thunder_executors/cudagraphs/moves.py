@@ -1,6 +1,6 @@
 """Static inputs that move: when a graph copies them instead of reading them in place.
 
-A capture takes longer than many copies, and waits for the GPU. So a static input whose address changes at each call,
+A capture takes longer than many copies, and waits for the GPU. So a static input whose address changes at each call
 must not cause a capture at each call. An example is the output of another model as a member of a dataclass: members
 count as caches.
 """

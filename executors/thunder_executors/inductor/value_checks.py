@@ -18,6 +18,7 @@ import torch
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.runtime.blame import operation_comment
 from thunder_core.tracing.analysis.data_errors import divides_integers, second_argument
+from thunder_core.tracing.analysis.named_arguments import named_arguments
 from thunder_core.tracing.ir.literal import Code, Scope
 from thunder_core.tracing.ir.printer import statement
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
@@ -186,13 +187,6 @@ def checked_leaves(operation: BoundSymbol, rule: Rule) -> Iterator[Any]:
     """Return the leaves of the arguments that a rule checks."""
     named = named_arguments(operation.symbol.target, operation.args, operation.kwargs)
     return leaves([named[name] for name in CHECKED[rule]])
-
-
-def named_arguments(target: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call by schema names, including defaults."""
-    declared = target._schema.arguments
-    defaults = {argument.name: argument.default_value for argument in declared if argument.has_default_value()}
-    return {**defaults, **dict(zip((argument.name for argument in declared), args, strict=False)), **kwargs}
 
 
 def with_flag(region: Region) -> Region:

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import Region
+from thunder_core.tracing.analysis.named_arguments import named_arguments
 from thunder_core.tracing.ir.literal import Scope
 from thunder_core.tracing.ir.printer import statement
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -113,9 +114,7 @@ def reason_unsupported(proxies: Iterable[Proxy]) -> str | None:
 
 def arguments(operation: BoundSymbol) -> dict[str, Any]:
     """Return the arguments of an aten operation by name, including defaults."""
-    target: Any = operation.symbol.target
-    defaults: dict[str, Any] = {argument.name: argument.default_value for argument in target._schema.arguments}
-    return defaults | dict(zip(defaults, operation.args, strict=False)) | dict(operation.kwargs)
+    return named_arguments(operation.symbol.target, operation.args, operation.kwargs)
 
 
 def result_of(operation: BoundSymbol) -> TensorProxy:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from thunder_core.backend.parallel import thread_stacks
+from thunder_core.backend.parallel import deadlocks, thread_stacks
 from thunder_core.backend.parallel.thread_stacks import STILL, StackLine, ThreadWatch, frames_outwards
 from thunder_core.backend.parallel.waits import innermost_frame
 
@@ -73,3 +73,9 @@ def test_thread_that_moves_has_no_stack(monkeypatch: pytest.MonkeyPatch) -> None
 def test_frames_from_the_inside_to_the_outside() -> None:
     frame = sys._getframe()
     assert frames_outwards(frame) == [each for each, _ in traceback.walk_stack(frame)]
+
+
+def test_no_thread_is_looked_at_without_a_program_and_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A frame that is read keeps its variables alive for a moment, and other code may wait for them to be freed."""
+    monkeypatch.setattr(deadlocks, "waits", pytest.fail)
+    deadlocks.DeadlockWatch().look([])

@@ -112,7 +112,7 @@ def is_transfer(bsym: BoundSymbol) -> bool:
     tensors = [proxy for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)]
     devices = [proxy.device.type for proxy in tensors]
     is_copy = len(devices) == 2 and devices[0] == "cpu" and devices[1] != "cpu" and tensors[1].bytes <= SMALL_BYTES
-    operations = {operation.symbol.name.rpartition(".")[0] for operation in bsym.operations}
+    operations = {operation.symbol.packet_name for operation in bsym.operations}
     return is_copy and bool(operations) and operations <= TRANSFERS
 
 

@@ -301,7 +301,8 @@ class DeadlockWatch:
     def look(self, groups: Sequence[tuple[Any, Ledger]]) -> None:
         """Search for deadlocks of this rank in groups with a ledger, and end the process if there is one."""
         running, now = self.running(), time.monotonic()
-        if not (waiting := waits(running)):
+        # Reading the frames of threads keeps their variables alive for a moment: do so only if there is a reason.
+        if not (waiting := waits(running) if running or groups else []):
             self.searches.clear()
             self.eager_searches.clear()
             return

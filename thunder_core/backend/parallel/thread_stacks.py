@@ -51,11 +51,8 @@ class ThreadWatch:
         """
         now, frames = time.monotonic(), sys._current_frames()
         positions = {thread: Position(id(frame), frame.f_lasti) for thread, frame in frames.items()}
-        known = {thread: self.since.get(thread, (None, now)) for thread in positions}
-        self.since = {
-            thread: (position, known[thread][1] if known[thread][0] == position else now)
-            for thread, position in positions.items()
-        }
+        known = {thread: entry for thread, entry in self.since.items() if positions.get(thread) == entry[0]}
+        self.since = {thread: (position, now) for thread, position in positions.items()} | known
         still = [thread for thread, (_, since) in self.since.items() if now - since >= STILL]
         return {thread: list(map(line_of, frames_outwards(frames[thread]))) for thread in still}
 

@@ -128,7 +128,7 @@ def waits_in_program(stack: Sequence[StackLine]) -> bool:
 
 def eager_wait(thread: int, stack: Sequence[StackLine]) -> list[Wait]:
     """Return the collective that a thread in a function of `torch.distributed` waits for; empty for other functions."""
-    if not stack or stack[0].file != C10D:
+    if stack[0].file != C10D:
         return []
     innermost = innermost_frame(thread, stack[0])
     if innermost is None or "group" not in innermost.f_locals:
@@ -154,7 +154,7 @@ def work_wait(thread: int, stack: Sequence[StackLine]) -> list[Wait]:
     A `Work` has no reference to its group, so the group is known only if the process has a single group.
     """
     groups = list(dist.distributed_c10d._world.pg_map) if dist.is_available() else []
-    if len(groups) != 1 or not stack or WAIT_CALL.search(linecache.getline(stack[0].file, stack[0].number)) is None:
+    if len(groups) != 1 or WAIT_CALL.search(linecache.getline(stack[0].file, stack[0].number)) is None:
         return []
     innermost = innermost_frame(thread, stack[0])
     work = None if innermost is None else waited_object(innermost)

@@ -24,9 +24,9 @@ from thunder_core.compilation.gradients.trees import (
     split_aux,
 )
 from thunder_core.foundation.errors import WrongInputs
+from thunder_core.tracing.capture.torch_facts.graph import graph_of, leaves_of
 
 Executors = Sequence[str | Executor]
-ACCUMULATE = "torch::autograd::AccumulateGrad"  # the name of the node that adds the gradient of a leaf
 MAX_CACHED = 128  # the number of cached derivatives, so that requesting the same derivative again costs nothing
 
 
@@ -151,18 +151,9 @@ def _detach_unless_tracked(tree: object, is_tracked: bool) -> Any:
 
 def _depends_on_others(results: Sequence[object], starts: Sequence[torch.Tensor]) -> bool:
     """Whether a result depends on a tensor that requires a gradient and is not an argument, by autograd's graph."""
-    tensors = [result for result in results if isinstance(result, torch.Tensor) and result.requires_grad]
-    nodes: list[Any] = [torch.autograd.graph.get_gradient_edge(tensor).node for tensor in tensors]
-    seen: set[Any] = set()
-    while nodes:
-        node = nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if node.name() == ACCUMULATE and all(node.variable is not start for start in starts):
-            return True
-        nodes += [following for following, _ in node.next_functions]
-    return False
+    tensors = [result for result in results if isinstance(result, torch.Tensor)]
+    leaves = leaves_of(tensors, graph_of(tensors))
+    return any(all(leaf is not start for start in starts) for leaf in leaves)
 
 
 def _gradient(

@@ -96,13 +96,12 @@ def is_wait(operator: BoundSymbol) -> bool:
     return operator.symbol.communicates and name_of_operator(operator) in WAITS
 
 
-def sized_tensors(kind: str, operator: BoundSymbol) -> list[TensorProxy]:
-    """Return the tensors of a collective whose sizes are equal on all ranks, for a comparison of the ranks."""
+def sized_tensors(kind: str, operator: BoundSymbol, tensors: list[TensorProxy]) -> list[TensorProxy]:
+    """Return the tensors, of all `tensors` of a collective, whose sizes are equal on all ranks."""
     if kind in WITH_UNEVEN_SIZES:
         return []
     if kind == REDUCE_SCATTER:
         return list(operator.args[1])
-    tensors = [proxy for proxy in operator.inputs if isinstance(proxy, TensorProxy)]
     return tensors if kind.endswith(COALESCED) else tensors[:1]
 
 
@@ -118,8 +117,7 @@ def collective_of(
     texts = [argument for argument in operator.args if isinstance(argument, str)]
     integers = [argument for argument in operator.args if type(argument) is int or is_symbolic(argument)]
     numbers = [VARIES if is_symbolic(integer) else str(integer) for integer in integers]
-    sized = sized_tensors(kind, operator)
-    shapes = list(map(text_of_bytes, sized))
+    shapes = list(map(text_of_bytes, sized_tensors(kind, operator, tensors)))
     dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
     origins = dict.fromkeys(origin for proxy in tensors for origin in parameters.get(proxy.name, ()))
     facts = (*texts[:-1], *numbers, *dtypes, *shapes, *([text_of_parameters([*origins])] if origins else []))

@@ -31,7 +31,7 @@ EXTERN_CALLS = frozenset(
 
 def is_extern_call(operation: BoundSymbol) -> bool:
     """Whether an aten operation is a library call: matrix products, convolutions, attention."""
-    return operation.symbol.name.rpartition(".")[0] in EXTERN_CALLS
+    return operation.symbol.packet_name in EXTERN_CALLS
 
 
 def is_separate(operation: BoundSymbol) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.tracing.analysis.named_arguments import named_arguments
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -106,10 +107,7 @@ def stores_number_in_integers(operation: BoundSymbol) -> bool:
 
 def checks_errors(operation: BoundSymbol) -> bool:
     """Whether a factorization with the argument `check_errors` (`linalg_inv_ex`) raises errors."""
-    target: Any = operation.symbol.target
-    position = [argument.name for argument in target._schema.arguments].index("check_errors")
-    args = operation.args
-    return bool(args[position] if len(args) > position else operation.kwargs.get("check_errors", False))
+    return bool(named_arguments(operation.symbol.target, operation.args, operation.kwargs)["check_errors"])
 
 
 def has_sorter(operation: BoundSymbol) -> bool:

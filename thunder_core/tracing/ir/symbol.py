@@ -42,6 +42,11 @@ class Symbol:
         """The last part of the name: `linear` of `torch.nn.functional.linear`."""
         return self.name.rpartition(".")[2]
 
+    @property
+    def packet_name(self) -> str:
+        """The name of an aten operation without its overload: `torch.ops.aten.sum` of `torch.ops.aten.sum.default`."""
+        return self.name.rpartition(".")[0]
+
     @ComputedOnce
     def communicates(self) -> bool:
         """Whether it is an operator for communication between processes."""

@@ -7,6 +7,7 @@ from collections.abc import Set
 import torch
 
 from thunder_core.foundation.errors import OperationFailed
+from thunder_core.tracing.analysis.named_arguments import named_arguments
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
@@ -20,27 +21,24 @@ def require_strided_gradients(trace: Trace, names: Set[str], recipe: str) -> Non
     """
     if not torch.is_grad_enabled():
         return
+    fix = "compute a strided gradient, for example by `torch.nn.Embedding(..., sparse=False)`"
+    if recipe == "ddp":
+        fix += ", or compile the module without `ddp` and wrap it in torch.nn.parallel.DistributedDataParallel"
     for bsym in trace.bound_symbols:
         for operation in bsym.operations:
             if names & {proxy.name for proxy in operation.inputs} and has_sparse_gradient(operation):
                 raise OperationFailed(
                     f"the gradient of a parameter that `{bsym.symbol.short_name}` reads is sparse, and the recipe "
                     f"{recipe} does not communicate sparse gradients",
-                    fix="compute a strided gradient, for example by `torch.nn.Embedding(..., sparse=False)`"
-                    + (
-                        ", or compile the module without `ddp` and wrap it in torch.nn.parallel.DistributedDataParallel"
-                        if recipe == "ddp"
-                        else ""
-                    ),
+                    fix=fix,
                     where=bsym.source,
                 )
 
 
 def has_sparse_gradient(operation: BoundSymbol) -> bool:
     """Whether an aten operation is called with the option for sparse gradients."""
-    schema = getattr(operation.symbol.target, "_schema", None)
-    for index, argument in enumerate(schema.arguments if schema is not None else ()):
-        if argument.name in OPTIONS:
-            value = operation.args[index] if index < len(operation.args) else operation.kwargs.get(argument.name)
-            return value is True
-    return False
+    target = operation.symbol.target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    arguments = named_arguments(target, operation.args, operation.kwargs)
+    return any(arguments.get(option) is True for option in OPTIONS)
