@@ -22,7 +22,7 @@ from torch.nn.attention import SDPBackend
 
 import thunder_core as thunder
 from thunder_core.frontend.acquire.outside.guards.classes import DefinesNone, KeepsCall, OverridesNone
-from thunder_core.frontend.acquire.outside.guards.containers import NotStored
+from thunder_core.frontend.acquire.outside.guards.containers import ConstantItems, NotStored
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.identities import AllApart, Apart, SameAs
 from thunder_core.frontend.acquire.outside.guards.module_hooks import NoHooks, NoOtherHooks
@@ -622,6 +622,7 @@ def test_imports_inside_functions_are_replayed(monkeypatch: pytest.MonkeyPatch) 
             NoOtherHooks,
             Truth,
             Values,
+            ConstantItems,
             Misses,
             Unbound,
             NotStored,
@@ -854,6 +855,14 @@ def named_in(namespace: dict[str, Any], source: str) -> Any:
     return dict.__getitem__(namespace, "named")
 
 
+def item_changed() -> bool:
+    items = list(range(40))
+    compiled = thunder.jit(lambda x: x + sum(items))
+    before = torch.equal(compiled(X), X + sum(items))
+    items[3] = 100
+    return before and torch.equal(compiled(X), X + sum(items))
+
+
 def builtin_hidden() -> bool:
     namespace = Namespace()
     named = named_in(namespace, "x * len(x)")
@@ -895,6 +904,7 @@ SCENES: dict[type[Guard], Callable[[], bool]] = {
     NoOtherHooks: hook_added_to_the_librarys,
     Truth: global_hook_added,
     Values: default_changed,
+    ConstantItems: item_changed,
     DefinesNone: parameter_hidden,
     OverridesNone: attribute_overridden,
     HasCode: code_exchanged,

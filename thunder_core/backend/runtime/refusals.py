@@ -29,25 +29,26 @@ MAX_VALUES = 32
 
 
 def paths_of_refused_numbers(program: Program, error: Exception) -> Iterator[str]:
-    """Yield the paths of the numbers because of which a guard on a number or on a tuple refused a call."""
+    """Yield the paths of the numbers because of which a guard on a number or on a container refused a call."""
     guard = program.guard_of(error)
     if guard is None or not guard.guards_number or not isinstance(error, GuardFailed):
         return
-    if type(error.actual) is tuple and guard.path not in program.observed:
-        for path, number in numbers_of_tuple(guard.path, error.actual):
+    if type(error.actual) in (tuple, list, dict) and guard.path not in program.observed:
+        for path, number in numbers_of_container(guard.path, error.actual):
             if path in program.observed and not same(program.observed[path], number):
                 yield path
     else:
         yield guard.path
 
 
-def numbers_of_tuple(path: str, values: tuple[Any, ...]) -> Iterator[tuple[str, Number]]:
-    """Yield the path and the value of each number in a tuple and in its inner tuples."""
-    for index, value in enumerate(values):
+def numbers_of_container(path: str, container: Any) -> Iterator[tuple[str, Number]]:
+    """Yield the path and the value of each number in a list, a dict or a tuple, and in a tuple's inner tuples."""
+    items = container.items() if type(container) is dict else enumerate(container)
+    for label, value in items:
         if type(value) is tuple:
-            yield from numbers_of_tuple(f"{path}[{index}]", value)
+            yield from numbers_of_container(f"{path}[{label!r}]", value)
         elif type(value) in (int, float):
-            yield f"{path}[{index}]", value
+            yield f"{path}[{label!r}]", value
 
 
 def refused_sizes_of_one(program: Program, error: Exception) -> Iterator[str]:

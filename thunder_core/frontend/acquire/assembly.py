@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.codegen.constraints import (
 )
 from thunder_core.frontend.acquire.codegen.dead_references import without_dead_references
 from thunder_core.frontend.acquire.codegen.epilogue import Epilogue
-from thunder_core.frontend.acquire.codegen.merged_guards import with_merged_tuples
+from thunder_core.frontend.acquire.codegen.merged_guards import with_merged_items
 from thunder_core.frontend.acquire.codegen.prologue import Prologue
 from thunder_core.frontend.acquire.gradients import expose_intermediates, without_autograd
 from thunder_core.frontend.acquire.observed import observed_values
@@ -100,7 +100,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
         run.replaced_entries,
     )
     prologue_trace = prologue.trace(
-        with_merged_tuples(guards_of_later_calls(run)), (paths, list(epilogue.outside_inputs))
+        with_merged_items(guards_of_later_calls(run)), (paths, list(epilogue.outside_inputs))
     )
     computation, prologue_trace = with_numbers_passed(computation, prologue_trace)
     return Acquired(
@@ -171,7 +171,7 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
         draws=run.draws.paths,
         replaced_entries=run.replaced_entries,
     )
-    trace = prologue.trace(with_merged_tuples(guards_of_later_calls(run)), ((), ()))
+    trace = prologue.trace(with_merged_items(guards_of_later_calls(run)), ((), ()))
     return trace if sizes is None else with_constraint_checks(trace, prologue.num_count_statements, sizes)
 
 

@@ -10,6 +10,7 @@ import torch
 
 from thunder_core.frontend.acquire.codegen.module_paths import ModulePaths, is_quiet, may_run_user_code
 from thunder_core.frontend.acquire.codegen.variables import Variables, without_torch_function
+from thunder_core.frontend.acquire.outside.guards.containers import ConstantItems
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.module_hooks import OfNamespace
 from thunder_core.frontend.acquire.outside.guards.tensors import TensorMetadata
@@ -331,7 +332,7 @@ def stated_guard_of(guard: Guard) -> StatedGuard:
         str(guard.path),
         guard.words,
         plain_path=None if isinstance(guard, OfNamespace) else plain_path(guard.path),
-        guards_number=isinstance(guard, Equal | Values) and guard.guards_number,
+        guards_number=isinstance(guard, Equal | Values | ConstantItems) and guard.guards_number,
         guards_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
     )
 

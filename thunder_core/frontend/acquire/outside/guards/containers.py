@@ -7,13 +7,14 @@ from typing import Any
 
 from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.frontend.acquire.outside.guards.guard import Guard, GuardScope
-from thunder_core.frontend.acquire.outside.guards.values import SAME_VALUES
+from thunder_core.frontend.acquire.outside.guards.values import EXACTLY_EQUAL_CLASSES, NUMBERS, SAME_VALUES
 from thunder_core.frontend.acquire.outside.namespaces import overridden_base, stored_class
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.literal import LibraryFunction, literal
 
 SAME_MEMBERS = LibraryFunction("thunder_core.tracing.library.objects", "same_members")
+MAX_SHOWN_ITEMS = 10  # in the words of a guard
 
 
 def stored_method(path: Path, method: str, otherwise: str, scope: GuardScope) -> str:
@@ -70,6 +71,39 @@ class Keys(Guard):
 def is_table_of_names(path: Path) -> bool:
     """Whether the keys of the dict at a path are names of arguments or attributes."""
     return path.parent is None or path.key == "__dict__" or (path.step == "entry" and path.key in MODULE_TABLES)
+
+
+@dataclass(frozen=True, eq=False)
+class ConstantItems(Guard):
+    """Requires that the items of a list, or the values of a dict, are equal constants of the same types.
+
+    `item_paths` are the paths of all items. Other guards require the class, and the length or the keys.
+    """
+
+    item_paths: tuple[Path, ...]
+
+    @property
+    def items(self) -> tuple[Any, ...]:
+        """The constants, in their order."""
+        return tuple(path.value for path in self.item_paths)
+
+    def condition(self, subject: str, scope: GuardScope) -> str:
+        held = f"{subject}.values()" if type(self.path.value) is dict else subject
+        classes = {*map(type, self.items)}
+        if classes.issubset(EXACTLY_EQUAL_CLASSES) and len(classes) == 1:
+            is_equal = f"tuple({held}) == {literal(self.items, scope)}"
+            return f"{is_equal} and {{*map(type, {held})}} == {literal(classes, scope)}"
+        return f"{scope.function(SAME_VALUES)}(tuple({held}), {literal(self.items, scope)})"
+
+    @property
+    def words(self) -> str:
+        more = ", ..." if len(self.items) > MAX_SHOWN_ITEMS else ""
+        return f"had the values {', '.join(map(repr, self.items[:MAX_SHOWN_ITEMS]))}{more}"
+
+    @property
+    def guards_number(self) -> bool:
+        """Whether one of the constants is a number that may vary between calls."""
+        return any(type(item) in NUMBERS for item in self.items)
 
 
 @with_quick_init
