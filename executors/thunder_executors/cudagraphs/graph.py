@@ -39,7 +39,7 @@ from thunder_executors.cudagraphs.recording import Cuda
 from thunder_executors.cudagraphs.room import USES, Room
 
 Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, the addresses of held inputs, and symbolic sizes
-GRAPHS = 32  # the number of graphs kept for a function: the most recently used
+GRAPHS = 16  # the number of graphs kept for a function: the most recently used
 
 
 @dataclass(frozen=True)
