@@ -147,7 +147,7 @@ def _bias_of(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | No
     """
     if mask is None or mask.dtype != torch.bool:
         return mask
-    return torch.add(torch.scalar_tensor(MASKED, dtype=dtype), mask, alpha=OPPOSITES[dtype])
+    return torch.add(torch.scalar_tensor(MASKED, dtype=dtype, device="cpu"), mask, alpha=OPPOSITES[dtype])
 
 
 # The functions that a program calls, by the backend; None if the machine that runs the program chooses the backend.
