@@ -53,6 +53,8 @@ PRIORITY = (
 )
 CUDNN = torch.ops.aten._scaled_dot_product_cudnn_attention
 MASKED = -65504.0  # the term of a masked score: PyTorch passes no infinities to cuDNN
+FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+OPPOSITES = {dtype: -float(torch.tensor(MASKED, dtype=dtype)) for dtype in FLOATS}
 # The operations of the fused backends.
 KERNELS = {
     f"torch.ops.aten._scaled_dot_product_{name}_attention": backend
@@ -139,10 +141,13 @@ def _attention(arguments: Mapping[str, Any]) -> torch.Tensor:
 
 
 def _bias_of(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """Return the term that a mask adds to the scores of cuDNN's attention, as PyTorch computes the term."""
+    """Return the term that a mask adds to the scores of cuDNN's attention: PyTorch's values, in one launch.
+
+    The sum of `MASKED` and the opposite number, as the dtype rounds them, is exactly zero.
+    """
     if mask is None or mask.dtype != torch.bool:
         return mask
-    return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, MASKED)
+    return torch.add(torch.scalar_tensor(MASKED, dtype=dtype, device="cpu"), mask, alpha=OPPOSITES[dtype])
 
 
 # The functions that a program calls, by the backend; None if the machine that runs the program chooses the backend.

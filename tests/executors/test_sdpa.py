@@ -140,6 +140,18 @@ def test_cudnn_is_called_with_pytorchs_arguments(function, cudnn):
     assert cudnn[-1] == (None, True, 0.5, False, False)
 
 
+@pytest.mark.parametrize("dtype", sdpa.OPPOSITES, ids=str)
+@pytest.mark.parametrize("shape", [(1, 1, 1, 9), (2, 1, 4, 5), (1, 1, 0, 2)], ids=str)
+def test_a_mask_becomes_pytorchs_term_of_the_scores(dtype, shape):
+    for mask in (
+        torch.rand(shape) > 0.5,
+        (torch.rand(shape) > 0.5).mT,
+        (torch.rand(shape) > 0.5).expand(-1, 3, -1, -1),
+    ):
+        found, wanted = sdpa._bias_of(mask, dtype), torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -65504.0)
+        torch.testing.assert_close(found, wanted, rtol=0, atol=0, check_stride=mask.numel() > 0)
+
+
 def test_arguments_fit_the_operation_of_cudnn():
     schema = torch.ops.aten._scaled_dot_product_cudnn_attention.default._schema
     names = [argument.name for argument in schema.arguments if not argument.kwarg_only]

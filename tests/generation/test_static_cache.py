@@ -5,12 +5,15 @@ from __future__ import annotations
 import copy
 import math
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from torch import nn
 from transformers import CompileConfig, DynamicCache, GenerationConfig, StaticCache
+from transformers.generation import BaseStreamer
 
 import thunder_core as thunder
 from tests.generation.models import greedy, model_of, prompt_of
@@ -169,6 +172,50 @@ def test_call_that_transformers_compiled_belongs_to_the_model_alone(pair: tuple[
         assert calls == [1, 1]
     finally:
         del model._compiled_call, model._last_compile_config
+
+
+class ChangesModel(BaseStreamer):  # type: ignore[misc]
+    """A streamer that changes a model at the fifth token: by then, calls skip the reads of an unchanged model."""
+
+    def __init__(self, model: Any, change: Callable[[Any], Any]) -> None:
+        self.model, self.change, self.tokens = model, change, -1  # the prompt comes first
+
+    def put(self, value: torch.Tensor) -> None:
+        self.tokens += 1
+        if self.tokens == 5:
+            self.change(self.model)
+
+    def end(self) -> None:
+        pass
+
+
+MODEL_CHANGES: dict[str, Callable[[Any], Any]] = {
+    "a number": lambda model: setattr(model.model.norm, "variance_epsilon", 3.0),
+    "a weight": lambda model: setattr(model.lm_head, "weight", nn.Parameter(model.lm_head.weight.flip(0))),
+    "the data of a weight": lambda model: setattr(model.lm_head.weight, "data", model.lm_head.weight.flip(0)),
+    "the values of a weight": lambda model: model.lm_head.weight.data.neg_(),
+    "a hook": lambda model: model.model.norm.register_forward_hook(lambda module, args, output: output * 3),
+    "a module": lambda model: setattr(model.model.layers[0], "mlp", nn.Identity()),
+    "a weight that shares memory": lambda model: setattr(
+        model.model.layers[0].mlp.up_proj.weight, "data", model.model.layers[0].mlp.gate_proj.weight.data
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MODEL_CHANGES)
+def test_a_change_of_the_model_between_tokens_or_generations_is_noticed(name: str, pair: tuple[Any, Any]) -> None:
+    results = []
+    for make in (copy.deepcopy, lambda model: thunder.compile(copy.deepcopy(model), Uncompiled)):
+        model = make(pair[0])
+        facts = {"output_logits": True, "return_dict_in_generate": True}
+        during = greedy(model, prompt_of(1, 7), 9, streamer=ChangesModel(model, MODEL_CHANGES[name]), **facts)
+        after = greedy(model, prompt_of(1, 7), 6, **facts)
+        model.model.norm.variance_epsilon = 0.5
+        last = greedy(model, prompt_of(1, 7), 6, **facts)
+        results.append([torch.stack(found.logits) for found in (during, after, last)])
+    for eager, ours in zip(*results, strict=True):
+        torch.testing.assert_close(ours, eager)
+    assert not torch.equal(results[0][0][:4], results[0][1][:4]), "the change must show"
 
 
 def test_a_copy_generates_the_same(pair: tuple[Any, Any]) -> None:

@@ -1,8 +1,9 @@
 """Counts of a Llama's programs for sm_90, without a GPU: programs, graphs, kernels a layer, copied bytes and memory.
 
 The model has the width and the vocabulary of Llama 3.2 1B, and no data. `generate` runs on the meta device, and the
-kernels are compiled for the GPU. Run as a program, this module prints the counts as JSON; it runs in a process of its
-own, because Triton's interpreter, which the tests enable, compiles nothing.
+kernels are compiled for the GPU. The programs also run on a stand-in for the GPU (`simulated_gpu.py`), which notes what
+a driver would launch, capture, replay and copy. Run as a program, this module prints the counts as JSON; it runs in a
+process of its own, because Triton's interpreter, which the tests enable, compiles nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 import transformers
 
 import thunder_core as thunder
+from tests.gpu.simulated_gpu import COPIES, COPY_IN, COPY_OUT, Call, simulated_gpu
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.compilation.compiler.for_device import compile_for
@@ -39,6 +41,7 @@ SIZES = {
     "max_position_embeddings": 8192,
 }
 SCHEMES = ("int8-weight-only", "int4-weight-only")
+KINDS = {"weights": "module.", "cache": "kwargs['past_key_values']"}
 ONE_CALL = ("sdpa", "triton", "joined")  # executors whose bound symbol is one launch, or one call of a library
 
 
@@ -49,8 +52,10 @@ def llama(layers: int) -> Any:
     return model.to(torch.bfloat16).eval()
 
 
-def generate(layers: int, padding: int = 0, scheme: str = "") -> list[Program]:
-    """Return the programs of the recipe's executors for a GPU that generate 64 tokens, the latest first.
+def generate(
+    layers: int, padding: int = 0, scheme: str = "", texts: int = 1, new_tokens: int = TOKENS
+) -> list[Program]:
+    """Return the programs of the recipe's executors for a GPU that generate texts of 64 tokens, the latest first.
 
     The prompt begins with some tokens of padding. The weights are quantized with a `scheme`, if one is given.
     """
@@ -61,11 +66,12 @@ def generate(layers: int, padding: int = 0, scheme: str = "") -> list[Program]:
     absent = compile_for(compiled, torch.device("cuda"), "sm_90", [])
     with torch.no_grad(), values_on_meta():
         ids = torch.arange(5, 5 + PROMPT).unsqueeze(0).to("meta")
-        lengths = {"max_new_tokens": TOKENS, "min_new_tokens": TOKENS}
+        lengths = {"max_new_tokens": new_tokens, "min_new_tokens": new_tokens}
         text: Any = absent
         mask = (torch.arange(PROMPT) >= padding).long().unsqueeze(0).to("meta")
-        tokens = text.generate(input_ids=ids, attention_mask=mask, do_sample=False, **lengths)
-    assert tokens.shape == (1, PROMPT + TOKENS)
+        for _ in range(texts):
+            tokens = text.generate(input_ids=ids, attention_mask=mask, do_sample=False, **lengths)
+            assert tokens.shape == (1, PROMPT + new_tokens)
     return list(specializations_of(absent).programs)
 
 
@@ -96,7 +102,8 @@ def inputs_of(graph: BoundSymbol) -> Iterator[tuple[TensorProxy, bool]]:
 
 def counts(layers: int) -> dict[str, Any]:
     """Return the counts of the program that computes a token."""
-    programs = generate(layers)
+    with simulated_gpu() as gpu:
+        programs = generate(layers)
     decode = programs[0]
     graphs = graphs_of(decode)
     parts = [part for graph in graphs for part in graph.subsymbols]
@@ -114,8 +121,43 @@ def counts(layers: int) -> dict[str, Any]:
         "copied": {str(name): number for name, number in copied.items()},
         "parameters": sum(not is_copied for _, is_copied in read),
         "own memory": memory.own,
+        "memory": memory_of(decode),
         "prompt": prompt_counts(programs),
+        "calls": [counts_of(call) for call in gpu.calls if call.program is decode],
     }
+
+
+def counts_of(call: Call) -> dict[str, Any]:
+    """Return what the stand-in noted about a call: launches of its graphs and outside of them, replays, and copies."""
+    outside = {name: number for name, number in call.launches.items() if name not in COPIES}
+    return {
+        "captured": [dict(graph.launches) for graph in call.captured],
+        "replayed": len(call.replayed),
+        "outside": outside,
+        "copied in": call.copied[COPY_IN],
+        "copied out": call.copied[COPY_OUT],
+    }
+
+
+def memory_of(program: Program) -> dict[str, int]:
+    """Return the bytes of the weights and of the cache that a program reads, and the bytes that its graphs hold."""
+    computation = program.last("computation")
+    sizes: Counter[str] = Counter()
+    for proxy in computation.inputs:
+        if isinstance(proxy, TensorProxy):
+            origin = str(computation.origins.get(proxy.name, proxy.name))
+            kind = next((kind for kind, start in KINDS.items() if origin.startswith(start)), "arguments")
+            sizes[kind] += size(proxy)
+    targets: list[Any] = [graph.symbol.target for graph in graphs_of(program)]
+    held = sum(recording.nbytes for target in targets for recording in target.recordings.values())
+    return {**sizes, "graphs": held}
+
+
+def counts_of_prompts(layers: int) -> list[dict[str, Any]]:
+    """Return what the stand-in noted about the prompts of three equally long texts: the second one is captured."""
+    with simulated_gpu() as gpu:
+        programs = generate(layers, texts=3, new_tokens=4)
+    return [counts_of(call) for call in gpu.calls if call.program is programs[-1]]
 
 
 def calls_of_token(programs: list[Program]) -> dict[str, int]:
@@ -151,6 +193,7 @@ def size(tensor: TensorProxy) -> int:
 
 if __name__ == "__main__":
     found = {str(layers): counts(layers) for layers in map(int, sys.argv[1:])}
+    found["prompts"] = counts_of_prompts(2)
     found["padded"] = prompt_counts(generate(2, padding=3))
     found |= {scheme: calls_of_token(generate(1, scheme=scheme)) for scheme in SCHEMES}
     print(json.dumps(found))

@@ -20,6 +20,18 @@ FEW = 2  # layers, of a model that shows by its difference what a layer costs
 # Of a layer: queries, keys and values with the norm before them, the rotation with the writes into the cache, and
 # SwiGLU with its products and the norm before them; attention; and two other products.
 LAYER = {"inductor": 0, "triton": 3, "torch": 2, "sdpa": 1}
+# What a driver launches for a layer: for each layer, cuDNN's attention has a mask of numbers, which one kernel makes.
+LAUNCHED = {
+    "normalized_linear_kernel": 1,
+    "rotary_into_cache_kernel": 1,
+    "aten::add": 1,
+    "aten::_scaled_dot_product_cudnn_attention": 1,
+    "aten::bmm": 1,
+    "normalized_gated_kernel": 1,
+    "aten::mm": 1,
+}
+WEIGHTS = 2_996_965_440  # bytes in bfloat16, with separate tables for the embedding and the logits
+POSITIONS = 16 + 64 - 1  # of the cache: the last token is not written
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +67,47 @@ def test_no_parameter_and_no_cache_is_copied_before_a_replay(counts: dict[int, d
         assert set(found["copied"]) == {f"kwargs[{name!r}]" for name in ("input_ids", "position_ids", "attention_mask")}
         assert sum(found["copied"].values()) < 128
         assert found["parameters"] == 12 * layers + 4
+
+
+def test_a_driver_launches_the_kernels_of_the_trace(counts: dict[int, dict[str, Any]]) -> None:
+    """The counts of the trace leave out the kernels that an executor's line launches besides its own."""
+    few, many = (counts[layers]["calls"][1]["captured"][0] for layers in (FEW, LAYERS))
+    by_layer = {name: (many[name] - few[name]) / (LAYERS - FEW) for name in many}
+    assert {name: number for name, number in by_layer.items() if number} == LAUNCHED
+    assert sum(many.values()) == sum(LAUNCHED.values()) * LAYERS + 5
+
+
+def test_a_token_is_one_replay_that_copies_no_parameter_and_no_cache(counts: dict[int, dict[str, Any]]) -> None:
+    """Of 63 tokens after the prompt, the first runs without a graph, and the second captures the graph."""
+    for found in counts.values():
+        first, second, *later = found["calls"]
+        assert len(later) == 61
+        assert first["outside"] == second["captured"][0]
+        assert len(second["captured"]) == 1
+        for call in (second, *later):
+            assert (call["replayed"], call["outside"]) == (1, {})
+            assert (call["copied in"], call["copied out"]) == (95, 2 * SIZES["vocab_size"])
+        assert not any(call["captured"] for call in later)
+
+
+def test_memory_is_the_weights_the_cache_and_the_inputs_and_results_of_the_graph(
+    counts: dict[int, dict[str, Any]],
+) -> None:
+    memory = counts[LAYERS]["memory"]
+    width = SIZES["hidden_size"] // SIZES["num_attention_heads"] * SIZES["num_key_value_heads"]
+    cache = LAYERS * (2 * POSITIONS * width * 2 + 8)
+    assert memory == {"weights": WEIGHTS, "cache": cache, "arguments": 95, "graphs": 95 + 2 * SIZES["vocab_size"]}
+
+
+def test_the_third_of_three_prompts_is_a_replay(printed: dict[str, Any]) -> None:
+    """A prompt copies in its tokens, their positions, and the count of each layer; it copies out the new cache."""
+    first, second, third = printed["prompts"]
+    assert first["outside"] == {**second["captured"][0], "aten::_foreach_add_": 1}
+    assert (third["captured"], third["replayed"], third["outside"]) == ([], 1, {"aten::_foreach_add_": 1})
+    width = SIZES["hidden_size"] // SIZES["num_attention_heads"] * SIZES["num_key_value_heads"]
+    cache = FEW * 2 * (16 + 4 - 1) * width * 2
+    assert third["copied in"] == 8 * (16 + 16 + FEW)
+    assert third["copied out"] == 2 * SIZES["vocab_size"] + cache
 
 
 def test_a_layer_is_6_launches_and_the_first_layer_needs_no_more(counts: dict[int, dict[str, Any]]) -> None:

@@ -20,7 +20,8 @@ from thunder_core.backend.patterns.pattern import Pattern
 ORDER = (
     *("add_rms_norm_of_gemma", "add_rms_norm", "rms_norm_of_gemma", "rms_norm", "rms_norm_of_t5", "rotary_embedding"),
     *("packed_swiglu", "swiglu", "geglu", "geglu_tanh", "gelu_tanh"),
-    *("linear_next_token_loss", "next_token_loss", "cross_entropy"),
+    *("linear_next_token_loss", "next_token_loss"),
+    *("linear_summed_next_token_loss", "summed_next_token_loss", "cross_entropy"),
 )
 DECODER = {"rms_norm": 1, "add_rms_norm": 4, "rotary_embedding": 2, "swiglu": 2, "next_token_loss": 1}
 GEMMA = {"rms_norm_of_gemma": 5, "add_rms_norm_of_gemma": 4, "rotary_embedding": 2, "geglu_tanh": 2}
@@ -37,6 +38,13 @@ FOUND: dict[str, dict[str, int]] = {
 }
 # Without conversions, the layers match the patterns of Llama.
 T5_IN_FLOAT32 = {"rms_norm": 2, "add_rms_norm": 10, "cross_entropy": 1}
+
+# What a Trainer passes besides labels, and the loss that is computed then.
+LOSSES: list[tuple[dict[str, Any], str]] = [
+    ({}, "next_token_loss"),
+    ({"num_items_in_batch": torch.tensor(5)}, "summed_next_token_loss"),
+    ({"num_items_in_batch": 5}, "summed_next_token_loss"),
+]
 
 
 def everything() -> OperatorExecutor:
@@ -76,13 +84,23 @@ def test_found_in_training_with_the_same_gradients(name: str) -> None:
     assert claims(compiled) == (T5_IN_FLOAT32 if name == "t5" else FOUND[name])
 
 
-def test_the_head_joins_the_loss_if_the_logits_are_unread() -> None:
+@pytest.mark.parametrize(("count", "name"), LOSSES)
+def test_the_head_joins_the_loss_if_the_logits_are_unread(count: Any, name: str) -> None:
     loaded = sample("llama", "bfloat16")
-    inputs = inputs_for(loaded, labels=True)
+    inputs = {**inputs_for(loaded, labels=True), **count}
     compiled = thunder.jit(lambda **inputs: loaded.model(**inputs).loss, executors=[everything(), "torch"])
     with torch.no_grad():
         torch.testing.assert_close(compiled(**inputs), loaded.model(**inputs).loss, rtol=0, atol=0)
-    assert claims(compiled)["linear_next_token_loss"] == 1
+    assert claims(compiled)[f"linear_{name}"] == 1
+
+
+@pytest.mark.parametrize(("count", "name"), LOSSES)
+def test_the_loss_is_found_if_the_logits_are_returned(count: Any, name: str) -> None:
+    loaded = sample("llama")
+    inputs = {**inputs_for(loaded, labels=True), **count}
+    compiled = thunder.jit(loaded.model, executors=[everything(), "torch"])
+    assert_same(*(gradients(model, loaded.model, inputs) for model in (compiled, loaded.model)))
+    assert claims(compiled)[name] == 1
 
 
 def test_a_replacement_of_another_kind_gives_eagers_results() -> None:

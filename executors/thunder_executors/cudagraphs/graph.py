@@ -15,7 +15,8 @@ A graph reads and writes fixed addresses. There are three kinds of inputs:
 Results are copied out after each replay, because the next replay overwrites them. A result that is a view of an input,
 or shares memory with another result, is rebuilt as such a view.
 
-A program with symbolic sizes has one graph for each set of sizes; the most recently used graphs are kept.
+A program with symbolic sizes has one graph for each set of sizes. Graphs are dropped, those used least recently first,
+if all graphs of a GPU hold too many bytes (`room.py`), or if a function has more than `GRAPHS`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from threading import RLock
 from typing import Any, TypeAlias
 
@@ -35,9 +36,10 @@ from thunder_core.tracing.library.examination import is_examined, is_validated
 from thunder_core.tracing.library.extent import extent
 from thunder_executors.cudagraphs.moves import Moves
 from thunder_executors.cudagraphs.recording import Cuda
+from thunder_executors.cudagraphs.room import USES, Room
 
 Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, the addresses of held inputs, and symbolic sizes
-GRAPHS = 8  # the number of graphs kept for a function: the most recently used
+GRAPHS = 16  # the number of graphs kept for a function: the most recently used
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,12 @@ class Recording:
     memories: tuple[torch.Tensor, ...]
     views: tuple[View, ...]
     replays: int = 0
+    last_use: int = 0
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The bytes of the buffers and the results, which the graph holds."""
+        return sum(memory.nbytes for memory in (*self.memories, *(buffer.memory for buffer in self.buffers.values())))
 
     def moved(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """Return the positions of the static inputs that are not at the addresses that the graph reads."""
@@ -113,6 +121,7 @@ class Recording:
     def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """Copy the inputs into the buffers, replay the graph, and return copies of its results."""
         self.replays += 1
+        self.last_use = next(USES)
         if self.buffers:
             sources = [buffer.elements_of(tensors[index]) for index, buffer in self.buffers.items()]
             torch._foreach_copy_([buffer.memory for buffer in self.buffers.values()], sources)
@@ -133,6 +142,7 @@ class Recording:
 
 
 CUDA = Cuda()
+ROOM = Room()
 _LOCK = RLock()  # copying in, replaying and copying out are one step
 
 
@@ -156,6 +166,10 @@ class Captured:
     seen: dict[Key, None] = field(default_factory=dict)
     failures: dict[Key, str] = field(default_factory=dict)
     moves: Moves = field(default_factory=Moves)
+
+    def __post_init__(self) -> None:
+        with _LOCK:
+            ROOM.add(self)
 
     @property
     def failed(self) -> str:
@@ -210,11 +224,19 @@ class Captured:
         if self.moves.has_settled(tensors):
             self.recordings.clear()  # graphs of other sizes may copy the input, too
             recording = None
+        is_new = recording is None
         if recording is None:
             recording = self._try_to_record(key, args, tensors)
         if recording is not None:
             keep_last(self.recordings, key, recording)
+            if is_new:
+                ROOM.make(key[0], recording, CUDA.memory_of(key[0]))
         return recording
+
+    def drop(self, key: Key) -> None:
+        """Drop a graph. The next call with its key runs without a graph, and the one after captures the graph again."""
+        del self.recordings[key]
+        self.seen.pop(key, None)
 
     def _try_to_record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
         try:
@@ -234,7 +256,9 @@ class Captured:
         replay, results = CUDA.record(partial(self.function, *args[: self.constants], *values), (key[0], key[1]))
         memories, views = describe_results(results, used)
         addresses = {number: tensors[number].data_ptr() for number in sorted(in_place)}
-        return Recording(replay, addresses, buffers, memories, views)
+        recording = Recording(replay, addresses, buffers, memories, views)
+        ROOM.require(recording, CUDA.memory_of(key[0]))
+        return recording
 
 
 def captured(

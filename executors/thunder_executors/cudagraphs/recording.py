@@ -34,6 +34,10 @@ class Cuda:
             return None
         return device.index, torch.cuda.current_stream(device).cuda_stream
 
+    def memory_of(self, device: int) -> int:
+        """Return the bytes of a device's memory."""
+        return int(torch.cuda.get_device_properties(device).total_memory)
+
     def record(self, function: Callable[[], Any], device_stream: DeviceStream) -> tuple[Callable[[], None], Any]:
         """Return a function that replays the function's kernels, and the results, which each replay overwrites.
 

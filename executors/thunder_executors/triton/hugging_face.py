@@ -123,17 +123,31 @@ def loss(logits: Tensor, labels: Tensor, ignored: int) -> Tensor:
     return result
 
 
-def next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
+def next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int, reduction: str = "mean") -> Tensor:
     """Return the loss of a language model, in float32: the kernel widens the logits as it reads them."""
     rows = logits.view(-1, vocabulary)
-    result: Tensor = cross_entropy(rows, shift(labels, ignored), ignored, "mean", in_float32=True)[0]
+    result: Tensor = cross_entropy(rows, shift(labels, ignored), ignored, reduction, in_float32=True)[0]
     return result
 
 
-def linear_next_token_loss(hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
+def linear_next_token_loss(
+    hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int, reduction: str = "mean"
+) -> Tensor:
     """Return the loss of a language model from its last hidden states, without materializing all logits."""
-    result: Tensor = linear_cross_entropy(hidden.flatten(0, -2), weight, shift(labels, ignored), ignored, "mean")[0]
+    result: Tensor = linear_cross_entropy(hidden.flatten(0, -2), weight, shift(labels, ignored), ignored, reduction)[0]
     return result
+
+
+def summed_next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
+    """Return the sum of the losses of all tokens, in float32."""
+    return next_token_loss(logits, labels, vocabulary, ignored, "sum")
+
+
+def linear_summed_next_token_loss(
+    hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int
+) -> Tensor:
+    """Return the sum of the losses of all tokens from the last hidden states, without materializing all logits."""
+    return linear_next_token_loss(hidden, weight, labels, vocabulary, ignored, "sum")
 
 
 # Longer patterns come before shorter patterns. Gemma's norm comes before Llama's: without conversions of dtypes, it
@@ -151,5 +165,7 @@ CLAIMS = (
     Claim(hugging_face.geglu_tanh, geglu_tanh, takes_all),
     Claim(hugging_face.linear_next_token_loss, linear_next_token_loss, takes_labels),
     Claim(hugging_face.next_token_loss, next_token_loss, takes_labels),
+    Claim(hugging_face.linear_summed_next_token_loss, linear_summed_next_token_loss, takes_labels),
+    Claim(hugging_face.summed_next_token_loss, summed_next_token_loss, takes_labels),
     Claim(hugging_face.cross_entropy, loss, takes_labels),
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional
+from transformers.modeling_outputs import CausalLMOutput
 
 import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
@@ -100,15 +101,37 @@ def test_a_single_program_with_our_kernels_serves_all_lengths(training: bool) ->
     ]
 
 
-def test_the_head_joins_the_loss_if_the_logits_are_unread() -> None:
+@pytest.mark.parametrize("count", [{}, {"num_items_in_batch": torch.tensor(3)}], ids=["mean", "of a Trainer"])
+def test_the_head_joins_the_loss_if_the_logits_are_unread(count: dict[str, Any]) -> None:
     loaded = sample("llama", "bfloat16")
-    inputs = inputs_for(loaded, **SIZES, labels=True)
+    inputs = {**inputs_for(loaded, **SIZES, labels=True), **count}
     compiled = compiled_with_triton(lambda **inputs: loaded.model(**inputs).loss)
     with torch.no_grad():
         ours, eager = compiled(**inputs), loaded.model(**inputs).loss
     assert ours.dtype == eager.dtype == torch.float32
     assert_close(ours, eager, torch.bfloat16)
-    assert claimed(compiled)["linear_next_token_loss"] == 1
+    assert claimed(compiled)["linear_summed_next_token_loss" if count else "linear_next_token_loss"] == 1
+
+
+class LossAlone(torch.nn.Module):
+    """A model that returns its loss alone, as a Trainer reads it."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, **batch: Any) -> CausalLMOutput:
+        return CausalLMOutput(loss=self.model(**batch).loss)
+
+
+@pytest.mark.parametrize("count", [{}, {"num_items_in_batch": torch.tensor(3)}], ids=["mean", "of a Trainer"])
+def test_a_model_that_returns_its_loss_alone_is_trained_without_logits(count: dict[str, Any]) -> None:
+    loaded = sample("llama")
+    model = LossAlone(loaded.model)
+    inputs = {**inputs_for(loaded, **SIZES, labels=True), **count}
+    compiled = compiled_with_triton(model)
+    assert_same(*(gradients(trained, loaded.model, inputs) for trained in (compiled, model)))
+    assert claimed(compiled)["linear_summed_next_token_loss" if count else "linear_next_token_loss"] == 1
 
 
 @pytest.mark.parametrize("dtypes", [("float32", "float32"), ("bfloat16", "bfloat16"), ("bfloat16", "float32")], ids=str)

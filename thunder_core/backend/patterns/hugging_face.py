@@ -115,9 +115,10 @@ def gelu_tanh(x: Tensor) -> Tensor:
 # ---- losses -------------------------------------------------------------------------------------------------------
 
 
-def _next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
+def _next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int, reduction: str = "mean") -> Tensor:
     labels = functional.pad(labels, (0, 1), value=ignored)[..., 1:].contiguous().view(-1)
-    return functional.cross_entropy(logits.float().view(-1, vocabulary), labels, ignore_index=ignored)
+    rows = logits.float().view(-1, vocabulary)
+    return functional.cross_entropy(rows, labels, ignore_index=ignored, reduction=reduction)
 
 
 @pattern
@@ -136,3 +137,17 @@ def next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: in
 def linear_next_token_loss(hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
     """`next_token_loss` of a linear head [vocabulary, width] without bias, if nothing else reads the logits."""
     return _next_token_loss(functional.linear(hidden, weight), labels, vocabulary, ignored)
+
+
+@pattern
+def summed_next_token_loss(logits: Tensor, labels: Tensor, vocabulary: int, ignored: int) -> Tensor:
+    """`next_token_loss` before the division by `num_items_in_batch`, which a Trainer passes."""
+    return _next_token_loss(logits, labels, vocabulary, ignored, "sum")
+
+
+@pattern
+def linear_summed_next_token_loss(
+    hidden: Tensor, weight: Tensor, labels: Tensor, vocabulary: int, ignored: int
+) -> Tensor:
+    """`summed_next_token_loss` of a linear head [vocabulary, width] without bias, if nothing else reads the logits."""
+    return _next_token_loss(functional.linear(hidden, weight), labels, vocabulary, ignored, "sum")
