@@ -44,7 +44,7 @@ def constant_items(guard: Length | Keys, guards: Guards) -> tuple[Path, ...]:
     container = guard.path
     kind, labels = (list, range(guard.length)) if isinstance(guard, Length) else (dict, guard.keys)
     is_plain = type(container.value) is kind and (OfType, container) in guards and not leads_from_draw(container)
-    if not is_plain or len(labels) < MIN_ITEMS:
+    if not is_plain or not MIN_ITEMS <= len(labels) <= len(container.children):
         return ()
     found = [container.children.get(("item", (type(label), label))) for label in labels]
     paths = tuple(path for path in found if path is not None and fixes_literal(guards.get((OfConstant, path))))
