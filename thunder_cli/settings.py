@@ -1,4 +1,4 @@
-"""Settings of a run from a file or the command line: the same names, checked in one place."""
+"""The settings of a run, from a TOML file or the command line, with the checks that both share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_DOTS = 200  # in a line: the TOML parser takes quadratic time and memory for
 
 @dataclass(frozen=True)
 class Settings:
-    """The specified settings, by the names of their long options; all others have their defaults."""
+    """The settings that the user specified, by the names of their long options; others have their defaults."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -41,7 +41,7 @@ class Settings:
         return self if model is None else Settings({**self.values, "model": model})
 
     def over(self, other: Settings) -> Settings:
-        """Return these settings, completed by the other settings; mappings are merged."""
+        """Return these settings plus those of `other` that are missing here; mappings are merged."""
         merged = {**other.values, **self.values}
         for name in merged:
             if SETTINGS[name].kind is dict:

@@ -118,7 +118,7 @@ def carry_out_plan(planned: Plan, console: Console) -> Outcome:
 
 
 def follow_first_rank(request: Request, *, dry_run: bool) -> None:
-    """Take part in a run of several ranks, which the first rank plans, prints and writes."""
+    """Follow the first rank in a run of several ranks: it makes the plan, prints results and writes the artifact."""
     from thunder_core.workflow.pipeline import outline, with_memory
 
     planned = with_memory(outline(request, dry_run=dry_run))

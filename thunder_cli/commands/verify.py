@@ -1,4 +1,4 @@
-"""`thunder verify`: checks that an artifact is unchanged, and its signatures; nothing of the artifact is loaded."""
+"""`thunder verify`: checks the digests and the signatures of an artifact, without loading its programs."""
 
 from __future__ import annotations
 
@@ -90,10 +90,10 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     """Return the results as text, to be printed without wrapping."""
     from rich.text import Text
 
-    from thunder_cli.views.quantity import count_noun, size
+    from thunder_cli.views.quantity import count_noun, format_bytes
 
     files = opened.manifest.files
-    total = f"{count_noun(len(files), 'file')}, {size(sum(facts.size for facts in files.values()))}, "
+    total = f"{count_noun(len(files), 'file')}, {format_bytes(sum(facts.size for facts in files.values()))}, "
     text = Text.assemble(("artifact", "bold"), f"   {opened.folder}\n", ("files", "bold"), f"      {total}")
     text.append("all match the manifest", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")

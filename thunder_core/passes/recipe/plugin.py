@@ -128,7 +128,7 @@ class Composable(ABC):
 
 
 def compose(parts: Iterable[Composable]) -> Composable:
-    """Return the sum of recipes and plug-ins, which is independent of their order.
+    """Combine recipes and plug-ins into one recipe, which is independent of their order.
 
     A part that is given twice counts once. Raises `RecipeConflict` for a recipe that is given twice with different
     options. Also raises `RecipeConflict` for two plug-ins with the same name that differ only in functions, because

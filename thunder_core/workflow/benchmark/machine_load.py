@@ -12,7 +12,7 @@ import psutil
 SHORTEST = 0.05  # seconds of a measurable period: the system counts processor time in ticks of 1/100 s
 IDLE = ("idle", "iowait")  # the states in which a processor is free
 GUESTS = ("guest", "guest_nice")  # states that are left out, because `user` and `nice` include them
-BUSY = 0.25  # number of processors: if others use fewer, threads hardly wait for them
+BUSY = 0.25  # processors; if other processes use fewer, threads hardly wait
 
 
 @dataclass(frozen=True)
@@ -38,10 +38,10 @@ class Usage:
 
 @dataclass
 class MachineLoad:
-    """The mean number of processors that others used during a period: other processes, and other virtual machines.
+    """The mean number of processors that other processes and other virtual machines used during a period.
 
-    `other_processes` includes `stolen`, the time that the host of a virtual machine gave to other machines. Both are
-    None if the period was too short.
+    `other_processes` includes `stolen`, the processors that the host of a virtual machine gave to other machines. Both
+    are None if the period was too short.
     """
 
     processors: int = field(default_factory=lambda: psutil.cpu_count() or 1)

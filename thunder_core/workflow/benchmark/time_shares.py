@@ -1,4 +1,4 @@
-"""The executors' shares of the time: a computation runs one bound symbol at a time with a clock."""
+"""The executors' shares of the time. A computation runs one bound symbol at a time, and a clock measures each."""
 
 from __future__ import annotations
 
@@ -49,10 +49,10 @@ class TimedTrace:
 
 
 def time_shares(*parts: TimedTrace, device: torch.device) -> list[dict[str, float]]:
-    """Return each executor's share of the total time of all parts, 0 to 1, for each part; medians of a few runs.
+    """Return for each part the executors' shares, 0 to 1, of the total time of all parts; medians of a few runs.
 
-    On CUDA, each bound symbol is synchronized. Bound symbols without an executor, which free memory, count for the
-    previous executor; unpacking at the beginning of a backward counts for the first executor.
+    On CUDA, the device is synchronized after each bound symbol. Bound symbols without an executor, which free memory,
+    count for the previous executor. Unpacking at the beginning of a backward counts for the first executor.
     """
     medians = [_medians(part, device) for part in parts]
     total = sum(sum(seconds_by_name.values()) for seconds_by_name in medians) or 1.0
@@ -60,7 +60,7 @@ def time_shares(*parts: TimedTrace, device: torch.device) -> list[dict[str, floa
 
 
 def _medians(part: TimedTrace, device: torch.device) -> dict[str, float]:
-    first = _run(part.trace, part.inputs(), device)  # warms up, and is enough if it is slow
+    first = _run(part.trace, part.inputs(), device)  # the warm-up run, which is the only run of a slow trace
     if sum(first.values()) > SLOW:
         return first
     runs = [_run(part.trace, part.inputs(), device) for _ in range(RUNS)]

@@ -1,4 +1,4 @@
-"""A backward in lockstep with autograd: each gradient is compared when both have computed it, and then dropped."""
+"""Run a backward in lockstep with autograd: each gradient is compared when both have computed it, then dropped."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def names_unlike_autograd(
     cotangents: Cotangents,
     states: RandomStates,
 ) -> list[str] | None:
-    """Return the tensors of a computation whose gradients differ in any bit from autograd's, in autograd's order.
+    """Return the names of tensors whose gradients differ in any bit from autograd's, in autograd's order.
 
     `saved` are the values that the backward reads. Returns None if a trace writes to tensors or changes settings,
     because such traces cannot run in lockstep.
@@ -53,7 +53,7 @@ def names_unlike_autograd(
 
 
 class GradientsInTurn:
-    """The gradients of a backward, whose lines run until they have computed the requested gradient."""
+    """The gradients of a backward, computed on request: its lines run until the requested gradient exists."""
 
     def __init__(self, backward: Trace, saved: Values, states: RandomStates) -> None:
         self._lines = LineByLine(backward, saved, states, outputs=NOTHING).lines()

@@ -1,4 +1,4 @@
-"""Guard probes: calls that differ slightly from the traced call, and that a program must refuse or serve correctly.
+"""Guard probes: calls that differ slightly from the traced call. A program must refuse them or compute them correctly.
 
 Most probes run only the prologue. If the prologue accepts a probe, the program runs and its results are compared with
 eager PyTorch.
@@ -31,15 +31,15 @@ from thunder_core.workflow.fault_localization.trace_examination import latest_un
 from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of, require_same_structure
 
-REFUSES = ("GuardFailed", "UnexpectedValue")  # a program raises these to refuse a call while it runs
-MESSAGE = 200  # the most characters of an error's text
+REFUSAL_ERRORS = ("GuardFailed", "UnexpectedValue")  # the errors by which a running program refuses a call
+MAX_MESSAGE = 200  # characters of an error's text
 
 
 def probes(program: Program, call: SubjectCall, *, thorough: bool) -> Iterator[Probe]:
     """Yield calls that a program must refuse, or compute as eager PyTorch does.
 
-    If `thorough` is set, the probes also change single tensors of several with a common size, and replace functions,
-    hooks, classes and settings.
+    If `thorough` is set, the probes also replace functions, hooks, classes and settings, and change the size of a
+    single tensor where several tensors have a common size.
     """
     yield from argument_probes(call, each_size=thorough)
     yield from path_probes(program, call, functions=thorough)
@@ -51,7 +51,7 @@ def probes(program: Program, call: SubjectCall, *, thorough: bool) -> Iterator[P
 def wrong_guards(
     program: Program, call: SubjectCall, deadline: Deadline, seed: int = 0, *, thorough: bool = True
 ) -> Iterator[Fault]:
-    """Yield a fault for each probe that the prologue accepts and for which the program differs from eager PyTorch.
+    """Yield a fault for each probe that the prologue accepts, but for which the program differs from eager PyTorch.
 
     If `thorough` is not set, a program that raises an error is accepted, because it returns no wrong result.
     """
@@ -80,9 +80,9 @@ def difference_of(
     *,
     raising_is_right: bool = False,
 ) -> str:
-    """Return the program's difference from eager PyTorch for a call; empty if the program refuses the call or is right.
+    """Return how a program differs from eager PyTorch for a call; empty if the program refuses the call or is right.
 
-    `arguments` makes new arguments for each run.
+    `arguments()` returns new arguments for each run.
     """
     args, kwargs = arguments()
     try:
@@ -98,12 +98,12 @@ def difference_of(
         return "" if isinstance(ours, str) else f"it runs, but eager PyTorch raises {theirs}"
     if not isinstance(ours, str):
         return structure_difference(ours, theirs) or value_difference(program, call, arguments, seed, ours, theirs)
-    is_right = raising_is_right or ours.startswith(REFUSES) or serves_ranges(program)
+    is_right = raising_is_right or ours.startswith(REFUSAL_ERRORS) or serves_ranges(program)
     return "" if is_right else f"it raises {ours}, but eager PyTorch does not"
 
 
 def serves_ranges(program: Program) -> bool:
-    """Whether a program has symbolic sizes; sizes that do not fit together are refused while the program runs."""
+    """Whether a program has symbolic sizes. Such a program refuses incompatible sizes while it runs."""
     inputs = program.traces("computation")[0].inputs
     tensors = [proxy for proxy in inputs if isinstance(proxy, TensorProxy)]
     return any(isinstance(size, torch.SymInt) for tensor in tensors for size in tensor.shape)
@@ -115,7 +115,7 @@ def outcome(run: Callable[[], Any], seed: int) -> Leaves | str:
     try:
         return leaves_of(run())
     except Exception as error:
-        return f"{type(error).__name__}: {error}"[:MESSAGE]
+        return f"{type(error).__name__}: {error}"[:MAX_MESSAGE]
 
 
 def structure_difference(ours: Leaves, theirs: Leaves) -> str:
@@ -137,8 +137,8 @@ def value_difference(
 ) -> str:
     """Return the first tensor whose values differ from eager PyTorch's, in words; empty if there is none.
 
-    Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes from the
-    same inputs, because the program then amplifies rounding.
+    A larger difference than rounding is accepted if each line computes the same values as eager PyTorch from the same
+    inputs, because the program then amplifies rounding.
     """
     if first_differing_path((), ours, theirs) is None:
         return ""

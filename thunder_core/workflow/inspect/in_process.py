@@ -1,4 +1,4 @@
-"""Traces in this process: of a model that is compiled for the inspection, or of a compiled callable."""
+"""Traces in this process: of a model that is compiled to inspect it, or of a compiled callable."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ MAX_LITERAL_ELEMENTS = 256  # the most elements of a tensor that is written as a
 
 
 def traced_model(request: Request) -> Subject:
-    """Load a model, compile it by a recipe and call it once on seeded inputs; return its traces. Nothing is written.
+    """Load a model, compile it with a recipe, call it once on seeded inputs, and return its traces.
 
-    For training, a training step is called, so that there is a backward. For generation, `generate` is called, and the
-    traces are those of the last token, or of the prompt if only one token is generated.
+    For training, the call is a training step, so that there is a backward. For generation, the call is `generate`; the
+    returned traces belong to the last token, or to the prompt if only one token is generated.
 
     Raises the errors of `thunder optimize` for the same request, up to tracing.
     """

@@ -1,4 +1,4 @@
-"""Statements of the program that run inside another statement, such as a region, and the statements around them."""
+"""Statements of the program that run inside another statement of the trace, such as a fused region."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Belongs = Callable[[str], bool]  # whether a module's path is selected
 
 @dataclass(frozen=True)
 class NestedStatement:
-    """A statement of the program, and the statement of the trace that contains it, with its number (from 1)."""
+    """A statement of the program, the statement `holder` of the trace that contains it, and the holder's number."""
 
     statement: Statement
     holder: Statement
@@ -65,10 +65,10 @@ class EarlierStages:
 
 
 def open_regions(listing: Listing, belongs: Belongs) -> Listing:
-    """Return the selected statements; regions that also contain other statements are opened.
+    """Return the selected statements; a region that also contains other statements is replaced by its statements.
 
-    A region with only selected statements stays as it is, because that is the code that runs. If a region was opened,
-    no name is deleted, because statements of the region may read it later.
+    A region with only selected statements stays as it is, because this is the code that runs. If a region was replaced,
+    the `del` statements are omitted, because statements of the region may read the names later.
     """
     belonging = {id(statement) for statement in listing.lines if set(_belonging(statement, belongs)) == {True}}
     mixed = {id(statement) for statement in listing.lines if set(_belonging(statement, belongs)) == {True, False}}
@@ -92,7 +92,7 @@ def is_within(module: str, owner: str) -> bool:
 
 
 def _belonging(statement: Statement, belongs: Belongs) -> Iterator[bool]:
-    """Yield whether each statement inside a statement is selected, or the statement itself if it contains none."""
+    """Yield for each inner statement whether it is selected; for a statement without inner ones, for itself."""
     modules = [region_statement.statement.module for region_statement in nested_statements(statement, 0)] or [
         statement.module
     ]
@@ -107,7 +107,7 @@ def _is_kept(statement: Statement, statement_ids: set[int], names_read: set[str]
 
 
 def _statements_of(statement: Statement, belongs: Belongs) -> Iterator[Statement]:
-    """Yield the selected statements in another statement, each with a note on the executor that runs it."""
+    """Yield the selected statements inside a statement, each with a note on the executor that runs it."""
     origin = f"in {short_name(statement)} of {statement.executor}"
     for region_statement in nested_statements(statement, 0):
         if belongs(region_statement.statement.module):

@@ -51,7 +51,7 @@ from thunder_core.workflow.validation.report import Evaluation
 
 @dataclass(eq=False)
 class CallOptimization:
-    """The optimization of single calls of a model, step by step; `kernels` are the kernels for a missing GPU."""
+    """The steps that optimize single calls of a model. `kernels` are the kernels of a cross-compiled program."""
 
     plan: Plan
     session: Session
@@ -73,7 +73,7 @@ class CallOptimization:
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Put the model into the mode for its calls; raise the errors of a model that cannot be run or evaluated."""
+        """Put the model into the mode for its calls while the block runs; raise errors if it cannot run."""
         plan, request, session = self.plan, self.plan.request, self.session
         with session.ready(), suppress_shortfalls() if request.dynamic else nullcontext():
             session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
@@ -84,9 +84,10 @@ class CallOptimization:
             yield
 
     def acquire(self) -> Program:
-        """Trace and compile the model, and return its program; for a target, keep the kernels and run nothing.
+        """Trace and compile the model, and return its program.
 
-        Without a target, the model is called on the example, on its variants and, for ranges, on other sizes.
+        For a target, the kernels are stored and nothing is run. Otherwise, the model is called on the example, on
+        variants of the example and, for ranges, on other sizes.
         """
         self.example = self.session.inputs(self.plan.size)
         with announce_stages(self.session.compiled, self.clock, has_first_calls=has_first_calls(self.plan.request)):
@@ -114,9 +115,9 @@ class CallOptimization:
             _, self.kernels = trace_for(compiled, device, (), dict(self.example), target=target)
 
     def compare_executors(self) -> ComparisonFacts | None:
-        """Compare executors with eager PyTorch during calls, at each size, if an executor of the recipe does this.
+        """If an executor of the recipe compares other executors with eager PyTorch, call the model at each size.
 
-        Raises `WrongResult` for the first claim with a wrong result.
+        Raises `WrongResult` for the first claimed operation with a wrong result.
         """
         if self.plan.comparing is None:
             return None
@@ -129,7 +130,7 @@ class CallOptimization:
         return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - later calls may run another program
-        """Return the validation, the evaluation and the measurement that the request asks for."""
+        """Return the results that the request asks for: validation, evaluation and measurement."""
         request = self.plan.request
         validation = self._validate() if request.validate else None
         evaluation = self._evaluate()

@@ -1,4 +1,4 @@
-"""Failures in any stage, such as Ctrl-C, a full disk and lack of memory, as errors of Thunder."""
+"""Convert failures in any stage, such as Ctrl-C, a full disk and lack of memory, into errors of Thunder."""
 
 from __future__ import annotations
 

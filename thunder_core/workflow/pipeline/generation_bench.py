@@ -1,4 +1,4 @@
-"""Measuring `generate` of a model or an artifact against contenders, for several batch sizes of prompts."""
+"""Measure `generate` of a model or an artifact against contenders, for several batch sizes of prompts."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class GenerationSizes:
 
 
 def bench_generation(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
-    """Measure `generate` of a model under a recipe; the sizes are from `bench_request`, not from `request`."""
+    """Measure `generate` of a model under a recipe, at the sizes of `bench_request`; sizes in `request` are ignored."""
     check_bench_request(bench_request)
     prepared = prepare(request)
     sizes = sizes_for_model(prepared.loading.config, request, bench_request)
@@ -72,7 +72,7 @@ def bench_artifacts_generation(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure `generate` of one artifact against the model that it was made from, or of a second against the first.
+    """Measure `generate` of one artifact against its original model, or of a second artifact against the first.
 
     Only the artifacts' own programs run. Raises `CannotGenerate` for an artifact without programs for generation.
     """
@@ -103,7 +103,7 @@ def sizes_for_model(config: PretrainedConfig, request: Request, bench_request: B
 
 
 def sizes_for_artifact(artifact: Artifact, bench_request: BenchRequest) -> GenerationSizes:
-    """Return the requested sizes; by default the largest sizes of an artifact, and also a single prompt.
+    """Return the requested sizes; the default is an artifact's largest sizes, for its largest batch and for one prompt.
 
     Raises `CannotGenerate` for an artifact that was not made for generation, and `WrongInputs` for unsupported sizes.
     """
@@ -177,7 +177,7 @@ def _bench(
 def _compile(
     sessions: Mapping[str, Session], prompts: Mapping[int, Tensors], new_tokens: int, clock: StageClock
 ) -> None:
-    """Compile for all batches before the contenders compile: hooks of other compilers in PyTorch would be traced."""
+    """Compile for all batches before the contenders compile; afterwards, hooks of their compilers would be traced."""
     clock.begin("compile")
     calls = [(session, prompt) for session in sessions.values() for prompt in prompts.values()]
     for done, (session, prompt) in enumerate(calls, start=1):

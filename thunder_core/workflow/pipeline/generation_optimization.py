@@ -1,4 +1,4 @@
-"""The optimization of generation: of the programs that `generate` of the transformers library calls."""
+"""The optimization of the programs that `generate` of the transformers library calls."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ from thunder_core.workflow.report import ComparisonFacts
 from thunder_core.workflow.validation.internal_check import InternalCheck
 from thunder_core.workflow.validation.report import GenerationReport
 
-ROUNDS, WARMUP = 6, 1  # at most: each round has one sample for each new token
+ROUNDS, WARMUP = 6, 1  # maximum numbers; each round has one measurement for each new token
 
 
 @dataclass(eq=False)
 class GenerationOptimization:
-    """The optimization of generation, step by step: the programs are traced by running `generate` itself.
+    """The steps that optimize generation: the programs are traced while `generate` runs.
 
-    For a target, which this machine may lack, the model has no data, and `generate` runs on the meta device.
+    For a cross-compilation target, the model has no data, and `generate` runs on the meta device.
     """
 
     plan: Plan
@@ -74,12 +74,12 @@ class GenerationOptimization:
 
     @property
     def kernels(self) -> tuple[DeviceCode, ...]:
-        """The kernels of the programs for a missing GPU."""
+        """The kernels of cross-compiled programs."""
         return tuple(self.target_kernels)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Put the model into the mode for its calls; raise `OutOfMemory` if there is not enough memory."""
+        """Put the model into the mode for its calls while the block runs; raise `OutOfMemory`."""
         target = self.plan.request.target
         next_token = token_within_text(getattr(self.session.model, "generation_config", None))
         values = values_on_meta(next_token) if target else nullcontext()
@@ -112,9 +112,9 @@ class GenerationOptimization:
         return compile_for(compiled, torch.device(self.plan.device), target, self.target_kernels)
 
     def compare_executors(self) -> ComparisonFacts | None:
-        """Compare executors with eager PyTorch during generation, if an executor of the recipe does this.
+        """If an executor of the recipe compares other executors with eager PyTorch, generate tokens with it.
 
-        Raises `WrongResult` for the first claim with a wrong result.
+        Raises `WrongResult` for the first claimed operation with a wrong result.
         """
         if self.plan.comparing is None:
             return None
@@ -124,7 +124,7 @@ class GenerationOptimization:
         return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - single calls measure it
-        """Return the validation and the measurement that the request asks for."""
+        """Return the results that the request asks for: validation and measurement."""
         request = self.plan.request
         generation = self._validate() if request.validate else None
         measured = self._measure_all() if request.benchmark else ()
@@ -158,9 +158,9 @@ class GenerationOptimization:
         return tuple(self._measure_at(self.lengths.largest._replace(batch=batch)) for batch in batches)
 
     def _measure_at(self, prompts: Prompts) -> GenerationBenchmark:
-        """Return the measurement of prompts of a size.
+        """Return the measurement for prompts of this size.
 
-        The profiler that counts memory on the CPU stores every event, so it is not used for large models.
+        On the CPU, the peak memory of large models is not measured, because the profiler stores every event.
         """
         session, request = self.session, self.plan.request
         return measure_generation(

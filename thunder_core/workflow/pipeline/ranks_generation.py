@@ -1,4 +1,4 @@
-"""The optimization of generation on several ranks, each of which has a part of the model."""
+"""The optimization of generation on several ranks; each rank has a part of the model."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from thunder_core.workflow.validation.report import GenerationReport
 
 @dataclass(eq=False)
 class RanksGeneration(GenerationOptimization):
-    """The optimization of generation on several ranks, which all get the same prompts.
+    """The steps that optimize generation on several ranks; all ranks get the same prompts.
 
     The reference for validation is eager generation by the model in one process, on the first rank.
     `rank_times` are the times of the call for the last token on each rank.
@@ -38,7 +38,7 @@ class RanksGeneration(GenerationOptimization):
         return replace(self.session, compile=lambda _: rank.compiled)
 
     def _validate(self) -> GenerationReport:
-        """Compare only results, because a line of a program of several ranks cannot run on one rank alone."""
+        """Validate results without an internal check, because one rank alone cannot run a line of the program."""
         self.clock.begin("validate")
         report = self._compare()
         GenerationCoverage(self.session, self.lengths).require_all_served()

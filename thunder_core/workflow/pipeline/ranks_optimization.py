@@ -72,7 +72,7 @@ def for_all_ranks(plan: Plan) -> Plan:
 
 @dataclass(eq=False)
 class RanksOptimization(CallOptimization):
-    """The optimization of single calls on several ranks: of training steps, or of the forward of a divided model.
+    """The steps that optimize single calls on several ranks: training steps, or the forward of a divided model.
 
     The plan has the inputs of all ranks together. `rank_times` are the times of a measured call on each rank.
     """
@@ -118,7 +118,7 @@ class RanksOptimization(CallOptimization):
         return replace(super().results(program), ranks=self.rank_times)
 
     def _shares(self) -> TimeShares:
-        """Return no shares, because a program of several ranks cannot run on one rank alone."""
+        """Return no shares, because one rank alone cannot run the program."""
         return TimeShares()
 
     def traced_calls(self) -> TracedCalls:

@@ -32,7 +32,7 @@ FUSION = "inductor"
 PACKED = "packed-linear"
 NARROW = Quality(error=0.02, kl=0.005)  # the largest loss for a narrower dtype, as in the recipe bf16
 NARROW_DTYPES = ("bfloat16", "float16")
-# The distance of a candidate from eager PyTorch: each change that users have to understand is a step.
+# The ranks of candidates: their distance from eager PyTorch, in changes that users have to understand.
 UNFUSED, FUSED, EXTENDED, QUANTIZED = 1, 2, 3, 4
 # Recipes that do not make inference or a training step of one process faster, with the reasons.
 PURPOSES: Mapping[str, str] = {
@@ -135,7 +135,7 @@ def _threaded_candidates(context: SearchContext, base: tuple[str, ...]) -> Itera
 
 
 def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[Excluded]:
-    """Yield the recipes for certain models, except for the base recipe, as excluded candidates."""
+    """Yield the recipes for particular model families, except the base recipe, as excluded candidates."""
     for recipe in _recipes():
         if recipe.title in base or not (recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER)):
             continue
@@ -155,7 +155,7 @@ def _missing(recipe: Recipe, context: SearchContext) -> str:
 
 
 def _additions(context: SearchContext, base: tuple[str, ...]) -> tuple[list[Recipe], list[Excluded]]:
-    """Return the recipes that can be combined with the base recipe, and the excluded ones with reasons."""
+    """Return the recipes that can be combined with the base recipe, and excluded recipes with the reasons."""
     added, excluded = [], []
     for recipe in _recipes():
         if recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER, GENERATION):
@@ -169,7 +169,7 @@ def _additions(context: SearchContext, base: tuple[str, ...]) -> tuple[list[Reci
 
 
 def _reason_against(recipe: Recipe, context: SearchContext) -> str:
-    """Return the reason why a recipe is of no use for the task, or an empty string."""
+    """Return the reason why a recipe is useless for the task, or an empty string."""
     if (reason := PURPOSES.get(recipe.title)) is not None:
         return reason
     if any(transform.is_parallel for transform in recipe.all_transforms()):

@@ -74,8 +74,8 @@ def search(
     of several calls: the first call is traced and measured, and all calls are used for validation. `budget` is the
     time in seconds, or a string such as `"5m"`. `objective` is latency, throughput, memory or size. `bounds` may have
     `max_kl`, `min_top1` and `max_error`, which limit the difference from eager PyTorch, and `max_memory` (bytes, or a
-    string such as `"8GiB"`). Each candidate is compiled, validated and measured in a separate process, to which the
-    model is sent. Results are stored in the cache folder; a `fresh` search ignores the results of earlier searches.
+    string such as `"8GiB"`). The model is sent to a separate process for each candidate, which compiles, validates and
+    measures it. Results are stored in the cache folder; a `fresh` search ignores the results of earlier searches.
     Eager PyTorch is a candidate: if it wins, the model itself is returned.
 
     Raises BadOption and UnknownName for invalid values, WrongInputs for inputs that the model does not accept and for

@@ -30,7 +30,7 @@ from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.stored_trials import StoredTrials
 from thunder_core.workflow.report.search import SearchBounds, SearchReport
 
-# The fields of a request that results depend on, in addition to the model; the other fields concern the output files.
+# The fields of a request that results of trials depend on, in addition to the model.
 SIZES = ("batch", "seq", "cache", "prompt_length", "new_tokens", "height", "width", "dynamic", "threads", "tune")
 TASK = ("train", "inputs", "allow_non_finite", "without", "metric")
 
@@ -129,8 +129,9 @@ class RequestSearch:
     def write(self, run: SearchRun, progress: Progress | None = None) -> ArtifactSearchResult:
         """Write the winner of a search as an artifact, with the search in its report.
 
-        If the winner fails validation now, it is refused, and the next candidate wins. Raises the errors of
-        `SearchRun.report` and `carry_out`, and `SpeedupMissed` if eager PyTorch wins and a speed-up is required.
+        If the winner fails the validation of the artifact, it is refused, and the next candidate wins. Raises the
+        errors of `SearchRun.report` and `carry_out`, and `SpeedupMissed` if eager PyTorch wins and a speed-up is
+        required.
         """
         while True:
             report, winner = run.report(), run.winner

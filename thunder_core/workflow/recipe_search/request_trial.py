@@ -161,7 +161,7 @@ class Trial:
         return lambda number: call(**session.inputs(self.plan.size, number))
 
     def _measure_sessions(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
-        """Measure the sessions in turn: the session of eager runs the model, the other one the compiled model."""
+        """Measure the sessions in turn: the session `eager` runs the original model, the other the compiled model."""
         if self.plan.generation is not None:
             return self._measure_generation(sessions)
         size = self._size
@@ -196,7 +196,7 @@ class Trial:
         )
 
     def _with_threads(self, name: str, call: Callable[[], object]) -> Callable[[], object]:
-        """Return the call; an eager call uses the default number of threads if the candidate changes the number."""
+        """Return the call. If the candidate changes the number of threads, eager calls use the default number."""
         if name != EAGER or self.candidate.threads is None:
             return call
         return with_threads(call, self.base.threads or FIRST_THREADS)
@@ -216,7 +216,8 @@ class Trial:
     def _call_with_peak(self, session: Session, model: Any, size: int) -> Callable[[], object]:
         """Return the call whose peak memory is measured.
 
-        Generation by a large model generates one token only, because the recorded events of more tokens fill memory.
+        For generation by a large model, the call generates a single token, because the profiler's events of more tokens
+        would fill the memory.
         """
         session.release()
         if self.plan.generation is None:
@@ -227,7 +228,7 @@ class Trial:
 
     @property
     def _size(self) -> InputSize:
-        """The size of the measured calls; a range of batches uses the smallest for latency, otherwise the largest."""
+        """The size of the measured calls: from a range of batches, the smallest for latency, otherwise the largest."""
         ends = self.base.dynamic.get("batch")
         if ends is None:
             return self.plan.size

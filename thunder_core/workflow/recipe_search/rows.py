@@ -89,7 +89,7 @@ def skipped_layers_in_words(layers: Sequence[str]) -> str:
 
 
 def front_of(rows: Sequence[SearchCandidate]) -> set[int]:
-    """Return the numbers of the rows on the Pareto front: no other row is at least as good in speed and in loss."""
+    """Return the numbers of the rows on the Pareto front: rows that no other row beats in both speed and loss."""
     points = {row.number: (row.speed.value, -(row.loss or 0.0)) for row in rows if row.speed is not None}
     return {
         number

@@ -25,7 +25,7 @@ def _speed(row: SearchCandidate) -> str:
     return f"{speed_in_words(row.speed)} the speed of eager PyTorch"
 
 
-# The figure of a candidate for each objective: in words, in short words (if shorter), and as a score to compare.
+# The result of a candidate for each objective: in words, in short words (if shorter), and as a score to compare.
 FIGURES: Mapping[str, Callable[[SearchCandidate], str]] = {
     "latency": _speed,
     "throughput": _speed,
@@ -100,7 +100,7 @@ def bound_error(report: SearchReport) -> BoundMissed:
 
 
 def _worst(report: SearchReport, row: SearchCandidate) -> MissedBound:
-    """Return the largest miss of a candidate. A candidate without a miss has a speed that cannot be compared."""
+    """Return the largest miss of a candidate's bounds; without a miss, the speed itself could not be compared."""
     if row.least_memory is not None:
         factor = row.least_memory / (report.bounds.max_memory or 1)
         return MissedBound(f"{row.reason}, {times(factor)} as much", factor)

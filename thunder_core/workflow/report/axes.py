@@ -28,14 +28,14 @@ class Axis:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the position of a value; values outside the axis are put at the edge."""
+        """Return the position of a value; a value outside the axis gets the position of the nearest end."""
         ends = (self.low, self.high, max(value, self.low))
         low, high, value = map(math.log10, ends) if self.logarithmic else ends
         share = min(1.0, (value - low) / (high - low))
         return round(self.begin + share * (self.end - self.begin), 2)
 
     def ticks(self, text: Callable[[float], str], about: int = 5, *, whole: bool = False) -> tuple[Tick, ...]:
-        """Return about `about` ticks at round values; only whole values if `whole` is set."""
+        """Return about `about` ticks at round values; at integers only if `whole` is set."""
         about = max(1, min(about, int(self.high - self.low))) if whole else about
         values = _powers(self.low, self.high, about) if self.logarithmic else _round_values(self.low, self.high, about)
         return tuple(Tick(self(value), text(value)) for value in values if not whole or value == int(value))

@@ -17,14 +17,14 @@ from thunder_core.workflow.validation.report import OutputReport, QuantizationRe
 
 WIDTH = 520
 LETTER_WIDTH = 6.6  # the width of a letter of a label
-MAX_LABEL_LETTERS = 31  # the most letters of a label
-MAX_PATH_LETTERS = 43  # the most letters of a parameter's name; its layer and its end distinguish it
-ROW = 24
-STRIP = 56
+MAX_LABEL_LETTERS = 31  # the largest number of letters of a label
+MAX_PATH_LETTERS = 43  # the largest number of letters of a parameter's name, which needs its layer and its end
+ROW = 24  # the height of a row with a bar or a dumbbell
+STRIP = 56  # the height of a strip
 MAX_ROWS = 12
 MAX_TIME_FACTOR = 4  # times above this multiple of the slowest contender's median are plotted at the edge
 COLOURS = 7  # the colours for executors in the style sheet; the other executors share the last colour
-LAST_LABEL = 28  # the half of the last label of an axis: a number and its unit
+LAST_LABEL = 28  # half the width of the last label of an axis, a number with its unit
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class Dumbbells:
 
 @dataclass(frozen=True)
 class Curve:
-    """Memory over the bound symbols of a trace: the allocated memory as an area, and the peaks within lines as a line.
+    """Memory over the bound symbols of a trace: allocated memory as an area, peaks within bound symbols as a line.
 
-    `begins` are the lines at which another trace begins, with its name.
+    `begins` are the bound symbols at which another trace begins, with the name of that trace.
     """
 
     title: str
@@ -204,7 +204,7 @@ def label_width(labels: Iterable[str], most: int = MAX_LABEL_LETTERS) -> float:
 
 
 def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
-    """Return bars of the operations and, if measured, the time of each executor; in training also for the backward."""
+    """Return divided bars: the operations of each executor, and its time if measured; in training also the backward."""
     trains = any(e.backward for e in executors)
     of_forward = " of the forward" if trains else ""
     measured: list[tuple[str, list[float | None], Callable[[float], str]]] = [
@@ -331,7 +331,7 @@ def _steps(heights: Sequence[float], across: Axis) -> str:
 
 
 def token_lines(generation: GenerationBenchmark) -> TokenLines:
-    """Return the median time of each token after the first, which shows a growing cache and stalls."""
+    """Return lines of the median time of each token after the first; they show the growing cache and stalls."""
     left, top, bottom = 44.0, 12.0, 170.0
     latest = [median(text.seconds[1:] or text.seconds) for text in generation.texts]
     unit, name = time_unit(max(latest))

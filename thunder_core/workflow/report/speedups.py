@@ -1,4 +1,4 @@
-"""The pages of a benchmark: the speed-ups of all configurations on one axis, and the times of each."""
+"""The pages of a benchmark: a plot of the speed-ups in all configurations, and the times in each configuration."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class IntervalRow:
 class Intervals:
     """Speed-ups on one axis, with a line at 1.
 
-    `even` is the horizontal coordinate of the line, and `text_at` that of the texts.
+    `even` is the horizontal coordinate of the line, and `text_at` the horizontal coordinate of the texts.
     """
 
     title: str

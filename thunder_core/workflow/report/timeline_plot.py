@@ -17,7 +17,7 @@ LANE_HEIGHT = 16  # the height of a row
 GAP = 14  # the gap between two ranks
 MAX_RANKS = 8
 WAIT = "wait"  # the kind of a mark for a wait; other marks have the number of a colour
-FIRST_COLOUR = 1  # the colour of the first kind of collectives; computation has the colour before
+FIRST_COLOUR = 1  # the colour of the first kind of collective; computation has colour 0
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The rows of all ranks on one axis of time; `legend` has each kind of collectives with its style."""
+    """The rows of all ranks on one axis of time; `legend` has each kind of collective with its style."""
 
     title: str
     height: float
@@ -56,7 +56,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """A collective as a row of a table; `waiting` is the longest wait of all ranks, and `rank` the rank with it."""
+    """A collective as a row of a table; `waiting` is the longest wait of all ranks, and `rank` the rank that waits."""
 
     times: CollectiveTimes
     computed: float
@@ -93,7 +93,7 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
 
 
 def collective_rows(ranks: Sequence[RankTimes]) -> tuple[CollectiveRow, ...]:
-    """Return the collectives of the first rank, each with the longest wait of the ranks that call the same."""
+    """Return the collectives of the first rank, each with the longest wait of the ranks that also call it."""
     return tuple(_row(number, times, ranks) for number, times in enumerate(ranks[0].collectives)) if ranks else ()
 
 
@@ -105,13 +105,13 @@ def _row(number: int, times: CollectiveTimes, ranks: Sequence[RankTimes]) -> Col
 
 
 def styles_of(ranks: Iterable[RankTimes]) -> dict[str, str]:
-    """Return the style of each kind of collectives, in the order of their first starts."""
+    """Return the style of each kind of collective, in the order in which the kinds first start."""
     kinds = dict.fromkeys(collective.kind for rank in ranks for collective in rank.collectives)
     return {kind: f"c{min(number, COLOURS - 1)}" for number, kind in enumerate(kinds, start=FIRST_COLOUR)}
 
 
 def lanes_of(collectives: Iterable[CollectiveTimes]) -> list[list[CollectiveTimes]]:
-    """Divide collectives into lanes, so that the collectives of a lane are not in flight at the same time."""
+    """Divide collectives into lanes, so that the collectives of a lane do not run at the same time."""
     lanes: list[list[CollectiveTimes]] = []
     for collective in sorted(collectives, key=lambda times: times.start):
         free = next((lane for lane in lanes if lane[-1].end <= collective.start), None)
@@ -151,7 +151,7 @@ def _marks(
 
 
 def in_words(rank: RankTimes, collective: CollectiveTimes) -> str:
-    """Return the name of a collective, the time at which it runs, and the time that the rank computes meanwhile."""
+    """Describe a collective: its name, when it runs, and for how long the rank computes while it runs."""
     return (
         f"{collective.kind}, {number_format.size(collective.bytes)} in group {collective.group}, "
         f"line {collective.line} of the {collective.trace}: starts at {format_time(collective.start)}, "

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 EAGER_CALLS = 5  # the time limit for an input is the time of this many eager calls
 MIN_SECONDS = 30.0  # seconds; the smallest time limit
-OUTPUTS_SHARE = 2 / 3  # the part of the time for comparing outputs; the rest is for the internal check
+OUTPUTS_SHARE = 2 / 3  # the share of the time for comparing outputs; the rest is for the internal check
 LEFT_OUT = (
     "{} of {} inputs were left out: the validation may take {:.0f} s, and each input took {:.0f} s (--validate-budget)"
 )

@@ -1,4 +1,4 @@
-"""Checks for outputs on which agreement with eager proves nothing: NaN, infinities, and outputs of only zeros."""
+"""Check for outputs on which agreement with eager proves nothing: NaN, infinities, and all-zero outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from thunder_core.foundation.errors import AllZero, NotFinite, ValidationError
 from thunder_core.workflow.validation.report import OutputReport, ValidationReport
 
-MAX_NAMES = 4  # the most names in a note
+MAX_NAMES = 4  # the largest number of names in a note
 
 ACCEPT = "if this is intended, use --allow-non-finite (in Python: allow_non_finite=True); the report records it"
 
@@ -28,7 +28,7 @@ class Finiteness:
 
 
 def finiteness_of(eager: torch.Tensor, reference: torch.Tensor) -> Finiteness:
-    """Return the finiteness of an output; integers and booleans are always finite, and never count as all zeros."""
+    """Return the finiteness of an output. Integers and booleans count as finite, and never as all zeros."""
     if not (eager.is_floating_point() or eager.is_complex()):
         return Finiteness(eager.numel(), 0, 0, finite_in_eager=True, all_zero=False)
     if is_finite(eager) and is_finite(reference):

@@ -1,4 +1,4 @@
-"""The distance of two tensors from a reference, computed in blocks, so that large logits need no large copies."""
+"""The distances of two tensors from a reference, computed in blocks, so that large logits need no large copies."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def measure_distance(optimized: torch.Tensor, eager: torch.Tensor, reference: to
 
 
 def blocks(*tensors: torch.Tensor, elements: int = BLOCK) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield matching blocks of whole rows of the tensors, each block as a matrix in double precision."""
+    """Yield matching blocks of rows of the tensors, each block as a matrix in double precision."""
     plain = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors]
     width = plain[0].shape[-1] if plain[0].ndim else 1
     if plain[0].numel() == 0:
@@ -72,7 +72,7 @@ def _measure_numbers(optimized: torch.Tensor, eager: torch.Tensor, reference: to
 def _plain_values(
     limit: float, ours: torch.Tensor, eagers: torch.Tensor, exact: torch.Tensor
 ) -> tuple[tuple[torch.Tensor, ...], bool]:
-    """Return the elements that are compared by their errors, and whether the others, which must be exact, agree."""
+    """Return the elements that are compared by their errors, and whether the other elements agree exactly."""
     if _are_plain(limit, ours, eagers, exact):
         return (ours, eagers, exact), True
     our_codes, eager_codes = _exact_value_codes(ours, limit), _exact_value_codes(eagers, limit)
@@ -87,13 +87,13 @@ def _are_plain(limit: float, ours: torch.Tensor, eagers: torch.Tensor, exact: to
 
 
 def _exact_value_codes(values: torch.Tensor, limit: float) -> torch.Tensor:
-    """Return 2 for NaN, 3 and -3 for infinities, 1 and -1 for the dtype's extreme values, which masks use, else 0."""
+    """Return 2 for NaN, ±3 for infinities, ±1 for the dtype's extreme values (which masks use), and 0 for others."""
     ends = torch.where(values.abs() >= limit, values.sign(), 0.0)
     return torch.where(values.isnan(), 2.0, torch.where(values.isinf(), 3.0 * values.sign(), ends))
 
 
 class _Sample:
-    """Absolute errors, added in blocks: the maximum and mean of all, and quantiles of a reproducible random sample."""
+    """Statistics of errors that are added in blocks: their maximum and mean, and quantiles of a random sample."""
 
     def __init__(self, expected: int) -> None:
         self.share = min(1.0, BLOCK / expected) if expected else 1.0
@@ -120,12 +120,12 @@ class _Sample:
         if not self.count:
             return EXACT
         sampled_errors = torch.cat(self.samples).cpu().numpy()
-        median, p99 = np.quantile(sampled_errors, [0.5, 0.99]).tolist()  # unlike PyTorch's, sorts only a part
+        median, p99 = np.quantile(sampled_errors, [0.5, 0.99]).tolist()  # faster than PyTorch's: it sorts only a part
         return Errors(maximum=self.maximum, mean=self.total / self.count, median=median, p99=p99)
 
 
 class _Angle:
-    """The cosine of the angle between two long vectors, which are added in blocks."""
+    """The cosine of the angle between two long vectors, whose elements are added in blocks."""
 
     def __init__(self) -> None:
         self.dot, self.left, self.right = 0.0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""Validation of generation: the tokens that the optimized model would choose, and its next-token distributions."""
+"""Validate generation: compare the tokens that the optimized model would choose, and its next-token distributions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ UNDEFINED = (
 
 
 class TeacherForcing(LogitsProcessor):
-    """A logits processor that continues with fixed tokens, and records the tokens that would have been chosen."""
+    """A logits processor that makes generation continue with fixed tokens, and records the model's own choices."""
 
     def __init__(self, tokens: torch.Tensor) -> None:
         """Continue with `tokens` of shape [batch, steps]."""
@@ -57,14 +57,13 @@ def validate_generation(
     allow_non_finite: bool = False,
     progress: Callable[[int, int], None],
 ) -> GenerationReport:
-    """Compare the optimized model with eager on prompts, each with a text that names its size.
+    """Compare the optimized model with eager on prompts; each pair in `prompts` is a size in words and a prompt.
 
     Eager generates greedily. The optimized model continues with eager's tokens (teacher forcing), so that both models
-    read the same tokens at each step. The tokens that each would choose and the distributions are compared. If all
-    tokens are equal, greedy generation by the optimized model gives these tokens, too: its first step reads the same
-    tokens as eager's, and so does each later step. In float32 and float64 all tokens must be equal; in other dtypes,
-    the share that the tolerance names as `top1`. The mean divergence must be at most the tolerance's `kl`. `dtype` is
-    the dtype in which the models compute; the default is `model.dtype`.
+    read the same tokens at each step. Their choices of tokens and their distributions are compared. If all choices are
+    equal, greedy generation by the optimized model gives the same tokens as eager's. In float32 and float64, all tokens
+    must be equal; in other dtypes, at least the share `top1` of the tolerance. The mean divergence must be at most the
+    tolerance's `kl`. `dtype` is the dtype in which the models compute; the default is `model.dtype`.
 
     Raises OutOfTolerance, NotFinite and AllZero with the report as their `report`, and NotComparable if the logits have
     another shape.
@@ -91,7 +90,7 @@ def validate_generation(
     return report
 
 
-# The report, the number of undefined distributions of eager, and whether all its logits are zero.
+# The report on prompts, the number of eager's undefined distributions, and whether all of eager's logits are zero.
 Compared = tuple[PromptReport, int, bool]
 
 
@@ -135,7 +134,7 @@ def _divergence(optimized: torch.Tensor, eager: torch.Tensor) -> tuple[float, in
 
     KL(p || q) is the sum of p (ln p - ln q) over the tokens (Kullback and Leibler, On Information and Sufficiency, Ann.
     Math. Statist. 22, 1951); the natural logarithm gives nats. The mean is NaN if the optimized model has no
-    distribution for one of these prompts, or -inf for other tokens than eager.
+    distribution for one of these prompts, or logits of -inf for other tokens than eager.
     """
     defined = have_distributions(eager)
     broken = defined & ~have_distributions(optimized, eager)

@@ -20,8 +20,8 @@ EMBEDDINGS = (
     *("last_hidden_state", "logits"),
 )
 NON_RESULT_OUTPUTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # outputs that are not results
-SPAN_LOGITS = ("start_logits", "end_logits")  # of the first and the last token of an answer
-NUMBER_OUTPUTS = ("predicted_depth", "logits")  # the outputs that are numbers to predict
+SPAN_LOGITS = ("start_logits", "end_logits")  # the logits of the first and the last token of an answer
+NUMBER_OUTPUTS = ("predicted_depth", "logits")  # the outputs that are predicted numbers
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def count(metric: str, tally: Tally, batch: EvaluatedBatch) -> None:
 
 
 def result(metric: str, tally: Tally) -> tuple[float, float]:
-    """Return the metric before and after: the mean, or for perplexity the exponential of the mean."""
+    """Return the metric of eager and of the optimized model: the mean, or for perplexity its exponential."""
     if not tally.counted:
         raise BadData(f"no label is left for the {metric}: all are ignored", fix=f"give labels other than {IGNORED}")
     finish = METRICS[metric][1]
@@ -142,7 +142,7 @@ def _logits(leaves: Leaves, batch: EvaluatedBatch) -> torch.Tensor:
 
 
 def _fit_labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return logits with the classes in the last dimension; the logits of a segmentation get the size of its labels."""
+    """Return logits with the classes in the last dimension; segmentation logits are resized to the labels' size."""
     if logits.ndim == 4 and labels.ndim == 3:
         size = (int(labels.shape[1]), int(labels.shape[2]))
         logits = torch.nn.functional.interpolate(logits, size=size, mode="bilinear").movedim(1, -1)

@@ -1,4 +1,4 @@
-"""Comparison of each gradient of the reference when the backward computes it.
+"""Compare each gradient of the reference when the backward computes it.
 
 A compared gradient is dropped at once, so that only one gradient of the reference is in memory.
 """
@@ -23,7 +23,7 @@ Take = Callable[[str, torch.Tensor], bool]
 
 @dataclass(frozen=True)
 class MeasuredGradient:
-    """The errors of one parameter's gradients against the reference's gradient, and which elements are not finite."""
+    """The errors of one parameter's gradients against the reference's gradient, and their non-finite elements."""
 
     distance: Distance
     finiteness: Finiteness
@@ -33,9 +33,9 @@ class MeasuredGradient:
 class StreamedGradients:
     """The gradients of the optimized and of the eager training step, which are compared with the reference's gradients.
 
-    Each gradient of the reference is compared when the backward computes it, and then dropped. If the backward adds to
-    a gradient again after that, `came_in_parts` is set and `measured` is not valid: the reference has to run again and
-    keep its gradients.
+    Each gradient of the reference is compared when the backward computes it, and then dropped. If the backward later
+    adds to a dropped gradient, `came_in_parts` is set and `measured` is not valid: the reference then has to run again
+    and keep its gradients.
     """
 
     optimized: Leaves

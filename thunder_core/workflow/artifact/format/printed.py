@@ -23,10 +23,10 @@ from thunder_core.workflow.artifact.format.manifest import TRACES, CollectiveFac
 
 @dataclass(frozen=True)
 class PrintedStage:
-    """A stage as it will be stored: its facts without the constants, its text and lines, and its constants.
+    """A stage before it is stored: its facts without the constants, its source and lines, and its constants.
 
-    `named` are the constants of all lines and their parts. `needed` are the constants of the text, or empty if the text
-    does not run.
+    `needed` are the constants that the source needs to run; empty if the stage does not run. `named` are the constants
+    of all lines and of the lines inside them.
     """
 
     facts: StageFacts

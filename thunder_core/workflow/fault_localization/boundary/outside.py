@@ -1,4 +1,4 @@
-"""The check of everything around a computation: how it was traced, the returned values, and the state after a call."""
+"""The check of the code around a computation: the tracing, the returned values, and the state after a call."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class CallResult:
 
 
 def call_result(output: object, call: SubjectCall, arguments: Arguments, before: Leaves, values: Leaves) -> CallResult:
-    """Return the result of a call with this output; `before` is the state before the call, `values` a copy of it."""
+    """Return the result of a call. `before` is the state before the call, and `values` a copy of that state."""
     after = call.state(arguments)
     state = copied_leaves(after)
     replaced = [
@@ -167,13 +167,13 @@ def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
 
 
 def wrong_result(acquired: Trace, computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> Fault | None:
-    """Return the fault of a traced computation that did not compute eager PyTorch's value at a path, or None."""
+    """Return the fault of a traced computation whose results lack eager PyTorch's value at some path, or None."""
     path = first_differing_path(computed, ours, theirs)
     return None if path is None else return_fault("acquisition", acquired, path, Difference(OTHER_VALUES.format(path)))
 
 
 def first_differing_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
-    """Return the first path whose value in eager PyTorch differs from ours and is not in `computed`, or None."""
+    """Return the first path whose eager value differs from the program's and is not among `computed`, or None."""
     for path, tensor in theirs.tensors.items():
         if not any(is_close(value, tensor) for value in (ours.tensors.get(path), *computed)):
             return path

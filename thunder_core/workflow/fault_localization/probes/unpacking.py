@@ -66,8 +66,8 @@ def is_same_tensor(first: torch.Tensor, second: torch.Tensor) -> bool:
 def unpacking_line(prologue: Trace, index: int, name: str) -> str:
     """Return the prologue's line for a wrong input.
 
-    This is the line `tensors = (...)` if it has another name at this index, or else the line that assigns the name, or
-    else the last line.
+    This is the line `tensors = (...)` if it has another name at this index; otherwise the line that assigns the name;
+    otherwise the last line.
     """
     lines = [line.strip() for line in str(prologue).splitlines()]
     passing = next((line for line in reversed(lines) if line.startswith("tensors = (")), "")

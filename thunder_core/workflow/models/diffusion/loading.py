@@ -29,7 +29,7 @@ def new_model(config: PretrainedConfig, dtype: torch.dtype) -> Any:
 
 
 def with_loss(model: Any, config: PretrainedConfig) -> Any:
-    """Return `DenoisingStep` of a model if its config asks for a loss; otherwise, return the model."""
+    """Wrap a model in `DenoisingStep` if its config requests a loss; otherwise, return the model."""
     return DenoisingStep(model) if config.has_loss else model
 
 
@@ -54,7 +54,7 @@ def read_diffusers_model(
 
 
 def initialize_weights(model: Any, config: PretrainedConfig, names: Collection[str]) -> None:
-    """Set weights at random, as a new model has them; diffusers may leave missing weights uninitialized."""
+    """Initialize the named weights as in a new model, because diffusers may leave missing weights uninitialized."""
     if names:
         new = new_model(config, model.dtype).state_dict()
         model.load_state_dict({name: new[name] for name in names}, strict=False)

@@ -35,7 +35,7 @@ from thunder_core.workflow.models.folder.foreign_formats import (
 )
 from thunder_core.workflow.models.sentences.folder import MODULES, files_of_modules
 
-TRANSFORMER_SUFFIXES = ("Model", "ForMaskedLM")  # of the names of classes that sentence-transformers uses
+TRANSFORMER_SUFFIXES = ("Model", "ForMaskedLM")  # suffixes of the model classes that sentence-transformers uses
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,8 @@ def is_offline() -> bool:
 def find_on_hub(name: str, revision: str | None) -> HubModel:
     """Return the model with this name, after fetching its config; raise `ModelNotFound` if it does not exist.
 
-    Unless the cache has the whole model, the stages of a model of sentence-transformers are fetched too. If the cache
-    has all weights, an unreachable Hub is no error; `are_stages_unknown` then stays true.
+    Unless the cache has the complete model, the modules of a sentence-transformers model are fetched too. If the cache
+    has all weights, an unreachable Hub is no error; `are_stages_unknown` then remains true.
     """
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
@@ -117,9 +117,9 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
 
 
 def are_stages_unknown(model: HubModel) -> bool:
-    """Whether a model may belong to sentence-transformers, although the local cache has no stages of it.
+    """Whether a model may belong to sentence-transformers, although the local cache lacks its list of modules.
 
-    Only base models and masked language models are transformers of sentence-transformers.
+    sentence-transformers only uses base models and masked language models.
     """
     if _cached_file(model.name, MODULES, model.commit) is not None or _is_known_absent(
         model.name, MODULES, model.commit
@@ -130,7 +130,7 @@ def are_stages_unknown(model: HubModel) -> bool:
 
 
 def fetch_stages(model: HubModel) -> None:
-    """Download the list of modules of a model of sentence-transformers, and the files of its modules."""
+    """Download the list of modules of a sentence-transformers model, and the files of these modules."""
     if _fetch(model.name, MODULES, model.commit) is None:
         return
     for file in files_of_modules(model.folder):

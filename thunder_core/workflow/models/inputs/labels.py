@@ -27,7 +27,7 @@ def labels_for(task: str, draw: RandomInputs, inputs: Tensors) -> Inputs:
 
 
 def require_labels(task: str) -> None:
-    """Raise `NoLoss` for a task whose models have no labels, and so no loss to train by."""
+    """Raise `NoLoss` for a task whose models have no labels, and therefore no loss."""
     if task not in MAKERS:
         raise NoLoss(
             f"the task {task!r} has no labels, so there is no loss to train with",
@@ -56,7 +56,7 @@ def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
 def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the target tokens of the decoder: its inputs shifted by one step, followed by the end token.
 
-    Models that read sound and have no encoder for text are listed with encoder-decoders, but predict the next token.
+    Models for sound without a text encoder are listed as encoder-decoders, but they predict the next token.
     """
     if "decoder_input_ids" not in inputs:
         return next_tokens(draw, inputs)
@@ -87,7 +87,7 @@ def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """Return no labels, because the inputs contain the targets: hidden patches, or pairs of texts."""
+    """Return no labels, because the targets (hidden patches, or pairs of texts) are part of the inputs."""
     return {}
 
 
@@ -166,7 +166,7 @@ def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:
     return {"future_values": draw.normal(draw.batch, draw.config.prediction_length, draw.config.num_input_channels)}
 
 
-# Tasks whose models predict numbers where their config says so.
+# Tasks whose models predict numbers instead of classes if their config says so.
 REGRESSING = ("sequence-classification", "image-classification", "audio-classification", "video-classification")
 MAKERS: dict[str, LabelMaker] = {
     **dict.fromkeys(REGRESSING, classes),

@@ -1,4 +1,4 @@
-"""Convert the errors of the transformers library for a model's folder into Thunder's errors."""
+"""Convert errors that libraries raise when they load a model into Thunder's errors."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
 
 @contextmanager
 def library_import(path: Path | str, package: str) -> Iterator[None]:
-    """Convert errors of importing a library, which a model needs, into `PackageMissing`.
+    """Convert any error of importing a library that a model needs into `PackageMissing`.
 
-    Importing may raise anything, for example if other packages have versions that the library does not expect.
+    An import may raise any error, for example if the library does not support the versions of other packages.
     """
     try:
         yield

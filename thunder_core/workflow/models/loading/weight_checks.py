@@ -22,10 +22,10 @@ Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in th
 
 @dataclass(frozen=True)
 class Allowed:
-    """Patterns of weights or modules that may be random, and of weights or modules that may be unused.
+    """Patterns for the names of weights or modules that may be random or unused.
 
-    `other_head` is True if the user named the task, so the head may differ from the head of the checkpoint.
-    `not_needed` are patterns of weights that are not used, or that another file has.
+    `other_head` is True if the user named the task, so that the head may differ from the checkpoint's head.
+    `not_needed` are patterns for weights that the model does not use, or that another file has.
     """
 
     random: tuple[str, ...] = ()
@@ -56,7 +56,7 @@ def check_weights(folder: Path, model: torch.nn.Module, report: Mapping[str, Any
 
 
 def refuse_other_shapes(folder: Path, model: torch.nn.Module, mismatched: Collection[Mismatch]) -> None:
-    """Raise `BadModelFolder` if the shape of a weight in the checkpoint differs from the config."""
+    """Raise `BadModelFolder` if a weight in the checkpoint has another shape than the config requires."""
     if not mismatched:
         return
     name, actual, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
@@ -105,9 +105,9 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def is_head(name: str, model: torch.nn.Module) -> bool:
-    """Whether a weight belongs to a head or a pooler, and not to the layers that all models of the family share.
+    """Whether a weight belongs to a head or a pooler, and not to the layers that all models of a family share.
 
-    Only models of transformers have families with layers that they share.
+    Only models of transformers have families with shared layers.
     """
     prefix: str | None = getattr(model, "base_model_prefix", None)
     if prefix is None:

@@ -33,7 +33,7 @@ def write_stages(config: PretrainedConfig, root: Path) -> None:
 
 
 def stage_file(folder: Path, stage: dict[str, object]) -> Path | None:
-    """Return the weight file of a stage after a check of the names in it, or None for a stage without weights."""
+    """Check the names in the weight file of a stage, and return the file; None for a stage without weights."""
     with torch.device("meta"):
         needed = set(build_stage(stage).state_dict())
     if not needed:

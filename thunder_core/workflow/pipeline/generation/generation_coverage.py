@@ -1,4 +1,4 @@
-"""The programs that `generate` calls, traced by generating until prompts of all lengths need no new program."""
+"""Trace the programs that `generate` calls, until prompts of all lengths need no new program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GenerationCoverage:
         return last_program(self.session.compiled)
 
     def complete(self) -> str:
-        """Generate after prompts of each kind and of lengths near numbers in constraints; return a text on the prompts.
+        """Generate after prompts of each kind, and of lengths near numbers in constraints; describe the tried prompts.
 
         Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed, or if no program accepts a call.
         """

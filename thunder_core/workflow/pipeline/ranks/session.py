@@ -43,7 +43,7 @@ class RanksSession(Session):
 
     @property
     def rounding_dtype(self) -> torch.dtype:
-        """The dtype of the model, or of the products of quantized layers, which ranks round before a sum."""
+        """The dtype to which results are rounded: the model's, or bfloat16 if ranks sum rounded products of layers."""
         layers = (layer for layer in self.model.modules() if isinstance(layer, QuantizedLinear))
         return super().rounding_dtype if all(layer.sums_exactly for layer in layers) else torch.bfloat16
 

@@ -17,7 +17,7 @@ ANY_MODULE, ANY_TRANSFORMER, GENERATION = "default", "hf-transformers", "hf-gene
 
 @dataclass(frozen=True)
 class RecipeChoice:
-    """The names of the selected recipes, and the reasons for them and against other recipes, in words."""
+    """The names of the selected recipes, and the reasons for this selection in words."""
 
     names: tuple[str, ...]
     reasons: tuple[str, ...]
@@ -30,7 +30,7 @@ def asks_for_choice(recipe: Named) -> bool:
 
 
 def with_choice(recipe: Named, choice: RecipeChoice) -> tuple[object, ...]:
-    """Return the named recipes with the selected recipes in place of `auto`."""
+    """Return the named recipes, with `auto` replaced by the selected recipes."""
     named_parts = recipe if isinstance(recipe, list | tuple) else (recipe,)
     parts = [part for named in named_parts for part in (recipe_names(named) if isinstance(named, str) else (named,))]
     return tuple(name for part in parts for name in (choice.names if part == AUTO else (part,)))
@@ -41,8 +41,8 @@ def choose_recipe(
 ) -> RecipeChoice:
     """Select a recipe for a model type of transformers (None for other modules) and the model's device.
 
-    Of the recipes for the type whose requirements the machine meets, the recipe that adds most to `default` is
-    selected; otherwise `hf-transformers`, or `default`.
+    Among the recipes for the type whose requirements the machine meets, the recipe that adds most to `default` is
+    selected. If there is none, the selected recipe is `hf-transformers` for a model type, and `default` for others.
     """
     recipes = list(_recipes_for(model_type))
     reasons, best = [], None

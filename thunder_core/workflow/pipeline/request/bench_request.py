@@ -12,7 +12,7 @@ from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.workflow.pipeline.request.request import Request
 
 OURS = "thunder"
-# The contenders that Thunder may be compared with, and their descriptions; `bench.py` makes them.
+# The contenders that Thunder may be compared with, and their descriptions; `bench.py` builds them.
 PREPARED = "prepared"
 INDUCTOR_MODES = ("reduce-overhead", "max-autotune")  # modes of torch.compile
 AGAINST: dict[str, str] = {
@@ -21,7 +21,7 @@ AGAINST: dict[str, str] = {
     "inductor": "torch.compile",
     **{f"inductor-{mode}": f"torch.compile in the mode {mode}" for mode in INDUCTOR_MODES},
 }
-# The contenders in measurements of `generate`; `generation_contenders.py` makes them.
+# The contenders in measurements of `generate`; `generation_contenders.py` builds them.
 GENERATION_AGAINST: dict[str, str] = {
     **AGAINST,
     "inductor-static": "torch.compile with the static cache of transformers",
@@ -36,7 +36,7 @@ def require_contender(_: str, name: str) -> None:
 
 
 def names_in(_: str, text: str) -> tuple[str, ...]:
-    """Return the names in a list such as `eager,inductor`."""
+    """Split a list such as `eager,inductor` into its names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -52,7 +52,8 @@ def numbers_in(option: str, text: str) -> tuple[int, ...]:
 class BenchRequest:
     """A benchmark: contenders by name, batch sizes and sequence lengths, rounds, threads, and a file of real inputs.
 
-    If `generates` is set, it measures `generate`, with prompts of one length and a number of new tokens.
+    If `generates` is set, the benchmark measures `generate`: all prompts have `prompt_length` tokens, and each gets
+    `new_tokens` new tokens.
     """
 
     against: tuple[str, ...] | None = option(
@@ -60,7 +61,7 @@ class BenchRequest:
         metavar="NAME,...",
         help="Contenders to compare with, separated by commas. `eager` is the loaded model. `prepared` is the model "
         "after the recipe's quantization. `inductor`, `inductor-reduce-overhead` and `inductor-max-autotune` are modes "
-        "of torch.compile. With --task generate also `inductor-static` (torch.compile with a static cache)",
+        "of torch.compile. `inductor-static` is torch.compile with a static cache, for --task generate only",
         default_text="eager, or none for two artifacts",
         completion="contenders",
         parse=names_in,
@@ -109,7 +110,7 @@ def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
 
 
 def refuse_other_task(bench_request: BenchRequest) -> None:
-    """Raise `BadOption` for options of calls in a measurement of `generate`, and for the opposite case."""
+    """Raise `BadOption` if a benchmark of `generate` has options for single calls, or the other way round."""
     of_calls = {"--seq": bench_request.seqs != (None,), "--input": bench_request.input is not None}
     against = sorted({*(bench_request.against or ())} - {*AGAINST})
     of_generation = {

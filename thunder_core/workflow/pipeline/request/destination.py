@@ -19,7 +19,7 @@ SUFFIX = ".thunder"
 
 
 def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str, within: Path | None = None) -> Path:
-    """Return the requested folder, or a free name in the folder `within`, by default the working folder.
+    """Return the requested folder, or an unused name in the folder `within` (default: the working folder).
 
     Raises `OutputExists` for an existing folder without `force`, and `OutputNotWritable`. Nothing remains on the disk.
     """

@@ -81,17 +81,20 @@ class Request:
       `thunder validate` validates on the GPU.
     - `sign_key`: the file of a private key to sign the artifact with.
     - `input`: a file of real inputs, which are traced, validated and measured instead of random inputs.
-    - `evaluate`: a file of real samples for a metric before and after. `metric`: None is the task's metric.
+    - `evaluate`: a file of real samples for a metric of eager PyTorch and the optimized model. `metric`: None is the
+      task's metric.
     - `require_speedup`: write no artifact unless its speed-up over eager is shown to be at least this number.
     - `allow_non_finite`: accept NaN, infinite or all-zero outputs from eager PyTorch.
     - `cache`: None is a call without a cache. `height` and `width`: None is the size in the model's config.
     - `dynamic`: the ranges of sizes that the artifact must support, by the recipe's names of dimensions. The model is
       traced at `batch`, `seq` and so on, or at a size within the range, and validated and measured at its ends, too.
-    - `mesh`: the axes of the mesh of ranks, for a sum of recipes for several ranks; the outermost axis is first.
+    - `mesh`: the axes of the mesh of ranks, for a combination of recipes for several ranks; the outermost axis is
+      first.
     - `train`: optimize a training step: train mode, with labels, forward, loss and backward.
 
-    With the task `generate`, `generate` of the transformers library is optimized, for at most `batch` prompts (None is
-    8; otherwise None is 1) of at most `prompt_length` tokens, and `new_tokens` new tokens.
+    With the task `generate`, `generate` of the transformers library is optimized, for at most `batch` prompts of at
+    most `prompt_length` tokens, and `new_tokens` new tokens. The default of `batch` is 8 for this task, and otherwise
+    1.
     """
 
     recipe: str | type[Recipe] | Recipe | tuple[object, ...] = option(
@@ -166,14 +169,14 @@ class Request:
     )
     force: bool = option(False, bool, help="Replace an existing artifact at --out.")
     force_slow: bool = option(
-        False, bool, help="Accept a sum of recipes that is known to be slower than eager PyTorch on this processor."
+        False, bool, help="Accept a combination of recipes that is slower than eager PyTorch on this processor."
     )
     strict: bool = option(False, bool, help="Fail if this machine cannot run a part of the recipe.")
     batch: int | None = option(
         None,
         int,
         metavar="N",
-        help="Samples in an input; with `--task generate`, the largest number of prompts",
+        help="Number of samples in an input; for `--task generate`, the largest number of prompts",
         default_text="1, or 8 prompts",
         least=1,
     )
@@ -190,7 +193,7 @@ class Request:
         None,
         int,
         metavar="N",
-        help="Maximum prompt length in tokens, with `--task generate`",
+        help="Maximum prompt length in tokens, for `--task generate`",
         default_text="128",
         least=1,
     )
@@ -198,7 +201,7 @@ class Request:
         None,
         int,
         metavar="N",
-        help="Maximum number of generated tokens, with `--task generate`",
+        help="Maximum number of generated tokens, for `--task generate`",
         default_text="128",
         least=1,
     )
@@ -278,7 +281,7 @@ class Request:
     target: str = option(
         "",
         metavar="ARCH",
-        help="Cross-compile for a GPU architecture, such as sm_90, that this machine need not have. Nothing is"
+        help="Cross-compile for a GPU architecture, such as sm_90, even if this machine lacks it. Nothing is"
         " run; validate later with `thunder validate`.",
         check=lambda _, name: parse_target(name) if name else None,
         parse=lambda _, name: parse_target(name),

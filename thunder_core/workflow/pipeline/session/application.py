@@ -1,4 +1,4 @@
-"""Applying a recipe to a model in memory."""
+"""Apply a recipe to a model in memory."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ def compile(  # noqa: A001 - the usual name
     options. Executors that this machine lacks are skipped; a `DegradedWarning` reports parts of the recipe whose
     requirements the model's device does not meet. `max_programs` limits the number of programs, as in `jit`, and
     overrides the recipe. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions of the
-    recipe: `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, also in some modules, as in
-    `jit`, in addition to the recipe's own.
+    recipe: `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, in all or some modules, as in
+    `jit`; the recipe may leave out others.
 
-    Raises BadSymbolicArgument as `jit` does, and for a dimension that the model does not have; UnknownName for a recipe
+    Raises BadSymbolicArgument like `jit`, and for a dimension that the model does not have; UnknownName for a recipe
     that does not exist, and for an unknown name in `without`; BadOption or UnknownName for invalid options;
     RecipeMismatch if the recipe is for another family of models; RecipeConflict for parts that exclude each other; and
     TorchNotTested for a release of PyTorch that Thunder has not been tested with.
@@ -92,7 +92,7 @@ def device_of(model: torch.nn.Module) -> torch.device | None:
 
 
 def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
-    """Compile a model that the recipe's transforms have prepared; `symbolic` overrides the recipe's own."""
+    """Compile a model that the recipe's transforms have prepared; `symbolic` overrides the recipe's symbolic sizes."""
     recipe = prepared.recipe
     arguments = recipe.symbolic_arguments(None if recipe.acquires_by == "jit" else ()) if symbolic is None else symbolic
     return _compile(model, recipe, prepared.in_order, prepared.executors, arguments)
@@ -106,7 +106,7 @@ def _compile(
     symbolic: tuple[SymbolicArgument, ...],
     settings: Mapping[str, object] | None = None,
 ) -> Module:
-    """Compile a model by the usable parts of a recipe; `settings` override the recipe's own."""
+    """Compile a model with the usable parts of a recipe; `settings` override the recipe's settings."""
     composition = recipe.composition
     usable = [candidate.executor for candidate in executors if candidate.executor is not None]
     options = replace(compile_options({**composition.settings, **(settings or {})}), symbolic=symbolic)

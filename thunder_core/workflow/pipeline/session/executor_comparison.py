@@ -1,7 +1,6 @@
-"""The comparison of executors with eager PyTorch, for recipes with an executor that only compares.
+"""Compare executors with eager PyTorch, for recipes with an executor that only checks the results of others.
 
-An artifact contains the same program without this executor. The comparison shows once whether the executors compute
-correct results.
+The comparison runs once. The artifact contains the same program without the checking executor.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from thunder_core.workflow.pipeline.session.executors import candidates
 from thunder_core.workflow.pipeline.session.prepare import Prepared
 from thunder_core.workflow.report import ComparisonFacts, ExecutorComparison
 
-COMPARING = "debug"  # the executor that compares the results of the others
+COMPARING = "debug"  # the executor that compares the results of other executors
 
 
 def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
@@ -33,7 +32,7 @@ def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
 
 
 def with_comparing_executor(prepared: Prepared) -> Prepared | None:
-    """Return the preparation with the executor that compares; None without third-party executors."""
+    """Return the preparation with the executor that compares; None if all executors are Thunder's own."""
     if not any(
         is_third_party(candidate.executor) for candidate in prepared.executors if candidate.executor is not None
     ):
@@ -88,7 +87,7 @@ def blame_executor(prepared: Prepared) -> Iterator[None]:
 
 
 def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
-    """Return the source line of the executor's function that a wrong line calls, or of the executor's `claim`."""
+    """Return the source line of the executor's function that the wrong line calls, or of the executor's `claim`."""
     targets = [claim.symbol.target for claim in getattr(executor, "table", {}).values()]
     named = [target for target in targets if getattr(target, "__name__", "\0") in fault.line and not is_ours(target)]
     return line_of(named[0]) if named else line_in_class(type(executor), "claim")
@@ -129,7 +128,7 @@ def comparison_facts(compiled: object, by: str) -> ComparisonFacts:
 
 
 def comparison_rows(checked: list[CheckedOperation]) -> Iterator[ExecutorComparison]:
-    """Yield a row for all claims of an executor to the same operations, separately for each reason of omission."""
+    """Yield a row for each executor and operation; claims that were not compared have a row for each reason."""
     groups: dict[tuple[str, tuple[str, ...], str], list[CheckedOperation]] = {}
     for operation in checked:
         groups.setdefault((operation.executor, operation.operations, operation.left_out), []).append(operation)

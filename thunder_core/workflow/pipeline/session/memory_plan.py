@@ -37,13 +37,13 @@ CALLS = (COMPARE, EVALUATE, "benchmark", CALIBRATE, QUALITY)
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes at the peak of each stage, the free bytes, and how the weights are stored.
+    """The peak bytes of each stage, the free bytes, and the storage of the weights.
 
-    `weights` are the bytes of the model's weights, and `new_weights` those of weights that the recipe's transforms make
-    from them, such as quantized weights; both are in memory at once. If `is_mapped` is set, the model's weights are
-    memory-mapped from a checkpoint, and may stay on the disk while they are not read. `free` is the free memory of the
-    device, and `address_limit` the remaining address space within the process's limits (`prlimit --as`), which also
-    counts mapped files; both are None if unknown or unlimited.
+    `weights` is the number of bytes of the model's weights. `new_weights` is the number of bytes of weights that the
+    recipe's transforms compute, such as quantized weights; both are in memory at the same time. If `is_mapped` is set,
+    the model's weights are memory-mapped from a checkpoint, and may stay on the disk while they are not read. `free` is
+    the free memory of the device. `address_limit` is the remaining address space within the process's limits
+    (`prlimit --as`), which include mapped files. Both are None if unknown or unlimited.
     """
 
     weights: int
@@ -60,7 +60,7 @@ class MemoryPlan:
 
     @property
     def least(self) -> int:
-        """The bytes that must be free: the peak without weights that may stay on the disk."""
+        """The bytes that must be free: the peak minus the weights that may stay on the disk."""
         return self.peak - (self.weights if self.is_mapped else 0)
 
     @property
@@ -105,9 +105,9 @@ def plan_memory(
 ) -> MemoryPlan | None:
     """Return the memory of the stages for inputs of a size, or for generating `tokens` tokens after them.
 
-    Return None if the library cannot build the model without its weights; loading then finds the problem. For a small
-    model with small inputs, its files are enough, so the model's code, which takes seconds to import, is not imported.
-    Raises `UnknownName` for an executor that is left out of modules that the model does not have.
+    Return None if the library cannot build the model without its weights; loading then reports the problem. For a small
+    model with small inputs, the files are enough, and the model's code is not imported, which would take seconds.
+    Raises `UnknownName` if an executor is disabled in modules that the model does not have.
     """
     without = prepared.recipe.composition.without
     names_modules = any(part.pattern for part in map(parse_left_out, without))
@@ -181,7 +181,7 @@ def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> Memo
                 with stream_gradients(described.model, lambda name, gradient: True):
                     streamed = need_of(described, purpose, sample, size.batch)
                 return need if streamed is None else replace(need, streamed=streamed.peak)
-    except Exception:  # the model reads values, or needs other inputs; the stage itself will report it
+    except Exception:  # the model reads values, or needs other inputs; the stage reports this error later
         return None
 
 

@@ -103,7 +103,7 @@ class Plan:
         ]
 
     def memory_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield rows on the memory of the stages or of a target, the cost of a slow dtype, and a lack of memory."""
+        """Yield rows about memory: of the stages or of a target, the cost of a slow dtype, and a lack of memory."""
         if self.memory is None:
             return
         if self.request.target:
@@ -133,7 +133,7 @@ class Plan:
 
     @property
     def reason_without_weights(self) -> str:
-        """The reason why the plan cannot run if the model's folder lacks the weights that the run needs; else empty."""
+        """The reason why the plan cannot run, if the model's folder lacks needed weights; otherwise empty."""
         origin, request = self.prepared.loading.origin, self.request
         is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)
         if is_built or not isinstance(origin, FolderOrigin) or origin.hub is not None or has_weights(origin.folder):
@@ -268,7 +268,7 @@ def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
 def degraded_parts(prepared: Prepared) -> Iterator[str]:
     """Yield the parts of the recipe that this machine cannot run, each with the reason and the fix.
 
-    The executors that are skipped for the same reason are named, too.
+    Executors that are skipped for the same reason are named together with the part.
     """
     for degradation in by_reason(prepared.degraded):
         names = [candidate.name for candidate in prepared.executors if candidate.reason == degradation.reason]

@@ -34,22 +34,21 @@ from thunder_core.workflow.pipeline.session.sizes import size_to_trace
 def plan(request: Request, *, dry_run: bool = False) -> Plan:
     """Plan a request, without heavy work and without writing anything.
 
-    A `dry_run`, whose plan is not carried out, needs no weights: a config is enough. The load of other processes is
-    measured in the meantime. Raises every error that can be found this early: names, sizes, files of the model, the
-    destination.
+    With `dry_run`, the plan is not carried out, so weights may be missing. While planning, the load of other processes
+    is measured. Raises every error that can be found early: in names, sizes, files of the model and the destination.
     """
     return with_memory(outline(request, dry_run=dry_run))
 
 
 def outline(request: Request, *, dry_run: bool = False) -> Plan:
-    """Plan a request as `plan` does, but without the memory, which needs the model's code."""
+    """Plan a request like `plan`, but without the memory of the stages, which would import the model's code."""
     with observe_load() as load:
         planned = _outline(request, dry_run=dry_run)
     return replace(planned, load=load)
 
 
 def _require_fitting_recipe(request: Request, prepared: Prepared, launch: Launch | None) -> None:
-    """Raise the error of a recipe that cannot be kept, or that does not fit the options or the ranks of a request."""
+    """Raise an error for a recipe that cannot be saved, or that does not fit the request's options or ranks."""
     require_keepable(prepared.recipe)
     refuse_comparison(request, prepared)
     require_quantizing(request, prepared)
@@ -113,7 +112,7 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
 
 
 def named_files(request: Request) -> Iterator[tuple[str, Path | None]]:
-    """Yield the options that name files of samples: for tracing and measuring, for evaluation, and for calibration."""
+    """Yield each option that may name a file of samples (`--input`, `--eval`, `--calibrate`), and the file or None."""
     yield "--input", request.input
     yield "--eval", request.evaluate
     yield (
