@@ -38,8 +38,8 @@ def doctor(
 ) -> None:
     """Check the environment, and print a fix for each part that is missing or does not work.
 
-    The checks compile three lines of C++, and sum a tensor over two processes (gloo) and up to two GPUs (NCCL). Each
-    available executor runs a small program, and the results are compared with eager PyTorch.
+    The checks compile three lines of C++. They sum a tensor over two processes with gloo, and over up to two GPUs with
+    NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
     """
     with quiet_libraries(debug=debug):
         with importing(stderr()):

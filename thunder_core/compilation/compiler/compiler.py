@@ -230,7 +230,7 @@ class Compiler:
             forward = self._claim(trace, derivative, underivable, log)
             if symbolic.sizes and not (symbolic.is_requested or symbolic.named):
                 require_all_kernels(log.stages)
-            if derivative and (body := derivative.take(forward.inputs)) is not None:
+            if derivative and (body := derivative.adopt_inputs(forward.inputs)) is not None:
                 log.note(body)
         if acquired.sizes is not None:
             require_for_this_call(acquired.sizes)

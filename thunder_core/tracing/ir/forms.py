@@ -1,4 +1,4 @@
-"""Printed forms of calls: operators, items, attributes and methods as a programmer would write them."""
+"""Print calls as a programmer would write them: operators, items, attributes and methods."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ BINARY = {
     "__rsub__": "{1} - {0}",
     "__rpow__": "{1} ** {0}",
 }
-# Only for divisions of numbers by tensors: between tensors, `/` is another function.
+# Used only if a number is divided by a tensor: between two tensors, `/` calls another function.
 REVERSED = dict.fromkeys(("__rdiv__", "__rtruediv__"), "{1} / {0}")
 NUMBERS = {
     **{f"operator.{name}": BINARY[name] for name in ("add", "sub", "mul", "pow")},
@@ -42,7 +42,7 @@ NUMBERS = {
     "operator.neg": "-{0}",
 }
 UNARY = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
-# For each operator, the methods of tensors that Python calls for it.
+# For each operator, the methods of tensors that Python calls.
 METHODS: dict[str, tuple[str, ...]] = {
     template: (f"__{name}__", f"__r{name}__")
     for template, name in {
@@ -89,7 +89,7 @@ def _operator(template: str) -> Callable[[BoundSymbol, Scope], str]:
 
 
 def runs_own_method(template: str) -> bool:
-    """Whether an operator on tensors runs PyTorch's own method, and no method with which a library replaced it."""
+    """Whether an operator on tensors runs PyTorch's own method: no library has replaced the method."""
     return all(getattr(torch.Tensor, name, None) is OWN_METHODS[name] for name in METHODS[template])
 
 
@@ -105,7 +105,7 @@ def _call(bsym: BoundSymbol, scope: Scope) -> str:
     name, target = bsym.symbol.name, bsym.symbol.target
     named = follow_path(name) if name.startswith("torch.") else None
     if not name.startswith("torch.") or (isinstance(named, type) and named is not target):
-        function = importable(target, scope)  # also a `torch.autograd.Function`, whose name is that of its class
+        function = importable(target, scope)  # a `torch.autograd.Function` has the name of its class
     elif named is None or named == target:
         function = scope.importing(name, "torch")
     else:
@@ -171,7 +171,7 @@ def expression(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def _template(bsym: BoundSymbol, method: str) -> str:
-    """Return the form of a call of a tensor's method as an operator; empty if it has none."""
+    """Return the template that prints a call of a tensor's method as an operator; empty if there is no operator."""
     if bsym.kwargs:
         return ""
     if len(bsym.args) == 1:

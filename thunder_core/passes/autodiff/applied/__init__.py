@@ -1,1 +1,4 @@
-"""A user's `torch.autograd.Function` as an operation of a trace: copies of its arguments, and connected results."""
+"""How a trace contains a user's `torch.autograd.Function`: it copies the arguments, and connects the results.
+
+Connecting a result makes it part of autograd's graph, so that the function's own backward computes its gradient.
+"""
