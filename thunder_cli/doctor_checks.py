@@ -174,7 +174,7 @@ def executors() -> Iterator[CheckResult]:
         yield try_executor(listed)
 
 
-def try_executor(listed: plugins.Listed) -> CheckResult:
+def try_executor(listed: plugins.PluginDescription) -> CheckResult:
     """Run the trial program with an executor, unless this machine lacks something that the executor needs."""
     name = f"executor {listed.name}"
     fix = f"`thunder executors {listed.name}` shows details; recipes work without this executor"

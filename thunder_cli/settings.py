@@ -108,11 +108,11 @@ def require_type(option: Option, value: object) -> None:
 
 
 def _bounds(option: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]]:
-    least, most = option.least, option.most
-    if least is not None:
-        yield least, "greater than or equal to", lambda value: value >= least
-    if most is not None:
-        yield most, "less than or equal to", lambda value: value <= most
+    minimum, maximum = option.minimum, option.maximum
+    if minimum is not None:
+        yield minimum, "greater than or equal to", lambda value: value >= minimum
+    if maximum is not None:
+        yield maximum, "less than or equal to", lambda value: value <= maximum
 
 
 def read_settings(path: Path) -> Settings:

@@ -85,7 +85,7 @@ def show_artifact(folder: Path, json: bool) -> None:
         stdout().print(view)
 
 
-def describe(listed: plugins.Listed) -> Row:
+def describe(listed: plugins.PluginDescription) -> Row:
     """Return an executor as plain data: whether it is available, the reason if not, and the operations it claims."""
     reason, claims = listed.reason, None
     if reason is None:

@@ -1,8 +1,8 @@
 """A second run of a program that writes to its inputs: on copies of the inputs, with their values before the writes.
 
 Autograd records the second run, for derivatives without a compiled backward, such as derivatives of derivatives. Before
-the first run, the written inputs are copied, but only those that the results depend on. For example, the results of a
-BatchNorm in training do not depend on its running statistics.
+the first run, written inputs are copied if the results depend on them. For example, the results of a BatchNorm in
+training do not depend on its running statistics, so these are not copied.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MAXIMUM_BYTES = 64 << 20  # limit for the copies that each call makes for a deri
 
 
 def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Return the indices of the inputs that a trace writes to, and the indices of those that the results depend on.
+    """Return the indices of the inputs that a trace writes to, and of the written inputs that the results depend on.
 
     The second result is None if the trace cannot run on copies, because written inputs overlap with other inputs, or
     because the inputs are too large to be copied in each call.

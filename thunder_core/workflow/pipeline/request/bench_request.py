@@ -70,7 +70,7 @@ class BenchRequest:
     batches: tuple[int | None, ...] = same_option(
         Request,
         "batch",
-        starts=(None,),
+        default=(None,),
         metavar="N,...",
         parse=numbers_in,
         default_text="the batch size of the artifact, or several within its range; 1 for a model",
@@ -78,7 +78,7 @@ class BenchRequest:
     seqs: tuple[int | None, ...] = same_option(
         Request,
         "seq",
-        starts=(None,),
+        default=(None,),
         metavar="N,...",
         parse=numbers_in,
         default_text="the length of the artifact, or several within its range; 128 for a model",

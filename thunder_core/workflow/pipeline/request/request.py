@@ -178,16 +178,16 @@ class Request:
         metavar="N",
         help="Number of samples in an input; for `--task generate`, the largest number of prompts",
         default_text="1, or 8 prompts",
-        least=1,
+        minimum=1,
     )
-    seq: int | None = option(None, int, metavar="N", help="Sequence length in tokens", default_text="128", least=1)
+    seq: int | None = option(None, int, metavar="N", help="Sequence length in tokens", default_text="128", minimum=1)
     cache: int | None = option(
         None,
         int,
         metavar="N",
         help="Length of a pre-filled KV cache passed to each call. The default of --seq is then 1.",
         default_text="no cache",
-        least=0,
+        minimum=0,
     )
     prompt_length: int | None = option(
         None,
@@ -195,7 +195,7 @@ class Request:
         metavar="N",
         help="Maximum prompt length in tokens, for `--task generate`",
         default_text="128",
-        least=1,
+        minimum=1,
     )
     new_tokens: int | None = option(
         None,
@@ -203,13 +203,13 @@ class Request:
         metavar="N",
         help="Maximum number of generated tokens, for `--task generate`",
         default_text="128",
-        least=1,
+        minimum=1,
     )
     height: int | None = option(
-        None, int, metavar="N", help="Image height in pixels", default_text="the model's", least=1
+        None, int, metavar="N", help="Image height in pixels", default_text="the model's", minimum=1
     )
     width: int | None = option(
-        None, int, metavar="N", help="Image width in pixels", default_text="the model's", least=1
+        None, int, metavar="N", help="Image width in pixels", default_text="the model's", minimum=1
     )
     dynamic: Mapping[str, SizeRange] = option(
         factory=dict,
@@ -230,14 +230,18 @@ class Request:
         parse=axes_in,
         check=require_axes,
     )
-    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2, most=MAX_ROUNDS)
-    warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0, most=MAX_ROUNDS)
-    inputs: int = option(INPUTS, int, metavar="N", help="Number of inputs to validate on", least=1, most=MAX_ROUNDS)
+    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", minimum=2, maximum=MAX_ROUNDS)
+    warmup: int = option(
+        5, int, metavar="N", help="Number of warm-up rounds (not timed)", minimum=0, maximum=MAX_ROUNDS
+    )
+    inputs: int = option(
+        INPUTS, int, metavar="N", help="Number of inputs to validate on", minimum=1, maximum=MAX_ROUNDS
+    )
     validate_budget: float | None = option(
         None,
         float,
         metavar="SECONDS",
-        least=0,
+        minimum=0,
         help="Time limit for validation in seconds. The report lists skipped inputs",
         default_text="the time of 5 eager calls for each input, at least 30",
     )
@@ -245,7 +249,7 @@ class Request:
         30.0,
         float,
         metavar="SECONDS",
-        least=0,
+        minimum=0,
         help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
         default_text="30",
     )
@@ -264,7 +268,7 @@ class Request:
         metavar="N",
         help="Number of CPU threads for PyTorch; the kernels are compiled for this number",
         default_text="PyTorch's choice",
-        least=1,
+        minimum=1,
         check=require_threads,
     )
     validate: bool = option(

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
-from thunder_core.compilation.dynamo.entry import for_graphs, trace_with_dynamo
+from thunder_core.compilation.dynamo.entry import checked_for_graphs, trace_with_dynamo
 from thunder_core.foundation.errors import BadSymbolicArgument, DegradedWarning
 from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
@@ -113,4 +113,6 @@ def _compile(
     compiled = compile_in_order(model, transforms, usable, options, composition.lookasides)
     if recipe.acquires_by == "jit":
         return cast(Module, compiled)
-    return cast(Module, trace_with_dynamo(model, for_graphs(specializations_of(compiled).compiler.settings, model)))
+    return cast(
+        Module, trace_with_dynamo(model, checked_for_graphs(specializations_of(compiled).compiler.settings, model))
+    )
