@@ -18,7 +18,7 @@ from thunder_core.foundation.tested_versions import ALLOW
 from thunder_core.workflow.artifact.trust.consent import Consent
 from thunder_core.workflow.models.request.names import HUB_TASKS, TASKS
 from thunder_core.workflow.models.request.request import ModelRequest
-from thunder_core.workflow.pipeline.request.bench_request import GENERATION_AGAINST
+from thunder_core.workflow.pipeline.request.bench_request import OTHER_GENERATION_CONTENDERS
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.search_request import OBJECTIVES, SearchRequest
 
@@ -43,7 +43,7 @@ def complete_task(incomplete: str) -> list[str]:
 def complete_contender(incomplete: str) -> list[str]:
     """Complete the last name in a list of contenders such as `eager,ind`; the names before it are kept."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in GENERATION_AGAINST if name.startswith(last)]
+    return [f"{before}{comma}{name}" for name in OTHER_GENERATION_CONTENDERS if name.startswith(last)]
 
 
 def complete_objective(incomplete: str) -> list[str]:

@@ -40,7 +40,7 @@ class Settings:
         """Return a copy of these settings that names a model; without a name, return these settings."""
         return self if model is None else Settings({**self.values, "model": model})
 
-    def over(self, other: Settings) -> Settings:
+    def with_defaults(self, other: Settings) -> Settings:
         """Return these settings plus those of `other` that are missing here; mappings are merged."""
         merged = {**other.values, **self.values}
         for name in merged:
@@ -66,7 +66,7 @@ class Settings:
         return {name: value.expanduser() if isinstance(value, Path) else value for name, value in values.items()}
 
 
-class Unsuitable(Exception):
+class UnsuitableValue(Exception):
     """A value that a setting does not accept, and a description of the accepted values."""
 
     def __init__(self, value: object, accepted: str) -> None:
@@ -86,25 +86,25 @@ ACCEPTED_TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 
 def require_type(option: Option, value: object) -> None:
-    """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
+    """Raise `UnsuitableValue` for a value of another type than the option's, or outside its bounds."""
     types, accepted = ACCEPTED_TYPES[option.kind]
     if option.repeats and isinstance(value, list | tuple):
         if not value and option.name in NONEMPTY_SETTINGS:
-            raise Unsuitable(value, "a name, or a list with at least one name")
+            raise UnsuitableValue(value, "a name, or a list with at least one name")
         for item in value:
             require_type(replace(option, repeats=False), item)
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise Unsuitable(value, accepted)
+        raise UnsuitableValue(value, accepted)
     if isinstance(value, float) and not math.isfinite(value):
-        raise Unsuitable(value, "a finite number")
+        raise UnsuitableValue(value, "a finite number")
     if isinstance(value, dict):
         for item in value.values():
             if not isinstance(item, Value):
-                raise Unsuitable(item, "a valid string, boolean or number")
+                raise UnsuitableValue(item, "a valid string, boolean or number")
     for bound, words, holds in _bounds(option):
         if not holds(value):
-            raise Unsuitable(value, f"{words} {bound}")
+            raise UnsuitableValue(value, f"{words} {bound}")
 
 
 def _bounds(option: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]]:
@@ -168,7 +168,7 @@ def _check(named_values: Mapping[str, object], kind: type[ThunderError], before:
             raise kind(f"{before}there is no setting named {name!r:.80}", fix=fix)
         try:
             require_type(SETTINGS[name], value)
-        except Unsuitable as error:
+        except UnsuitableValue as error:
             raise kind(
                 f"{before}{name} is {_short_form(error.value)}", fix=f"use a value that is {error.accepted}"
             ) from error

@@ -21,7 +21,7 @@ from thunder_cli.results.bench_output import BenchOutput
 from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.models.request.names import is_generation
-from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER, BenchRequest, check_bench_request
 from thunder_core.workflow.pipeline.request.search_request import SEARCH
 
 if TYPE_CHECKING:
@@ -184,9 +184,9 @@ def measure_subject(
         suite = measure_artifacts(folder, Path(second_artifact).expanduser(), settings, bench_request, consent, console)
         return suite, suite.reports[0].candidates[1].name
     if settings.get("model") and is_artifact(folder):
-        return measure_artifact(folder, settings, bench_request, consent, console), OURS
+        return measure_artifact(folder, settings, bench_request, consent, console), THUNDER
     trust.refuse()
-    return measure_model(settings, bench_request, console), OURS
+    return measure_model(settings, bench_request, console), THUNDER
 
 
 def measure_artifacts(

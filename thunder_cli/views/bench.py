@@ -9,7 +9,13 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.generation import generation_table, tokens_view
-from thunder_cli.views.outcome import COLUMNS, COLUMNS_LEFT_OUT_FIRST, WIDE, benchmark_view, measured_columns
+from thunder_cli.views.outcome import (
+    COLUMNS,
+    COLUMNS_LEFT_OUT_FIRST,
+    MIN_WIDE_COLUMNS,
+    benchmark_view,
+    measured_columns,
+)
 from thunder_cli.views.quantity import format_speedup, rounds_of
 from thunder_cli.views.table import HEAD, VERDICTS, fit_table, plain_table, with_title
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, CandidateComparison, Comparison, Verdict
@@ -17,7 +23,7 @@ from thunder_core.workflow.benchmark.report import candidate_in_words, size_in_w
 from thunder_core.workflow.benchmark.verdict import in_words
 
 
-def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:
+def suite_view(suite: BenchmarkSuite, *, width: int = MIN_WIDE_COLUMNS) -> RenderableType:
     """Return the verdicts, then every candidate at every size, for a console of this width."""
     lines = [*map(verdict_line, verdicts_of(suite)), Text()]
     if suite.generations:

@@ -16,7 +16,7 @@ from thunder_cli.views.table import DIM, HEAD, plain_table
 from thunder_core.backend.cache import Freed, MissExplanation, Record, by_models
 
 DIGITS_SHOWN = 12  # digits of a digest
-WIDE = 100  # columns; narrower consoles omit the time when an entry was built
+MIN_WIDE_COLUMNS = 100  # columns; narrower consoles omit the time when an entry was built
 NO_EARLIER = (
     "built because the cache had no earlier entry of this executor for the same part of a program or the same label"
 )
@@ -24,9 +24,9 @@ DIFFERS = "built because its key differs from that of the most similar earlier e
 DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 
-def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableType:
+def records_view(records: Sequence[Record], *, width: int = MIN_WIDE_COLUMNS) -> RenderableType:
     """Return a row for each entry, for a console of this width; the label of a damaged entry is `damaged`."""
-    wide = width >= WIDE
+    wide = width >= MIN_WIDE_COLUMNS
     table = plain_table("entry", "label", "executor", "size", *(("built",) if wide else ()), "used", text_columns=3)
     table.columns[1].no_wrap = False  # labels are wrapped, so that nothing else is cut
     now = datetime.now(UTC)

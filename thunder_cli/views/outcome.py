@@ -33,11 +33,11 @@ SHOWN_LAYERS = 3
 OUTPUTS_SHOWN_FIRST = (
     "loss",
 )  # shown before the outputs that are ranked by error, like outputs with a language report
-WIDE = 100  # columns; narrower consoles omit mean errors
+MIN_WIDE_COLUMNS = 100  # columns; narrower consoles omit mean errors
 OUTPUT_NAME_WIDTH, GRADIENT_NAME_WIDTH = 31, 48  # characters; the beginning of a longer name is cut
 
 
-def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
+def outcome_view(report: Report, *, width: int = MIN_WIDE_COLUMNS) -> RenderableType:
     """Return the verdicts and tables of a report, for a console of this width."""
     parts = [
         *_speed(report),
@@ -67,7 +67,7 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         state = ("pending: run `thunder validate` on the target", "yellow") if pending else ("not validated", BAD)
         yield Text.assemble(("Validation", HEAD), "  ", state)
         return
-    yield validation_view(validation, wide=width >= WIDE, caveats=report.model.caveats)
+    yield validation_view(validation, is_wide=width >= MIN_WIDE_COLUMNS, caveats=report.model.caveats)
 
 
 def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
@@ -85,9 +85,9 @@ def _comparison(report: Report) -> Iterator[RenderableType]:
         yield Text.assemble(("Comparison", HEAD), "  ", report.comparison.summary)
 
 
-def findings_view(report: ValidationReport | GenerationReport, *, wide: bool) -> RenderableType:
+def findings_view(report: ValidationReport | GenerationReport, *, is_wide: bool) -> RenderableType:
     """Return a validation of single calls or of generation."""
-    return generation_view(report) if isinstance(report, GenerationReport) else validation_view(report, wide=wide)
+    return generation_view(report) if isinstance(report, GenerationReport) else validation_view(report, is_wide=is_wide)
 
 
 def tolerance_view(report: ValidationReport | GenerationReport) -> RenderableType:
@@ -114,19 +114,19 @@ def generation_view(generation: GenerationReport, caveats: Sequence[str] = ()) -
     return with_title("Validation", detail, Group(table, *caveats_view(caveats), tolerance_view(generation), *notes))
 
 
-def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
+def validation_view(validation: ValidationReport, *, is_wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
     """Return a table of each output: its errors, eager's own errors, and the verdict; then the notes."""
     detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
     language = any(output.language for output in validation.outputs)
     language_columns = ("KL, nats", "top-1") if language else ()
     trains = any(output.is_gradient for output in validation.outputs)
-    wide = wide and not trains  # the names of gradients need the space
-    mean_columns = ("mean", "eager's") if wide else ()
+    is_wide = is_wide and not trains  # the names of gradients need the space
+    mean_columns = ("mean", "eager's") if is_wide else ()
     table = plain_table("output", "max error", "eager's own", *mean_columns, *language_columns, "")
     first = [output for output in validation.outputs if output.language or output.name in OUTPUTS_SHOWN_FIRST]
     shown = [*first, *(output for output in validation.ranked if output not in first)][:SHOWN_OUTPUTS]
     for output in shown:
-        table.add_row(*_output_row(output, language, wide, GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH))
+        table.add_row(*_output_row(output, language, is_wide, GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH))
     hidden = len(validation.outputs) - len(shown)
     hidden_note = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
@@ -135,11 +135,11 @@ def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequen
     )
 
 
-def _output_row(output: OutputReport, language: bool, wide: bool, name_width: int) -> Iterator[RenderableType]:
+def _output_row(output: OutputReport, language: bool, is_wide: bool, name_width: int) -> Iterator[RenderableType]:
     yield Text(output.name if len(output.name) <= name_width else f"…{output.name[-name_width + 1 :]}")
     yield format_magnitude(output.optimized.maximum)
     yield Text(format_magnitude(output.eager.maximum), DIM)
-    if wide:
+    if is_wide:
         yield format_magnitude(output.optimized.mean)
         yield Text(format_magnitude(output.eager.mean), DIM)
     if language:
@@ -215,7 +215,9 @@ def _benchmark(report: Report, width: int) -> Iterator[RenderableType]:
     yield benchmark_view(report.benchmark, width=width)
 
 
-def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", width: int = WIDE) -> RenderableType:
+def benchmark_view(
+    benchmark: BenchmarkReport, *, title: str = "Benchmark", width: int = MIN_WIDE_COLUMNS
+) -> RenderableType:
     """Return a table of each candidate: its times, its speed-up and the verdict, for a console of this width."""
 
     def table_of(columns: Sequence[str]) -> Table:

@@ -21,7 +21,7 @@ ALLOW = "THUNDER_ALLOW_UNTESTED_TORCH"  # an environment variable; the option --
 
 
 @dataclass(frozen=True)
-class Tested:
+class TestedReleases:
     """The oldest and the newest release of a package on which the tests have been run (see docs/versions.md)."""
 
     oldest: Release
@@ -35,11 +35,11 @@ class Tested:
 
 
 # `tests/versions/record.py` runs the tests on another version and adds the counts to docs/versions.json.
-TESTED: Mapping[str, Tested] = MappingProxyType(
+TESTED: Mapping[str, TestedReleases] = MappingProxyType(
     {
-        "torch": Tested((2, 11), (2, 15)),
-        "triton": Tested((3, 6), (3, 9)),
-        "transformers": Tested((5, 17), (5, 24)),
+        "torch": TestedReleases((2, 11), (2, 15)),
+        "triton": TestedReleases((3, 6), (3, 9)),
+        "transformers": TestedReleases((5, 17), (5, 24)),
     }
 )
 

@@ -13,7 +13,9 @@ from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.capture.location import GENERATED_LOCATIONS, Location
 
 FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
-RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")  # Dynamo's name for the code after a split
+RESUMED_NAME = re.compile(
+    r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$"
+)  # Dynamo's name for the code after a split
 MODULE = re.compile(r"^[LG]\['[^']*'\]\.?")  # the beginning of a module's path: the variable of the outermost module
 TORCH_FOLDER = torch.__path__[0]
 
@@ -58,6 +60,6 @@ def line_of_stack(stack: Iterable[Any]) -> SourceLine | None:
 
 def function_name(name: str) -> str:
     """Return the name of a function; for Dynamo's code after a split, the name of the function that was split."""
-    while (resumed := RESUMED.match(name)) is not None:
+    while (resumed := RESUMED_NAME.match(name)) is not None:
         name = resumed["function"]
     return name

@@ -34,7 +34,7 @@ def run_region(text: str, bsym: BoundSymbol, storages: Storages, sole_inputs: Se
             run.parameters = [argument.arg for argument in function.args.args]
             for statement in function.body:
                 run.statement(statement)
-    run.leave()
+    run.end_region()
     return run.peak
 
 
@@ -71,7 +71,7 @@ class _Run:
             self._drop_inputs()
         self.peak = max(self.peak, self.storages.live_bytes)
 
-    def leave(self) -> None:
+    def end_region(self) -> None:
         """End the region: drop its own names, and allocate the outputs that the simulation has not found."""
         for proxy, base in new_tensors(self.bsym):
             if not self.storages.is_live(proxy.name) and base is not None:

@@ -16,14 +16,14 @@ from thunder_core.tracing.ir.sizes import is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
 
-WAITS = frozenset({"wait_tensor", "wait"})
+WAIT_NAMES = frozenset({"wait_tensor", "wait"})
 POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"})
 OWN_CODE = "code of its own"  # the `kind` of communication in a `torch.autograd.Function`, whose code is not traced
 # Collectives for which the ranks may pass tensors of different sizes.
 WITH_UNEVEN_SIZES = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
 REDUCE_SCATTER = "reduce_scatter"  # its outputs may differ in size between ranks, but its inputs may not
-VARIES = "?"  # represents a number that varies between the calls of a program
-COALESCED = "_coalesced"  # the suffix of collectives of several tensors; all sizes are equal on all ranks
+VARYING_NUMBER = "?"  # represents a number that varies between the calls of a program
+COALESCED_SUFFIX = "_coalesced"  # the suffix of collectives of several tensors; all sizes are equal on all ranks
 LOCAL_SHARDS = "_local_shards"  # the attribute of a module with the shards of its parameters by name
 SHARD = re.compile(rf"\.{LOCAL_SHARDS}\['([^']*)'\]")  # the end of the origin of a shard, with the parameter's name
 # The prefix of the operators that take gradients before a reduction; their second argument lists the parameters.
@@ -58,7 +58,7 @@ def is_same_line(own: str | None, theirs: str | None) -> bool:
     if own is None or theirs is None:
         return own is theirs
     words = zip_longest(own.split(), theirs.split())
-    return own == theirs or all(pair[0] == pair[1] or (VARIES in pair and None not in pair) for pair in words)
+    return own == theirs or all(pair[0] == pair[1] or (VARYING_NUMBER in pair and None not in pair) for pair in words)
 
 
 def first_difference(own: Sequence[str], theirs: Sequence[str]) -> int | None:
@@ -69,7 +69,7 @@ def first_difference(own: Sequence[str], theirs: Sequence[str]) -> int | None:
 
 def text_of_bytes(proxy: TensorProxy) -> str:
     """Return the bytes of a tensor in words: `? bytes` for symbolic sizes, which vary between calls."""
-    return f"{VARIES if any(map(is_symbolic, proxy.shape)) else proxy.bytes} bytes"
+    return f"{VARYING_NUMBER if any(map(is_symbolic, proxy.shape)) else proxy.bytes} bytes"
 
 
 def name_of_operator(bsym: BoundSymbol) -> str:
@@ -93,7 +93,7 @@ def started_collectives(bsym: BoundSymbol) -> list[BoundSymbol]:
 
 def is_wait(operator: BoundSymbol) -> bool:
     """Whether an operator waits for a collective that was started."""
-    return operator.symbol.communicates and name_of_operator(operator) in WAITS
+    return operator.symbol.communicates and name_of_operator(operator) in WAIT_NAMES
 
 
 def sized_tensors(kind: str, operator: BoundSymbol, tensors: list[TensorProxy]) -> list[TensorProxy]:
@@ -102,7 +102,7 @@ def sized_tensors(kind: str, operator: BoundSymbol, tensors: list[TensorProxy]) 
         return []
     if kind == REDUCE_SCATTER:
         return list(operator.args[1])
-    return tensors if kind.endswith(COALESCED) else tensors[:1]
+    return tensors if kind.endswith(COALESCED_SUFFIX) else tensors[:1]
 
 
 def collective_of(
@@ -116,7 +116,7 @@ def collective_of(
     kind = name_of_operator(operator)
     texts = [argument for argument in operator.args if isinstance(argument, str)]
     integers = [argument for argument in operator.args if type(argument) is int or is_symbolic(argument)]
-    numbers = [VARIES if is_symbolic(integer) else str(integer) for integer in integers]
+    numbers = [VARYING_NUMBER if is_symbolic(integer) else str(integer) for integer in integers]
     shapes = list(map(text_of_bytes, sized_tensors(kind, operator, tensors)))
     dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
     origins = dict.fromkeys(origin for proxy in tensors for origin in parameters.get(proxy.name, ()))

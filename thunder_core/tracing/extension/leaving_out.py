@@ -14,7 +14,7 @@ from thunder_core.tracing.extension.traits import Part, parts_with_name
 
 Kind = TypeVar("Kind", bound=Part)
 FALLBACK = "torch"  # the executor of all operations that no other executor claims
-SHOWN = 5  # the largest number of modules that an error message lists
+MAX_LISTED_MODULES = 5  # the largest number of modules that an error message lists
 
 
 def drop_left_out(parts: Iterable[Kind], without: Sequence[str]) -> list[Kind]:
@@ -72,7 +72,7 @@ def require_modules(without: Sequence[str], model: torch.nn.Module) -> None:
     paths = [name for name, _ in model.named_modules() if name]
     for part in map(parse_left_out, without):
         if part.pattern and not any(covers(part.pattern, path) for path in ("", *paths)):
-            shown = ", ".join(paths[:SHOWN]) + (", ..." if len(paths) > SHOWN else "")
+            shown = ", ".join(paths[:MAX_LISTED_MODULES]) + (", ..." if len(paths) > MAX_LISTED_MODULES else "")
             raise UnknownName(
                 f"--without {part}: no module of this {type(model).__name__} matches {part.pattern!r:.60}",
                 fix=f"{did_you_mean(part.pattern, paths)}its modules: {shown or 'none'}",

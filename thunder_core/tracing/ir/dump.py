@@ -27,7 +27,7 @@ ALL = "all"
 VARIABLE, VARIABLE_TO = "THUNDER_LOGS", "THUNDER_LOGS_TO"
 FOLDER = "thunder-logs"  # the default folder
 MAX_NAME_LENGTH = 60  # characters of a program's or a step's name in the name of a file or folder
-NOT_IN_NAMES = re.compile(r"[^\w.-]+")
+CHARACTERS_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
 class Sink(Protocol):
@@ -115,7 +115,7 @@ def name_of(subject: Callable[..., object]) -> str:
 
 def file_name_part(text: str) -> str:
     """Convert a text into a part of a file name."""
-    return NOT_IN_NAMES.sub("-", text).strip("-")[:MAX_NAME_LENGTH] or "unnamed"
+    return CHARACTERS_NOT_IN_NAMES.sub("-", text).strip("-")[:MAX_NAME_LENGTH] or "unnamed"
 
 
 def _write_new_file(path: Path, text: str) -> bool:

@@ -21,12 +21,12 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import SymbolicSize, text_of
 from thunder_core.tracing.ir.tree import PlaceholderSize, leaves
 
-NO_PART_OF_NAME = re.compile(r"\W")
+NON_WORD_CHARACTER = re.compile(r"\W")
 
 
 def valid_name(text: str) -> str:
     """Return a Python name that is similar to a text."""
-    name = NO_PART_OF_NAME.sub("_", text).strip("_") or "value"
+    name = NON_WORD_CHARACTER.sub("_", text).strip("_") or "value"
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
@@ -51,7 +51,7 @@ def keyword_argument(name: str, text: str) -> str:
 
 
 # The first letters of generated names: `t0` is a result, `s0` a symbolic size, `n0` a number computed from sizes.
-NUMBERED = ("t", "s", "n")
+NUMBERED_NAME_LETTERS = ("t", "s", "n")
 
 
 RESERVED = set[str]()  # the names of all library functions
@@ -81,7 +81,7 @@ def unique_name(text: str, *used: Collection[str]) -> str:
     names.
     """
     stem = valid_name(text)
-    stem = f"{stem}_" if stem[0] in NUMBERED and stem[1:].isdigit() else stem
+    stem = f"{stem}_" if stem[0] in NUMBERED_NAME_LETTERS and stem[1:].isdigit() else stem
     name, count = stem, 1
     reserved = (RESERVED, sys.modules, *used)
     while any(name in names for names in reserved) or hasattr(builtins, name):

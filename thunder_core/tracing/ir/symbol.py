@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.literal import Code, Definition
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-ATOMS = frozenset({type(None), bool, int, float, str})  # classes of frequent constants
+SCALAR_TYPES = frozenset({type(None), bool, int, float, str})  # classes of frequent constants
 BACKWARD_OF = "backward of "  # prefix of the module of a bound symbol that computes a derivative
 
 
@@ -64,8 +64,8 @@ def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
     if kind is TensorProxy:
         return names.get(tree.name, tree)
     if kind is tuple:
-        return tuple([item if type(item) in ATOMS else renamed_proxies(item, names) for item in tree])
-    if kind in ATOMS:
+        return tuple([item if type(item) in SCALAR_TYPES else renamed_proxies(item, names) for item in tree])
+    if kind in SCALAR_TYPES:
         return tree
     return replace_leaves(tree, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
 

@@ -22,7 +22,7 @@ from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 Key = tuple[tuple[str, str], ...]
 
 MAX_BYTES = 64 << 20  # the largest file of measurements
-AGAIN = (
+FIX_MEASURE_AGAIN = (
     "measure a new baseline with `thunder bench --out FILE.json` on this machine, with this version and these options"
 )
 
@@ -72,7 +72,7 @@ def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
         raise BadOption(f"{option}{path} {reason_of(error)}", fix="name a file that can be read") from error
     except (Malformed, UnicodeDecodeError) as error:
         raise BadOption(
-            f"{option}{path} is not a measurement that this version can read: {_first(error)}", fix=AGAIN
+            f"{option}{path} is not a measurement that this version can read: {_first(error)}", fix=FIX_MEASURE_AGAIN
         ) from error
 
 
@@ -124,17 +124,17 @@ def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fa
 
 
 def _compare(
-    report: BenchmarkReport, now: BenchmarkCandidate, then: BenchmarkCandidate, fail_above: float
+    report: BenchmarkReport, candidate: BenchmarkCandidate, earlier: BenchmarkCandidate, fail_above: float
 ) -> Comparison:
-    slowdown = then.speedup.value / now.speedup.value - 1
+    slowdown = earlier.speedup.value / candidate.speedup.value - 1
     return Comparison(
         configuration=report.configuration,
-        candidate=now.name,
-        speedup=now.speedup,
-        baseline=then.speedup,
+        candidate=candidate.name,
+        speedup=candidate.speedup,
+        baseline=earlier.speedup,
         slowdown=slowdown,
         too_slow=slowdown > fail_above,
-        within_noise=now.speedup.overlaps(then.speedup),
+        within_noise=candidate.speedup.overlaps(earlier.speedup),
     )
 
 
@@ -163,4 +163,4 @@ def _same_candidate(candidate: BenchmarkCandidate, report: BenchmarkReport) -> B
 
 
 def _mismatch(what: str) -> UsageError:
-    return BadOption(f"the baseline {what}", fix=AGAIN)
+    return BadOption(f"the baseline {what}", fix=FIX_MEASURE_AGAIN)

@@ -10,9 +10,9 @@ from time import perf_counter
 import psutil
 
 SHORTEST = 0.05  # seconds of a measurable period: the system counts processor time in ticks of 1/100 s
-IDLE = ("idle", "iowait")  # the states in which a processor is free
-GUESTS = ("guest", "guest_nice")  # states that are left out, because `user` and `nice` include them
-BUSY = 0.25  # processors; if other processes use fewer, threads hardly wait
+IDLE_STATES = ("idle", "iowait")  # the states in which a processor is free
+GUEST_STATES = ("guest", "guest_nice")  # states that are left out, because `user` and `nice` include them
+BUSY_PROCESSORS = 0.25  # processors; if other processes use fewer, threads hardly wait
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Usage:
     def now(cls) -> Usage:
         """Return the counters of this process and of the system."""
         process, system = psutil.Process().cpu_times(), psutil.cpu_times()._asdict()
-        used = sum(seconds for state, seconds in system.items() if state not in (*IDLE, *GUESTS))
+        used = sum(seconds for state, seconds in system.items() if state not in (*IDLE_STATES, *GUEST_STATES))
         own = process.user + process.system + process.children_user + process.children_system
         return cls(own, used, system.get("steal", 0.0))
 
@@ -48,19 +48,21 @@ class MachineLoad:
     other_processes: float | None = None
     stolen: float | None = None
 
-    def crowds(self, threads: int) -> bool:
+    def leaves_too_few_processors(self, threads: int) -> bool:
         """Whether others left too few processors free for this number of threads; False if the load is unknown."""
-        return self.other_processes is not None and self.processors - self.other_processes < threads - BUSY
+        return self.other_processes is not None and self.processors - self.other_processes < threads - BUSY_PROCESSORS
 
     @property
     def used_by_others(self) -> str:
         """The number of processors that others used, in words."""
-        stolen = f", {self.stolen:.1f} of them for other virtual machines" if (self.stolen or 0) >= BUSY else ""
+        stolen = (
+            f", {self.stolen:.1f} of them for other virtual machines" if (self.stolen or 0) >= BUSY_PROCESSORS else ""
+        )
         return f"other processes use {self.other_processes or 0:.1f} of {self.processors} processors{stolen}"
 
     def in_words(self, threads: int) -> str:
         """Return the load in words if this number of threads had to wait; otherwise an empty string."""
-        return f"busy: {self.used_by_others}" if self.crowds(threads) else ""
+        return f"busy: {self.used_by_others}" if self.leaves_too_few_processors(threads) else ""
 
 
 @contextmanager

@@ -75,24 +75,24 @@ def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[Cand
             f"({second.device})",
             fix="measure both on one machine, with the same number of --threads",
         )
-    for mine in first.candidates[1:]:
-        for theirs in second.candidates[1:]:
-            if mine.name == theirs.name:
-                yield _contrast(first, second, mine, theirs)
+    for candidate in first.candidates[1:]:
+        for counterpart in second.candidates[1:]:
+            if candidate.name == counterpart.name:
+                yield _contrast(first, second, candidate, counterpart)
 
 
 def _contrast(
-    first: BenchmarkReport, second: BenchmarkReport, mine: BenchmarkCandidate, theirs: BenchmarkCandidate
+    first: BenchmarkReport, second: BenchmarkReport, candidate: BenchmarkCandidate, counterpart: BenchmarkCandidate
 ) -> CandidateComparison:
-    ratio = _ratio((first.first, mine), (second.first, theirs))
-    rounds = min(len(mine.seconds), len(theirs.seconds))
+    ratio = _ratio((first.first, candidate), (second.first, counterpart))
+    rounds = min(len(candidate.seconds), len(counterpart.seconds))
     return CandidateComparison(
         configuration=_common(first.configuration),
-        candidate=mine.name,
-        first=mine.speedup,
-        second=theirs.speedup,
+        candidate=candidate.name,
+        first=candidate.speedup,
+        second=counterpart.speedup,
         ratio=ratio,
-        verdict=verdict_of(ratio, rounds, first.first, mine, second.first, theirs),
+        verdict=verdict_of(ratio, rounds, first.first, candidate, second.first, counterpart),
         rounds=rounds,
     )
 

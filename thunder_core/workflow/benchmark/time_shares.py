@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 
 RUNS = 5
-SLOW = 2.0  # seconds: a trace that takes longer is timed only once
+SLOW_TRACE_SECONDS = 2.0  # seconds: a trace that takes longer is timed only once
 TICK = "tick_of_the_clock"
 
 
@@ -61,7 +61,7 @@ def time_shares(*parts: TimedTrace, device: torch.device) -> list[dict[str, floa
 
 def _medians(part: TimedTrace, device: torch.device) -> dict[str, float]:
     first = _run(part.trace, part.inputs(), device)  # the warm-up run, which is the only run of a slow trace
-    if sum(first.values()) > SLOW:
+    if sum(first.values()) > SLOW_TRACE_SECONDS:
         return first
     runs = [_run(part.trace, part.inputs(), device) for _ in range(RUNS)]
     return {name: median(run[name] for run in runs) for name in runs[0]}

@@ -20,7 +20,7 @@ from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.gradients import on_gradient
 
-NOTHING: Sequence[Any] = ()
+NO_GRADIENTS: Sequence[Any] = ()
 
 
 def names_unlike_autograd(
@@ -42,10 +42,10 @@ def names_unlike_autograd(
     gradients = GradientsInTurn(backward, saved, states)
     unlike: list[str] = []
 
-    def compare(name: str, theirs: torch.Tensor) -> None:
+    def compare(name: str, expected: torch.Tensor) -> None:
         require_time()
-        ours = gradients.of(name)
-        if ours is not None and not is_equal(ours, theirs):
+        actual = gradients.of(name)
+        if actual is not None and not is_equal(actual, expected):
             unlike.append(name)
 
     run_autograd(body, copy_inputs(inputs, body), requires_grad, cotangents, states, backward.cotangents, compare)
@@ -56,7 +56,7 @@ class GradientsInTurn:
     """The gradients of a backward, computed on request: its lines run until the requested gradient exists."""
 
     def __init__(self, backward: Trace, saved: Values, states: RandomStates) -> None:
-        self._lines = LineByLine(backward, saved, states, outputs=NOTHING).lines()
+        self._lines = LineByLine(backward, saved, states, outputs=NO_GRADIENTS).lines()
         self._cotangents, self._states = backward.cotangents, states
         self._defined = {proxy.name for bsym in backward.bound_symbols for proxy in bsym.defines}
         self._awaited = set(self._cotangents.values()) & self._defined

@@ -190,8 +190,8 @@ def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) 
     inputs = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
     names = [proxy.name for proxy in step.differentiated_inputs]
     try:
-        theirs = local_gradients(bsym, inputs, names, [proxy.name for proxy in step.results], cotangents)
-        ours = derived_gradients(
+        eager_gradients = local_gradients(bsym, inputs, names, [proxy.name for proxy in step.results], cotangents)
+        own_gradients = derived_gradients(
             derivation, {old: inputs[new.name] for old, new in step.names.items() if new.name in inputs}, cotangents
         )
     except (RuntimeError, TypeError, ValueError, KeyError):
@@ -200,7 +200,7 @@ def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) 
         our_gradient is not None
         and eager_gradient is not None
         and rounding_difference(our_gradient, eager_gradient, no_exact_value).difference is not None
-        for our_gradient, eager_gradient in zip(ours, theirs, strict=True)
+        for our_gradient, eager_gradient in zip(own_gradients, eager_gradients, strict=True)
     )
 
 

@@ -24,7 +24,7 @@ from thunder_core.workflow.fault_localization.input_copies import convert_inputs
 from thunder_core.workflow.fault_localization.time_limit import require_time
 
 AFTER_WRITE = " after write "  # in the name of a value after a write
-AT_THE_END = " at the end"
+AT_END_SUFFIX = " at the end"
 
 
 @dataclass
@@ -81,7 +81,7 @@ def record(
                 recording.values[name_after_write(name, writes[name])] = _keep(values[name], keeps_copies)
             for name in dying:
                 values.pop(name, None)
-    recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
+    recording.values |= {f"{name}{AT_END_SUFFIX}": values[name] for name in inputs}
     recording.final = values
     returned = replace_leaves(trace.output, lambda leaf: values.get(leaf.name) if isinstance(leaf, Proxy) else leaf)
     recording.outputs = tuple(leaves(returned))

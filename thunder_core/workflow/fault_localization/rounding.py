@@ -32,7 +32,7 @@ TIMES_INPUTS = 4.0  # the allowed multiple of the effect of the inputs' last dig
 UNITS: Mapping[torch.dtype, float] = {torch.bfloat16: 2.0, torch.float16: 2.0}  # in the last place of each element
 USUAL_UNITS = 4.0  # units in the last place for the other dtypes
 MEAN_UNITS = 0.5  # units in the last place for the root mean square of all errors
-NEARER = 0.05  # largest relative error of a value that overflows in eager PyTorch and not in float64
+OVERFLOW_TOLERANCE = 0.05  # largest relative error of a value that overflows in eager PyTorch and not in float64
 
 
 @dataclass(frozen=True)
@@ -154,14 +154,18 @@ class ErrorSums:
     squares: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(
-        self, ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, perturbed: torch.Tensor | None = None
+        self,
+        optimized_result: torch.Tensor,
+        eager_result: torch.Tensor,
+        exact: torch.Tensor,
+        perturbed: torch.Tensor | None = None,
     ) -> None:
         """Add a block of results: the program's, eager PyTorch's, float64's, and float64's from perturbed inputs."""
-        finite = theirs.isfinite() & exact.isfinite()
+        finite = eager_result.isfinite() & exact.isfinite()
         errors = {
             "magnitude": exact.abs().where(finite, 0.0),
-            "mistake": (ours - exact).abs().where(finite, 0.0).nan_to_num(nan=torch.inf),
-            "eager_mistake": (theirs - exact).abs().where(finite, 0.0),
+            "mistake": (optimized_result - exact).abs().where(finite, 0.0).nan_to_num(nan=torch.inf),
+            "eager_mistake": (eager_result - exact).abs().where(finite, 0.0),
         }
         if perturbed is not None:
             slack = (perturbed - exact).abs().where(finite, 0.0)
@@ -170,8 +174,12 @@ class ErrorSums:
             setattr(self, name, max(getattr(self, name), float(values.max())))
             self.squares[name] += float(values.square().sum())
         self.excess = max(self.excess, float((errors["mistake"] - self.units * errors["magnitude"]).max()))
-        is_nearer = exact.isfinite() & ((ours - exact).abs() <= NEARER * exact.abs())  # if eager PyTorch overflows
-        same = (ours == theirs) | (ours.isnan() & theirs.isnan()) | finite | is_nearer
+        is_nearer = exact.isfinite() & (
+            (optimized_result - exact).abs() <= OVERFLOW_TOLERANCE * exact.abs()
+        )  # if eager PyTorch overflows
+        same = (
+            (optimized_result == eager_result) | (optimized_result.isnan() & eager_result.isnan()) | finite | is_nearer
+        )
         self.same_non_finite = self.same_non_finite and bool(same.all())
         self.count += exact.numel()
 

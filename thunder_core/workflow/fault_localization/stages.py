@@ -36,7 +36,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.input_copies import convert_inputs, copy_inputs
 from thunder_core.workflow.fault_localization.line_faults import phrase_of_result, return_fault, stage_line_fault
-from thunder_core.workflow.fault_localization.recording import AFTER_WRITE, AT_THE_END, RecordedValues
+from thunder_core.workflow.fault_localization.recording import AFTER_WRITE, AT_END_SUFFIX, RecordedValues
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.validation.internal_check import Fault
 
@@ -214,14 +214,14 @@ def local_reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
 
 
 def stage_fault(name: str, difference: Difference, before: Trace, after: Trace) -> Fault:
-    """Return the fault for a name whose value differs; `culprit` finds the line."""
-    bsym, phrase = culprit(name, before, after), phrase_of_result(name, difference)
+    """Return the fault for a name whose value differs; `faulty_bound_symbol` finds the line."""
+    bsym, phrase = faulty_bound_symbol(name, before, after), phrase_of_result(name, difference)
     if bsym is None:
         return return_fault("transform", after, name, phrase)
     return stage_line_fault(after, bsym, name, phrase)
 
 
-def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
+def faulty_bound_symbol(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
     """Return the bound symbol that causes a wrong value in the later stage; None if only the returned values differ."""
     line_of = definitions(after)
     if name.startswith(RESULT):
@@ -233,8 +233,8 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
         if getattr(old, "name", None) != getattr(new, "name", None) and getattr(new, "name", "") in definitions(before):
             return None  # the transform returns another value, which the earlier stage also defines
         name = getattr(new, "name", "")
-    if name.endswith(AT_THE_END):
-        written = name.removesuffix(AT_THE_END)
+    if name.endswith(AT_END_SUFFIX):
+        written = name.removesuffix(AT_END_SUFFIX)
         return lost_write(before, after) or next((bsym for bsym in writes_of(after) if written in bsym.mutates), None)
     written, _, count = name.partition(AFTER_WRITE)
     if count:

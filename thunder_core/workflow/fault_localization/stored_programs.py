@@ -260,7 +260,7 @@ def first_difference(stored: Leaves, expected: Leaves) -> tuple[str, str] | None
     for path in dict.fromkeys((*expected_texts, *stored_texts)):
         texts = [described.get(path, "missing") for described in (stored_texts, expected_texts)]
         if stored_texts.get(path) != expected_texts.get(path):
-            phrase = DIFFERENT.format(path=path or ROOT, ours=texts[0], theirs=texts[1])
+            phrase = DIFFERENT.format(path=path or ROOT, actual=texts[0], expected=texts[1])
             return path or ROOT, name_compiled_program(phrase)
         if path in expected.tensors and not is_close(stored.tensors[path], expected.tensors[path]):
             return path, name_compiled_program(OTHER_VALUES.format(path))

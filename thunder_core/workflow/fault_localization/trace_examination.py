@@ -29,8 +29,8 @@ from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.release_memory import trim_memory
 from thunder_core.workflow.validation.internal_check import CheckedLines, Fault, InternalCheck, NotCompared
 
-FREED = "free after last use"
-NOT_ALONE = "it does not run line by line ({})"
+MADE_BY_FREEING = "free after last use"
+NOT_LINE_BY_LINE = "it does not run line by line ({})"
 OUT_OF_MEMORY = "its values would not fit into the free memory"
 COPIES = 6  # copies of all values: two stages, each in its own dtypes and in float64, which has twice the size
 MEMORY_SHARE = 0.5  # the share of the free memory that may be used
@@ -70,7 +70,7 @@ class Examination:
         except OutOfTime:
             self.not_compared.append(NotCompared(what=what, count=1, reason=OUT_OF_TIME))
         except Exception as error:  # any operation may fail to run alone
-            reason = NOT_ALONE.format(message_line(error))
+            reason = NOT_LINE_BY_LINE.format(message_line(error))
             self.not_compared.append(NotCompared(what=what, count=1, reason=reason))
         finally:
             trim_memory()
@@ -247,7 +247,7 @@ def evaluate_first_stage(trace: Trace, inputs: Values, states: RandomStates) -> 
 
 def without_freeing(traces: Sequence[Trace]) -> list[Trace]:
     """Return the stages without the stage that only frees memory."""
-    return [trace for trace in traces if trace.made_by != FREED]
+    return [trace for trace in traces if trace.made_by != MADE_BY_FREEING]
 
 
 def latest_unclaimed_stage(stages: Sequence[Trace]) -> Trace:

@@ -9,7 +9,7 @@ from functools import cached_property
 from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, is_claimed
 from thunder_core.workflow.inspect.subject import InspectedStage
 
-Belongs = Callable[[str], bool]  # whether a module's path is selected
+IsSelected = Callable[[str], bool]  # whether a module's path is selected
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class EarlierStages:
         return self.last.get(statement.text)
 
 
-def open_regions(listing: Listing, belongs: Belongs) -> Listing:
+def open_regions(listing: Listing, belongs: IsSelected) -> Listing:
     """Return the selected statements; a region that also contains other statements is replaced by its statements.
 
     A region with only selected statements stays as it is, because this is the code that runs. If a region was replaced,
@@ -91,7 +91,7 @@ def is_within(module: str, owner: str) -> bool:
     return module == owner or module.startswith(f"{owner}.")
 
 
-def _belonging(statement: Statement, belongs: Belongs) -> Iterator[bool]:
+def _belonging(statement: Statement, belongs: IsSelected) -> Iterator[bool]:
     """Yield for each inner statement whether it is selected; for a statement without inner ones, for itself."""
     modules = [region_statement.statement.module for region_statement in nested_statements(statement, 0)] or [
         statement.module
@@ -106,7 +106,7 @@ def _is_kept(statement: Statement, statement_ids: set[int], names_read: set[str]
     return id(statement) in statement_ids and (deletes or statement.symbol != DELETE)
 
 
-def _statements_of(statement: Statement, belongs: Belongs) -> Iterator[Statement]:
+def _statements_of(statement: Statement, belongs: IsSelected) -> Iterator[Statement]:
     """Yield the selected statements inside a statement, each with a note on the executor that runs it."""
     origin = f"in {short_name(statement)} of {statement.executor}"
     for region_statement in nested_statements(statement, 0):

@@ -40,7 +40,7 @@ def runnable(subject: Subject, stage: InspectedStage, listing: Listing, *, level
 def preamble(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     """Yield the lines that define the trace's constants."""
     facts = {name: stage.facts.constants[name] for name in listing.constants if is_used(name, listing)}
-    lines = [line for name, fact in facts.items() for line in RESOLVED[fact.kind](subject, stage, name, fact)]
+    lines = [line for name, fact in facts.items() for line in DEFINITION_WRITERS[fact.kind](subject, stage, name, fact)]
     imports = {line for line in lines if line.startswith(("import ", "from "))}
     yield from sorted(imports.difference(map(import_line, listing.imports)))
     if subject.folder is not None:
@@ -109,7 +109,7 @@ def _from_artifact(subject: Subject, stage: InspectedStage, name: str) -> list[s
     return [f"from {REPLAY} import constant_of", f"{name} = constant_of({constant_arguments})"]
 
 
-RESOLVED = {
+DEFINITION_WRITERS = {
     "literal": _literal,
     "import": _import,
     "tensor": _tensor,

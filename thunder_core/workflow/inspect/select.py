@@ -11,8 +11,8 @@ from thunder_core.foundation.errors import BadOption, NoSuchTrace
 from thunder_core.tracing.ir.layout import at_level, result_comment, source_line
 from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, Value
 from thunder_core.workflow.inspect.regions import (
-    Belongs,
     EarlierStages,
+    IsSelected,
     all_nested_statements,
     is_within,
     nested_statements,
@@ -98,7 +98,7 @@ def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAG
     return replace(shown, inputs=inputs, results=results, returns=returns)
 
 
-def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
+def belonging_to(module: str, paths: Sequence[str]) -> IsSelected:
     """Return a selector for a module and its submodules; if no path begins with it, for paths that contain it."""
     stripped = strip_module(module)
     if any(is_within(path, stripped) for path in paths):

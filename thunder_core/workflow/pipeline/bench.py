@@ -22,8 +22,8 @@ from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.request.bench_request import (
     INDUCTOR_MODES,
-    OURS,
     PREPARED,
+    THUNDER,
     BenchRequest,
     check_bench_request,
 )
@@ -38,7 +38,7 @@ from thunder_core.workflow.pipeline.session.progress import Progress, SilentProg
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
 
 Call = Callable[[], object]
-Opener = Callable[[], Session]
+OpenSession = Callable[[], Session]
 
 
 def inductor(model: torch.nn.Module, mode: str | None = None) -> Callable[..., Any]:
@@ -69,7 +69,7 @@ def bench_model(request: Request, bench_request: BenchRequest, progress: Progres
     for seq in bench_request.seqs:
         sequence_of(prepared.loading.config, seq, (data,))
     purpose = Purpose(request.train, data, cut=None not in bench_request.seqs)
-    return _bench({OURS: lambda: open_model(prepared, purpose)}, bench_request, progress)
+    return _bench({THUNDER: lambda: open_model(prepared, purpose)}, bench_request, progress)
 
 
 def bench_artifact(
@@ -86,7 +86,7 @@ def bench_artifact(
     """
     check_bench_request(bench_request)
     opener = partial(open_for_bench, open_verified(folder, consent), device, consent, bench_request)
-    return _bench({OURS: opener}, bench_request, progress)
+    return _bench({THUNDER: opener}, bench_request, progress)
 
 
 def bench_artifacts(
@@ -139,7 +139,9 @@ def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, ben
     return open_saved(artifact, purpose, consent, device=device, strict=True)
 
 
-def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress: Progress | None) -> BenchmarkSuite:
+def _bench(
+    openers: Mapping[str, OpenSession], bench_request: BenchRequest, progress: Progress | None
+) -> BenchmarkSuite:
     clock = StageClock(progress or SilentProgress())
     with (
         stage_failures(lambda: clock.stage or "the start"),
@@ -297,8 +299,10 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
         name: partial(first.call_of(CONTENDERS[name](model_against(first, name))), **next(iter(inputs.values())))
         for name in bench_request.contenders(len(sessions))
     }
-    ours = {name: partial(session.call_of(session.compiled), **inputs[name]) for name, session in sessions.items()}
-    return contenders | ours if len(sessions) == 1 else ours | contenders
+    own_contenders = {
+        name: partial(session.call_of(session.compiled), **inputs[name]) for name, session in sessions.items()
+    }
+    return contenders | own_contenders if len(sessions) == 1 else own_contenders | contenders
 
 
 def model_against(session: Session, contender: str) -> torch.nn.Module:

@@ -18,7 +18,7 @@ from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, measure, require_speedup
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.request.input_size import InputSize
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock, announce_stages
@@ -37,7 +37,7 @@ from thunder_core.workflow.pipeline.session.internal_check import (
 )
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.planning import has_first_calls
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.program_time import TimeShares, program_shares
 from thunder_core.workflow.pipeline.session.progress import COMPARE, EVALUATE
 from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage, suppress_shortfalls
@@ -67,7 +67,7 @@ class CallOptimization:
             self.arguments = arguments_of(self.session, prepared.recipe, request.dynamic, self.plan.size)
         self.session = self._compile_prepared(prepared)
 
-    def _compile_prepared(self, prepared: Prepared) -> Session:
+    def _compile_prepared(self, prepared: PreparedModel) -> Session:
         """Return the session with a newly compiled model."""
         return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
 
@@ -138,7 +138,7 @@ class CallOptimization:
         benchmark = measured[0] if measured else None
         if measured and request.require_speedup is not None:
             suite = BenchmarkSuite(thunder=__version__, reports=tuple(measured))
-            require_speedup(suite if measured[1:] else measured[0], request.require_speedup, OURS)
+            require_speedup(suite if measured[1:] else measured[0], request.require_speedup, THUNDER)
         shares = self._shares() if request.benchmark else TimeShares()
         return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]), self.tried_sizes)
 
@@ -177,9 +177,9 @@ class CallOptimization:
     def _measure_at(self, size: InputSize) -> BenchmarkReport:
         session = self.session
         example = session.inputs(size)
-        eager, ours = session.call_of(session.original), session.call_of(session.compiled)
+        eager, optimized = session.call_of(session.original), session.call_of(session.compiled)
         return measure(
-            {"eager": lambda: eager(**example), OURS: lambda: ours(**example)},
+            {"eager": lambda: eager(**example), THUNDER: lambda: optimized(**example)},
             runs=self.plan.request.runs,
             warmup=self.plan.request.warmup,
             device=session.device,

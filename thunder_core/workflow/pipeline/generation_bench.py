@@ -21,7 +21,7 @@ from thunder_core.workflow.models.inputs.prompts import random_prompts, require_
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.bench import (
-    Opener,
+    OpenSession,
     distinct_names,
     joined_names,
     model_against,
@@ -37,7 +37,7 @@ from thunder_core.workflow.pipeline.generation.generation_speed import (
     measure_generation,
     time_tokens,
 )
-from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER, BenchRequest, check_bench_request
 from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.request import Request
@@ -61,7 +61,7 @@ def bench_generation(request: Request, bench_request: BenchRequest, progress: Pr
     check_bench_request(bench_request)
     prepared = prepare(request)
     sizes = sizes_for_model(prepared.loading.config, request, bench_request)
-    return _bench({OURS: lambda: open_model(prepared, Purpose())}, sizes, bench_request, progress)
+    return _bench({THUNDER: lambda: open_model(prepared, Purpose())}, sizes, bench_request, progress)
 
 
 def bench_artifacts_generation(
@@ -79,7 +79,7 @@ def bench_artifacts_generation(
     check_bench_request(bench_request, subjects=len(folders))
     artifacts = [open_verified(folder, consent) for folder in folders]
     sizes = common_sizes([sizes_for_artifact(artifact, bench_request) for artifact in artifacts], bench_request)
-    names = (OURS,) if len(folders) == 1 else distinct_names(folders[0], folders[1])
+    names = (THUNDER,) if len(folders) == 1 else distinct_names(folders[0], folders[1])
     openers = {
         name: partial(open_saved, artifact, Purpose(), consent, device=device, strict=True)
         for name, artifact in zip(names, artifacts, strict=True)
@@ -146,7 +146,7 @@ def prompt_of(session: Session, batch: int, length: int) -> Tensors:
 
 
 def _bench(
-    openers: Mapping[str, Opener], sizes: GenerationSizes, bench_request: BenchRequest, progress: Progress | None
+    openers: Mapping[str, OpenSession], sizes: GenerationSizes, bench_request: BenchRequest, progress: Progress | None
 ) -> BenchmarkSuite:
     clock = StageClock(progress or SilentProgress())
     with (
@@ -192,8 +192,8 @@ def contenders_of(sessions: Mapping[str, Session], bench_request: BenchRequest) 
         name: CONTENDERS[name](cast(PreTrainedModel, model_against(first, name)))
         for name in bench_request.contenders(len(sessions))
     }
-    ours = {name: Contender(session.compiled) for name, session in sessions.items()}
-    return baselines | ours if len(sessions) == 1 else ours | baselines
+    own_contenders = {name: Contender(session.compiled) for name, session in sessions.items()}
+    return baselines | own_contenders if len(sessions) == 1 else own_contenders | baselines
 
 
 def _measure(

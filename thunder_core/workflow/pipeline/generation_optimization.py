@@ -29,7 +29,7 @@ from thunder_core.workflow.pipeline.generation.generation_coverage import Genera
 from thunder_core.workflow.pipeline.generation.generation_findings import generation_report
 from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation
 from thunder_core.workflow.pipeline.generation.values_without_device import token_within_text, values_on_meta
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock, announce_stages
@@ -41,7 +41,7 @@ from thunder_core.workflow.pipeline.session.internal_check import (
     with_internal_check,
 )
 from thunder_core.workflow.pipeline.session.plan import Plan
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.progress import COMPARE
 from thunder_core.workflow.pipeline.session.range_coverage import suppress_shortfalls
@@ -100,11 +100,11 @@ class GenerationOptimization:
         self.tried_sizes = coverage.complete()
         return program
 
-    def _compile_prepared(self, prepared: Prepared) -> Session:
+    def _compile_prepared(self, prepared: PreparedModel) -> Session:
         """Return the session with a newly compiled model."""
         return replace(self.session, compile=partial(self._compile, prepared))
 
-    def _compile(self, prepared: Prepared, model: torch.nn.Module) -> torch.nn.Module:
+    def _compile(self, prepared: PreparedModel, model: torch.nn.Module) -> torch.nn.Module:
         """Compile a model by a recipe, for this machine or for the target of the request."""
         compiled, target = apply(prepared, model, symbolic=self.arguments), self.plan.request.target
         if not target:
@@ -130,7 +130,7 @@ class GenerationOptimization:
         measured = self._measure_all() if request.benchmark else ()
         if measured and request.require_speedup is not None:
             suite = BenchmarkSuite(thunder=__version__, reports=measured)
-            require_speedup(suite, request.require_speedup, OURS)
+            require_speedup(suite, request.require_speedup, THUNDER)
         return Results(None, None, None, TimeShares(), (), self.tried_sizes, generation, measured)
 
     def _validate(self) -> GenerationReport:
@@ -178,7 +178,7 @@ class GenerationOptimization:
 
     def _contenders(self) -> Mapping[str, Contender]:
         """Return the models to measure: eager PyTorch first."""
-        return {"eager": Contender(self.session.original), OURS: Contender(self.session.generator)}
+        return {"eager": Contender(self.session.original), THUNDER: Contender(self.session.generator)}
 
     def traced_calls(self) -> TracedCalls:
         """Return the facts about generation that the artifact stores."""

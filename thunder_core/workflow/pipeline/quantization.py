@@ -20,7 +20,7 @@ from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.plan import Plan
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, QUALITY
 from thunder_core.workflow.pipeline.session.session import Advance, Session, open_model
 from thunder_core.workflow.validation.quality import measure_quality
@@ -170,7 +170,7 @@ def batches_in(loaded: LoadedModel, purpose: Purpose, data: Dataset, batch: int,
     return len(purpose.batches(loaded, data, batch=batch, seq=seq))
 
 
-def with_skipped_layers(prepared: Prepared, names: Sequence[str]) -> Prepared:
+def with_skipped_layers(prepared: PreparedModel, names: Sequence[str]) -> PreparedModel:
     """Return a preparation that also skips these layers when it quantizes."""
     in_order = tuple(
         replace(transform, skip=(*transform.skip, *names)) if isinstance(transform, Quantize) else transform
@@ -179,7 +179,7 @@ def with_skipped_layers(prepared: Prepared, names: Sequence[str]) -> Prepared:
     return replace(prepared, in_order=in_order)
 
 
-def quality_error(report: QuantizationReport, prepared: Prepared) -> QualityLost:
+def quality_error(report: QuantizationReport, prepared: PreparedModel) -> QualityLost:
     """Return the error for a model whose error exceeds the bound, with the worst layers."""
     layers = ", ".join(
         f"{layer.name} ({layer.error:.2g})" for layer in report.ranked[:NAMED_LAYERS] if layer.error is not None

@@ -15,9 +15,9 @@ from thunder_core.workflow.pipeline.generation.generation_speed import Contender
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.workflow.pipeline.ranks.rank import RanksGenerator
 from thunder_core.workflow.pipeline.ranks_optimization import rank_of, require_equal_programs
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.session.build_report import Results
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.report import GenerationReport
 
@@ -32,7 +32,7 @@ class RanksGeneration(GenerationOptimization):
 
     rank_times: tuple[RankTimes, ...] = ()
 
-    def _compile_prepared(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks compile their own model
+    def _compile_prepared(self, prepared: PreparedModel) -> Session:  # noqa: ARG002 - all ranks compile their own model
         rank = rank_of(self.session)
         rank.ask("compile", self.arguments)
         return replace(self.session, compile=lambda _: rank.compiled)
@@ -64,7 +64,7 @@ class RanksGeneration(GenerationOptimization):
 
     def _contenders(self) -> Mapping[str, Contender]:
         rank = rank_of(self.session)
-        return {name: Contender(RanksGenerator(rank, name)) for name in (rank.baseline.name, OURS)}
+        return {name: Contender(RanksGenerator(rank, name)) for name in (rank.baseline.name, THUNDER)}
 
     def traced_calls(self) -> TracedCalls:
         """Return the facts for the artifact; raise `CannotReplay` if ranks have different programs."""

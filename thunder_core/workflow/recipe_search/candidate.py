@@ -60,7 +60,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Excluded:
+class ExcludedCandidate:
     """A candidate that does not apply, and the reason; `least_memory` is set if its weights exceed the memory bound."""
 
     candidate: Candidate

@@ -27,12 +27,12 @@ from thunder_core.workflow.benchmark.timing import peak_of
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.memory.memory_guard import limit_private_memory
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
 from thunder_core.workflow.pipeline.request.search_request import SearchRequest, search_seconds
 from thunder_core.workflow.pipeline.session.application import compile as compile_module
 from thunder_core.workflow.pipeline.session.application import device_of
-from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, ExcludedCandidate
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.loss import loss_between
 from thunder_core.workflow.recipe_search.request_search import bounds_of
@@ -180,7 +180,7 @@ def describe(value: object) -> object:
     return repr(value)
 
 
-def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list[Candidate], list[Excluded]]:
+def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list[Candidate], list[ExcludedCandidate]]:
     """Return the candidates for a module, and the candidates that its class or this machine rules out."""
     model_type = model_type_of(subject.model)
     context = SearchContext(model_type, subject.device, "", may_change_dtype=False, bounds=bounds_of(request))
@@ -189,7 +189,7 @@ def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list
     for candidate in listed:
         reason = reason_against(candidate, subject)
         if reason:
-            excluded.append(Excluded(candidate, reason))
+            excluded.append(ExcludedCandidate(candidate, reason))
         else:
             candidates.append(candidate)
     return candidates, excluded
@@ -268,17 +268,17 @@ class ModuleSubject:
     def _measure_module(self, compiled: torch.nn.Module, task: TrialTask) -> TrialFacts:
         calls: dict[str, Callable[[], object]] = {EAGER: self._eager_call(task)}
         if not task.candidate.is_eager:
-            calls[OURS] = partial(compiled, **self.calls[0])
+            calls[THUNDER] = partial(compiled, **self.calls[0])
         runs = rounds_for(calls, task.rounds)
         most_threads = task.candidate.threads and max(task.candidate.threads, self.threads)
         timer = timer_of(self.device, most_threads)
         report = measure(calls, runs=runs, warmup=WARMUP, device=self.device, timer=timer)
         times = {timed.name: timed.seconds for timed in report.candidates}
-        ours = times.get(OURS, times[EAGER])
+        optimized = times.get(THUNDER, times[EAGER])
         machine = machine_name(self.device)
         facts = TrialFacts(
             eager=times[EAGER],
-            ours=ours,
+            ours=optimized,
             asked=task.rounds,
             machine=machine,
             call=f"call{clock_in_words(self.device, most_threads)}",

@@ -38,12 +38,12 @@ def message_of(subject: object) -> memoryview:
 @contextmanager
 def offer(message: memoryview) -> Iterator[int]:
     """Yield a file descriptor from which a child process that inherits it can receive the message."""
-    ours, theirs = Pipe()
-    sender = Thread(target=_send, args=(ours, message), daemon=True)
-    with ours:
-        with theirs:
+    parent_end, child_end = Pipe()
+    sender = Thread(target=_send, args=(parent_end, message), daemon=True)
+    with parent_end:
+        with child_end:
             sender.start()
-            yield theirs.fileno()
+            yield child_end.fileno()
         sender.join()  # ends at once: the other end is closed, even if the child has not read the message
 
 

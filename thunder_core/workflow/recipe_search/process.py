@@ -71,10 +71,10 @@ def trial_folder() -> Iterator[Path]:
         yield folder
 
 
-def run_command(command: Sequence[str], output: int, seconds: float, inherited: Sequence[int] = ()) -> int | None:
+def run_command(command: Sequence[str], output: int, seconds: float, descriptors: Sequence[int] = ()) -> int | None:
     """Run a command that prints into a file descriptor; return its exit status, or None if its time has ended.
 
-    The process also has the `inherited` file descriptors.
+    The process also has the file `descriptors`.
     """
     # In a new session, Ctrl-C in the terminal does not reach the trial; the search then kills its process group.
     process = subprocess.Popen(  # noqa: S603
@@ -83,7 +83,7 @@ def run_command(command: Sequence[str], output: int, seconds: float, inherited: 
         stdout=output,
         stderr=output,
         start_new_session=True,
-        pass_fds=inherited,
+        pass_fds=descriptors,
     )
     try:
         return process.wait(max(seconds, 0.0))

@@ -21,7 +21,7 @@ from thunder_core.workflow.pipeline.request.search_request import USUAL_SECONDS,
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.planning import outline, plan
 from thunder_core.workflow.pipeline.session.progress import Progress
-from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import Candidate, ExcludedCandidate
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.estimates import Estimate, estimate
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
@@ -54,7 +54,7 @@ class RequestSearch:
     search: SearchRequest
     base: Plan
     estimates: tuple[Estimate, ...]
-    unfit: tuple[Excluded, ...]
+    unfit: tuple[ExcludedCandidate, ...]
 
     began: float
 
@@ -100,11 +100,11 @@ class RequestSearch:
         return [estimate for estimate in self.estimates if not estimate.reason or estimate.candidate.is_eager]
 
     @property
-    def excluded(self) -> list[Excluded]:
+    def excluded(self) -> list[ExcludedCandidate]:
         """The candidates that the plan rules out, and the candidates that do not fit the model or the task."""
         ruled_out = (estimate for estimate in self.estimates if estimate.reason and not estimate.candidate.is_eager)
         return [
-            *(Excluded(estimate.candidate, estimate.reason, estimate.least_memory) for estimate in ruled_out),
+            *(ExcludedCandidate(estimate.candidate, estimate.reason, estimate.least_memory) for estimate in ruled_out),
             *self.unfit,
         ]
 

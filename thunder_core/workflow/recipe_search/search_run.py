@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import (
     ThunderError,
     all_errors,
 )
-from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import Candidate, ExcludedCandidate
 from thunder_core.workflow.recipe_search.halving import ROUNDS, CandidateFinding, Halving, choose, leader_of
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
 from thunder_core.workflow.recipe_search.process import run_in_process
@@ -39,7 +39,7 @@ class SearchRun:
 
     subject: SearchSubject
     candidates: list[Candidate]
-    excluded: list[Excluded]
+    excluded: list[ExcludedCandidate]
     objective: str
     bounds: SearchBounds
     budget: float

@@ -278,9 +278,9 @@ def _error(report: Report) -> list[Headline]:
     if report.validation is None or not report.validation.outputs:
         return []
     worst = report.validation.ranked[0]
-    mine, theirs = worst.optimized.maximum, worst.eager.maximum
-    title = "Largest error relative to eager's own" if theirs else "Largest error"
-    figure = number_format.times(mine / theirs) if theirs else number_format.error(mine)
-    detail = f"{worst.name}: {number_format.error(mine)}, eager {number_format.error(theirs)}"
+    own_error, eager_error = worst.optimized.maximum, worst.eager.maximum
+    title = "Largest error relative to eager's own" if eager_error else "Largest error"
+    figure = number_format.times(own_error / eager_error) if eager_error else number_format.error(own_error)
+    detail = f"{worst.name}: {number_format.error(own_error)}, eager {number_format.error(eager_error)}"
     allowed = f"allowed {number_format.error(report.validation.allowed(worst))}"
     return [Headline(title, figure, f"{detail}, {allowed}", "plain" if worst.passed else "bad")]

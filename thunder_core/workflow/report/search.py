@@ -14,7 +14,7 @@ State = Literal["measured", "refused", "not applicable", "not tried"]
 End = Literal["decided", "out of time", "interrupted"]
 
 ROUNDING = {"kl": 1e-9, "error": 1e-6}  # the largest losses that float32 rounding explains
-ENDS: dict[End, str] = {
+END_REASONS: dict[End, str] = {
     "decided": "more rounds would not change the result",
     "out of time": "the search reached its time limit",
     "interrupted": "Ctrl-C ended the search",
@@ -117,4 +117,4 @@ class SearchReport(ReportFacts):
     @property
     def ended(self) -> str:
         """The reason why the search ended, in words."""
-        return ENDS[self.end]
+        return END_REASONS[self.end]

@@ -92,8 +92,10 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
         front=front_path([mark for mark, row in zip(marks, rows, strict=True) if row.is_on_front]),
         bound=None if bound is None else y_of_loss(bound, upwards, rounding_error),
         eager_speed_x=across(1.0),
-        speed_ticks=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", about=6),
-        loss_ticks=upwards.ticks(lambda value: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+"), about=5),
+        speed_ticks=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", target_count=6),
+        loss_ticks=upwards.ticks(
+            lambda value: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+"), target_count=5
+        ),
     )
 
 

@@ -12,9 +12,9 @@ from thunder_core.workflow.report.axes import Axis, Tick
 from thunder_core.workflow.report.plots import COLOURS, LAST_LABEL
 
 WIDTH = 1060
-LEFT = 108
+LEFT_MARGIN = 108
 LANE_HEIGHT = 16  # the height of a row
-GAP = 14  # the gap between two ranks
+RANK_GAP = 14  # the gap between two ranks
 MAX_RANKS = 8
 WAIT = "wait"  # the kind of a mark for a wait; other marks have the number of a colour
 FIRST_COLOUR = 1  # the colour of the first kind of collective; computation has colour 0
@@ -68,7 +68,7 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
     """Return the timelines of the first ranks."""
     shown = ranks[:MAX_RANKS]
     unit, name = time_unit(max(rank.seconds for rank in shown))
-    across = Axis(0.0, max(rank.seconds for rank in shown) / unit, LEFT, WIDTH - LAST_LABEL)
+    across = Axis(0.0, max(rank.seconds for rank in shown) / unit, LEFT_MARGIN, WIDTH - LAST_LABEL)
     styles = styles_of(shown)
     labels: list[Label] = []
     marks: list[TimelineMark] = []
@@ -78,7 +78,7 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
         labels.append(Label(f"rank {rank.rank}", top + 11, strong=True))
         labels += (Label("in flight", top + (number + 1) * LANE_HEIGHT + 11) for number in range(min(1, len(lanes))))
         marks += _marks(rank, lanes, styles, _TimeAxis(across, unit, top))
-        top += (len(lanes) + 1) * LANE_HEIGHT + GAP
+        top += (len(lanes) + 1) * LANE_HEIGHT + RANK_GAP
     hidden = len(ranks) - len(shown)
     return Timeline(
         title="Computation and communication of each rank",
@@ -86,7 +86,7 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
         unit=name,
         labels=tuple(labels),
         marks=tuple(marks),
-        ticks=across.ticks(lambda value: f"{value:g}", about=8),
+        ticks=across.ticks(lambda value: f"{value:g}", target_count=8),
         legend=tuple(styles.items()),
         rest=f"and {hidden} more rank{'' if hidden == 1 else 's'}" if hidden else "",
     )

@@ -25,7 +25,7 @@ from thunder_core.workflow.validation.degenerate_outputs import (
 )
 from thunder_core.workflow.validation.distance import Distance, measure_distance
 from thunder_core.workflow.validation.draws import DrawnValues, random_state, same_state
-from thunder_core.workflow.validation.gradients import Observe, output, training_step, with_scale_of_step
+from thunder_core.workflow.validation.gradients import ObserveGradients, output, training_step, with_scale_of_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.workflow.validation.layouts import check_layouts
 from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_same_structure
@@ -43,7 +43,7 @@ from thunder_core.workflow.validation.preserved_state import (
     require_unchanged_parameters,
 )
 from thunder_core.workflow.validation.report import AFTER_CALL, OutputReport, ValidationReport
-from thunder_core.workflow.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
+from thunder_core.workflow.validation.state import ObservedCall, changed_elements, changed_paths, state_at, state_of
 from thunder_core.workflow.validation.streamed_gradients import MeasuredGradient, StreamedGradients
 from thunder_core.workflow.validation.verdict import Measurement, judge, judge_sizes, require_passed
 
@@ -197,13 +197,13 @@ class _Run:
     inputs: Mapping[str, object]
     seed: int
     devices: Sequence[torch.device]
-    observe: Observe
+    observe: ObserveGradients
     tick: Callable[[], None]
     mismatches: dict[str, None]
 
     def __call__(
         self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _identity
-    ) -> Observed:
+    ) -> ObservedCall:
         """Call the function, which uses the model's parameters.
 
         Return the compared values and the state after the call. `convert` is applied to each input.
@@ -212,7 +212,7 @@ class _Run:
         converted = {name: convert(_copy_value(value)) for name, value in self.inputs.items()}
         leaves = self.observe(function, model, converted)
         self.tick()
-        return Observed(leaves, state_of(model, converted))
+        return ObservedCall(leaves, state_of(model, converted))
 
     def record(
         self,
@@ -221,7 +221,7 @@ class _Run:
         convert: Callable[[object], object] = _identity,
         *,
         recorded: DrawnValues | None = None,
-    ) -> tuple[Observed, DrawnValues]:
+    ) -> tuple[ObservedCall, DrawnValues]:
         """Call the function, and also return its random numbers; if `recorded` is passed, those numbers are used."""
         draws = DrawnValues(self.devices)
         with draws.record(recorded):
@@ -307,7 +307,7 @@ def _side_by_side(
 
 def _precise(
     run: _Run, reference: Reference, start: ModelCopy, draws: DrawnValues, gradients: StreamedGradients
-) -> tuple[Observed, Mapping[str, MeasuredGradient]]:
+) -> tuple[ObservedCall, Mapping[str, MeasuredGradient]]:
     """Run the reference; also return the measurements of gradients that were compared while it computed them."""
     if run.observe is training_step and reference.by_layer:
         precise = reference.observe(
@@ -325,11 +325,11 @@ def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Ite
         raise NotComparable("the model's output contains no tensor", fix="validate a model that returns tensors")
     distances = {name: observed.distance(name) for name in eager.tensors}
     for name, distance in (with_scale_of_step(distances) if train else distances).items():
-        theirs = eager.tensors[name]
-        spoken = language_model and has_logits(name, theirs)
-        language = measure_language(*observed.triple(name)) if spoken else None
+        eager_value = eager.tensors[name]
+        is_language = language_model and has_logits(name, eager_value)
+        language = measure_language(*observed.triple(name)) if is_language else None
         finiteness = observed.finiteness(name)
-        yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language, finiteness)
+        yield name, Measurement(dtype_name(eager_value.dtype), tuple(eager_value.shape), distance, language, finiteness)
 
 
 def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tensor:

@@ -81,12 +81,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _same(draw: Draw, other_draw: Draw) -> bool:
-    (name, mine), (other_name, theirs) = draw, other_draw
-    return name == other_name and len(mine) == len(theirs) and all(map(_close, mine, theirs))
+    (name, first), (other_name, second) = draw, other_draw
+    return name == other_name and len(first) == len(second) and all(map(_close, first, second))
 
 
-def _close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
-    widths = [torch.finfo(tensor.dtype).eps for tensor in (mine, theirs) if tensor.is_floating_point()]
-    if mine.shape != theirs.shape:
+def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
+    widths = [torch.finfo(tensor.dtype).eps for tensor in (first, second) if tensor.is_floating_point()]
+    if first.shape != second.shape:
         return False
-    return torch.allclose(mine.double(), theirs.double(), rtol=max(widths, default=0.0), atol=0.0)
+    return torch.allclose(first.double(), second.double(), rtol=max(widths, default=0.0), atol=0.0)

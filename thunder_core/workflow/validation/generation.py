@@ -17,7 +17,7 @@ from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.report import GenerationReport, PromptReport
 
 Prompt = Mapping[str, torch.Tensor]  # the keyword arguments of `generate`: tokens, and their mask
-EXACT = (torch.float32, torch.float64)  # the dtypes in which every greedy token must be equal to eager's
+EXACT_DTYPES = (torch.float32, torch.float64)  # the dtypes in which every greedy token must be equal to eager's
 UNDEFINED = (
     "{} of {} next-token distributions of eager PyTorch contain NaN or +inf, or only -inf; "
     "only the others were compared"
@@ -69,7 +69,7 @@ def validate_generation(
     another shape.
     """
     dtype = dtype or model.dtype
-    exact = dtype in EXACT
+    exact = dtype in EXACT_DTYPES
     comparisons = []
     for number, (size, prompt) in enumerate(prompts):
         comparisons.append(_compare(optimized, model, size, prompt, new_tokens))
@@ -101,12 +101,15 @@ def _compare(optimized: object, model: object, size: str, prompt: Prompt, new_to
     tokens = eager.sequences[:, -new_tokens:]
     forcing = TeacherForcing(tokens)
     with validating():
-        ours = generate(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
-    _require_same_shapes(size, ours.logits, eager.logits)
+        optimized_output = generate(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
+    _require_same_shapes(size, optimized_output.logits, eager.logits)
     chosen = torch.stack(forcing.chosen, 1)
     equal = chosen == tokens
     differing = (~equal).any(0).nonzero()
-    steps = [_divergence(mine, theirs) for mine, theirs in zip(ours.logits, eager.logits, strict=True)]
+    steps = [
+        _divergence(optimized_step, eager_step)
+        for optimized_step, eager_step in zip(optimized_output.logits, eager.logits, strict=True)
+    ]
     report = PromptReport(
         size=size,
         tokens=equal.numel(),
@@ -118,8 +121,8 @@ def _compare(optimized: object, model: object, size: str, prompt: Prompt, new_to
     return report, sum(undefined for _, undefined in steps), not any(bool(logits.any()) for logits in eager.logits)
 
 
-def _require_same_shapes(size: str, ours: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> None:
-    shapes = [[tuple(step.shape) for step in logits] for logits in (ours, eager)]
+def _require_same_shapes(size: str, optimized_output: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> None:
+    shapes = [[tuple(step.shape) for step in logits] for logits in (optimized_output, eager)]
     if shapes[0] != shapes[1]:
         raise NotComparable(
             f"the logits for prompts of {size} have the shapes {set(shapes[0])}, but eager's have {set(shapes[1])}",

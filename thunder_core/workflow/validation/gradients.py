@@ -15,7 +15,7 @@ from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.report import GRADIENT, LOSS
 
 Function = Callable[..., object]
-Observe = Callable[[Function, torch.nn.Module, Mapping[str, object]], Leaves]
+ObserveGradients = Callable[[Function, torch.nn.Module, Mapping[str, object]], Leaves]
 
 
 def output(function: Function, _model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:

@@ -19,7 +19,7 @@ FaultKind = Literal[
     "nondeterminism",
     "stored",
 ]
-IN_WORDS: dict[str, str] = {
+CHECK_TEXTS: dict[str, str] = {
     "executor": "the executor {by} computes a different result from eager PyTorch",
     "transform": "the transform {by} changed the result",
     "differentiation": "its derivative differs from autograd's",
@@ -72,7 +72,7 @@ class Fault(ReportFacts):
     @property
     def reason(self) -> str:
         """The reason why the line is wrong, in words."""
-        return IN_WORDS[self.kind].format(by=self.by)
+        return CHECK_TEXTS[self.kind].format(by=self.by)
 
     @property
     def title(self) -> str:

@@ -57,10 +57,10 @@ def leaves_of(output: object) -> Leaves:
 
     A path joins attribute names, keys and indices with dots: `past_key_values.layers.0.keys`.
     """
-    return _Walk().visit("", output)
+    return _OutputWalk().visit("", output)
 
 
-class _Walk:
+class _OutputWalk:
     """One walk over an output.
 
     `ancestors` has the ids of the objects around the current object, to stop at cycles. `without_tensors` has the

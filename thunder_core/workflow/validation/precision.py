@@ -17,7 +17,7 @@ from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_
 from thunder_core.workflow.validation.draws import DrawnValues
 from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.model_copies import ModelCopy, copy_sharing
-from thunder_core.workflow.validation.state import Observed
+from thunder_core.workflow.validation.state import ObservedCall
 from thunder_core.workflow.validation.wide_weights import (
     bytes_in,
     convert_in_place,
@@ -32,7 +32,7 @@ from thunder_core.workflow.validation.wide_weights import (
 )
 
 # The classes of packed weights whose layers accept and return float32.
-TAKEN_IN_FLOAT32 = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
+FLOAT32_WEIGHT_CLASSES = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
 WEIGHTS_SHARE = 0.7  # the share of the free memory for the reference's weights; the rest is for its activations
 
 
@@ -81,7 +81,7 @@ def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype
 def is_taken_in_float32(module: torch.nn.Module) -> bool:
     """Whether a module with packed weights accepts float32, so that the rounding of its inputs is visible."""
     kinds = (type(tensor) for tensor in tensors_held(module))
-    return any(f"{kind.__module__}.{kind.__qualname__}".startswith(TAKEN_IN_FLOAT32) for kind in kinds)
+    return any(f"{kind.__module__}.{kind.__qualname__}".startswith(FLOAT32_WEIGHT_CLASSES) for kind in kinds)
 
 
 def dtype_of(model: torch.nn.Module) -> torch.dtype:
@@ -155,8 +155,8 @@ class Reference:
         return in_precision(copy_sharing(start.model, {**weights, **buffers}).model, self._dtype, self._before)
 
     def observe(
-        self, run: Callable[..., tuple[Observed, DrawnValues]], start: ModelCopy, eager_draws: DrawnValues
-    ) -> Observed:
+        self, run: Callable[..., tuple[ObservedCall, DrawnValues]], start: ModelCopy, eager_draws: DrawnValues
+    ) -> ObservedCall:
         """Return the result of `run(function, model, convert)` for a copy of `start`, which has the model's weights.
 
         Floating inputs are converted like the weights. Large buffers that eager does not change are converted when they

@@ -83,22 +83,22 @@ def state_at(paths: Iterable[str], state: Leaves) -> Leaves:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedCall:
     """The compared values of one call, and the state after the call."""
 
     leaves: Leaves
     state: Leaves
 
-    def with_state_at(self, paths: Iterable[str]) -> Observed:
+    def with_state_at(self, paths: Iterable[str]) -> ObservedCall:
         """Return this observation with the state at these paths added to the compared values.
 
         The tensors are not copied, so nothing may write to them before they are compared.
         """
         state = state_at(paths, self.state)
         tensors, structure = self.leaves.tensors | state.tensors, self.leaves.structure | state.structure
-        return Observed(Leaves(tensors, structure, self.leaves.opaque), self.state)
+        return ObservedCall(Leaves(tensors, structure, self.leaves.opaque), self.state)
 
-    def copy_at(self, paths: Iterable[str], buffers: Iterable[torch.Tensor]) -> Observed:
+    def copy_at(self, paths: Iterable[str], buffers: Iterable[torch.Tensor]) -> ObservedCall:
         """Return this observation with copies of the state at these paths only.
 
         Compared values that share memory with the buffers are copied too.
@@ -111,4 +111,4 @@ class Observed:
             for path, value in self.leaves.tensors.items()
         }
         leaves = Leaves(values, self.leaves.structure, self.leaves.opaque)
-        return Observed(leaves, Leaves(tensors, structure, self.state.opaque))
+        return ObservedCall(leaves, Leaves(tensors, structure, self.state.opaque))

@@ -18,7 +18,7 @@ from thunder_core.workflow.validation.gradients import Function, dense, on_gradi
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import GRADIENT
 
-Take = Callable[[str, torch.Tensor], bool]
+TakeGradient = Callable[[str, torch.Tensor], bool]
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class StreamedGradients:
 
 
 @contextmanager
-def stream_gradients(model: torch.nn.Module, take: Take) -> Iterator[None]:
+def stream_gradients(model: torch.nn.Module, take: TakeGradient) -> Iterator[None]:
     """While the block runs, call `take` with each gradient of a model; drop the gradient if that returns True."""
     parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     hooks = [
@@ -74,5 +74,5 @@ def stream_gradients(model: torch.nn.Module, take: Take) -> Iterator[None]:
             hook.remove()
 
 
-def _take_gradient(name: str, take: Take, gradient: torch.Tensor) -> bool:
+def _take_gradient(name: str, take: TakeGradient, gradient: torch.Tensor) -> bool:
     return take(name, dense(gradient))

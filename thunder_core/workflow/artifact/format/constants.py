@@ -37,7 +37,7 @@ from thunder_core.workflow.artifact.format.tensors import DTYPE_NAMES
 from thunder_core.workflow.artifact.trust.trust import Trust
 
 NO_IMPORT = SCRIPTS | {"builtins"}  # another process cannot import from scripts, and need not import builtins
-REPLACED = type("Replaced", (), {})()  # an object that equals no value of a guard
+REPLACED_GUARD_VALUE = type("Replaced", (), {})()  # an object that equals no value of a guard
 
 
 @dataclass
@@ -62,24 +62,24 @@ class ConstantConverter:
         hardest = [value for value in harder if id(value) not in self._object_paths]
         self._object_paths |= find_paths(self.subject, hardest) if hardest else {}
 
-    def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
-        """Return the facts from which an object is restored; raise `CannotReplay` if this fails and `must` is set.
+    def facts(self, name: str, value: object, *, required: bool) -> ConstantFacts:
+        """Return the facts from which an object is restored; raise `CannotReplay` if this fails and `required` is set.
 
-        If the object cannot be restored and `must` is False, the facts are of the kind `lost`.
+        If the object cannot be restored and `required` is False, the facts are of the kind `lost`.
         """
         facts = self._plain(value)
         if facts is None and id(value) in self._object_paths:
             facts = ConstantFacts(
                 kind="path", text=type(value).__name__, steps=self._object_paths[id(value)], code=code_digest(value)
             )
-        if must and isinstance(value, CompiledCall):
+        if required and isinstance(value, CompiledCall):
             raise CannotReplay(
                 f"the program calls the compiled function `{value.name}`, which has its own settings and cannot be "
                 "saved in the artifact of another function",
                 fix="compile both functions with the same settings, so that one program contains them",
                 where=value.where,
             )
-        if facts is None and must:
+        if facts is None and required:
             raise CannotReplay(
                 f"the constant `{name}` of a trace, a {type(value).__name__} ({value!r:.50}), cannot be saved",
                 fix="define it at the top level of an importable module, or make it an attribute of the model",
@@ -253,9 +253,11 @@ class ConstantFinder:
             ) from error
 
     def compared_object(self, name: str, facts: ConstantFacts) -> object:
-        """Return the object that a guard compares with; if it was replaced, return `REPLACED`, which equals nothing."""
+        """Return the object that a guard compares with; `REPLACED_GUARD_VALUE` if it was replaced."""
         value = self.value(name, facts)
-        return REPLACED if facts.kind == "import" and facts.code not in ("", code_location(value)) else value
+        return (
+            REPLACED_GUARD_VALUE if facts.kind == "import" and facts.code not in ("", code_location(value)) else value
+        )
 
     def from_literal(self, facts: ConstantFacts) -> object:
         """Read the value from its text."""

@@ -11,7 +11,7 @@ from thunder_core.tracing.ir.layout import import_line, layout
 from thunder_core.tracing.ir.listing import Listing, Statement, Value
 
 LISTINGS = TypeAdapter(Listing)  # reads and writes listings as JSON
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+PARSE_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def listing_matches_code(listing: Listing, text: str) -> bool:
@@ -20,7 +20,7 @@ def listing_matches_code(listing: Listing, text: str) -> bool:
         return False
     try:
         return meaning(listing, text) == meaning(listing, layout(listing, comments=False))
-    except UNREADABLE:
+    except PARSE_ERRORS:
         return False
 
 

@@ -119,7 +119,9 @@ def slug(text: str) -> str:
 def with_constants(stage: PrintedStage, converter: ConstantConverter, *, strict: bool = True) -> StageFacts:
     """Return the facts of a stage with all constants; if `strict` is set, running text needs its constants."""
     executed_names = stage.needed if strict else ()
-    constants = {name: converter.facts(name, value, must=name in executed_names) for name, value in stage.named.items()}
+    constants = {
+        name: converter.facts(name, value, required=name in executed_names) for name, value in stage.named.items()
+    }
     return stage.facts.model_copy(update={"constants": constants})
 
 

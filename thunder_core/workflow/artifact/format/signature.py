@@ -174,7 +174,7 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
 
 def untrusted_message(folder: Path, signers: tuple[PublicKey, ...]) -> str:
     """Return the message for an artifact that no trusted key signed."""
-    names = ", ".join(key.claimed for key in signers)
+    names = ", ".join(key.name_with_comment for key in signers)
     by = f"is signed by {names}, which is not a trusted key" if signers else "is not signed"
     return f"{folder} {by}"
 

@@ -34,7 +34,7 @@ from thunder_core.workflow.artifact.standalone.separation import SeparatedProlog
 from thunder_core.workflow.artifact.standalone.standalone import is_imported
 from thunder_core.workflow.artifact.trust.trust import Trust
 
-REFUSED = object()  # the result of a call that no program accepts
+NO_PROGRAM = object()  # the result of a call that no program accepts
 PROLOGUE, EPILOGUE = "prologue", "epilogue"
 
 
@@ -113,14 +113,14 @@ class LazyModel:
         """
         if not is_imported(self.packages):
             result = self.run_program(module, args, kwargs)
-            if result is REFUSED and (named := self.argument_order.as_in_example(args, kwargs)) is not None:
+            if result is NO_PROGRAM and (named := self.argument_order.as_in_example(args, kwargs)) is not None:
                 result = self.run_program(module, (), named)
-            if result is not REFUSED:
+            if result is not NO_PROGRAM:
                 return result
         return self.become_built(module)(*args, **kwargs)
 
     def run_program(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that accepts the arguments; return `REFUSED` if there is none."""
+        """Run a program that accepts the arguments; return `NO_PROGRAM` if there is none."""
         for number, program in self.programs:
             try:
                 inputs, outside = program.prepare(self.weights.tensors, args, kwargs)
@@ -144,7 +144,7 @@ class LazyModel:
                 return raising.call_after_failure(program, failure, args, kwargs)
             finally:
                 del failure  # the traceback refers to this frame
-        return REFUSED
+        return NO_PROGRAM
 
     def become_built(self, module: torch.nn.Module) -> torch.nn.Module:
         """Build the model, if it is not built yet, and turn the placeholder into the compiled module, in place."""

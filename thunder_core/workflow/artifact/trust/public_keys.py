@@ -54,7 +54,7 @@ class PublicKey:
         return f"SHA256:{base64.b64encode(hashlib.sha256(KEY_PREFIX + self.raw).digest()).decode().rstrip('=')}"
 
     @property
-    def claimed(self) -> str:
+    def name_with_comment(self) -> str:
         """The fingerprint with the comment from an artifact, marked as a claim because the comment is not signed."""
         return f"{self.fingerprint} (calls itself {self.comment})" if self.comment else self.fingerprint
 

@@ -121,45 +121,47 @@ def adopt_results(
     trace: Trace, bsym: BoundSymbol, values: Values, calls: Sequence[EagerCall], exact_of: ExactOf
 ) -> Fault | None:
     """Replace a line's results by the results of the first call that agrees with them; return a fault if none does."""
-    ours = [(proxy.name, values[proxy.name]) for proxy in results_of(bsym)]
-    differences = (first_difference(ours, call, exact_of) for call in calls)
+    actual = [(proxy.name, values[proxy.name]) for proxy in results_of(bsym)]
+    differences = (first_difference(actual, call, exact_of) for call in calls)
     unequal = list(takewhile(lambda difference: difference is not None, differences))
     if len(unequal) == len(calls):
         return acquisition_fault(trace, bsym, *unequal[0]) if unequal and unequal[0] else None
-    for (_, own), theirs in zip(ours, calls[len(unequal)].results, strict=True):
-        if is_dense(own) and not torch.equal(own, theirs):
-            overwrite(own, theirs)
+    for (_, own), expected in zip(actual, calls[len(unequal)].results, strict=True):
+        if is_dense(own) and not torch.equal(own, expected):
+            overwrite(own, expected)
     return None
 
 
 def first_difference(
-    ours: Sequence[tuple[str, Any]], call: EagerCall, exact_of: ExactOf
+    actual: Sequence[tuple[str, Any]], call: EagerCall, exact_of: ExactOf
 ) -> tuple[str, Difference] | None:
     """Return the first result of a line that differs from the call's, with the difference; None if all agree."""
-    for (name, own), theirs in zip(ours, call.results, strict=True):
-        difference = difference_of(own, theirs, exact_of(name)) if is_dense(own) else None
+    for (name, own), expected in zip(actual, call.results, strict=True):
+        difference = difference_of(own, expected, exact_of(name)) if is_dense(own) else None
         if difference is not None:
             return name, difference
     return None
 
 
-def overwrite(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+def overwrite(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Copy the values of a tensor into another tensor, so that views of its memory also have these values."""
     try:
-        ours.copy_(theirs)
+        actual.copy_(expected)
     except RuntimeError:
         return  # elements share memory, and the base tensor was compared before
 
 
-def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Float64Computation) -> Difference | None:
+def difference_of(actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation) -> Difference | None:
     """Return the difference of two results of one call if it is more than rounding; else None.
 
     `exact` computes the line in float64. Rounding is estimated as the error of the line's own result in float64.
     """
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return Difference(f"is {ours.dtype}{list(ours.shape)}, but {theirs.dtype}{list(theirs.shape)} in eager PyTorch")
-    measured = rounding_difference(theirs, ours, exact)
-    return None if measured.difference is None else describe_difference(ours, theirs, measured.largest)
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return Difference(
+            f"is {actual.dtype}{list(actual.shape)}, but {expected.dtype}{list(expected.shape)} in eager PyTorch"
+        )
+    measured = rounding_difference(expected, actual, exact)
+    return None if measured.difference is None else describe_difference(actual, expected, measured.largest)
 
 
 def exact_values(bsym: BoundSymbol, inputs: Values, *, drew: bool) -> ExactOf:

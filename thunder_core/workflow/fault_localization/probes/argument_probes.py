@@ -21,7 +21,7 @@ CHANGED_VALUES: Mapping[type, Callable[[Any], Any]] = {
     tuple: lambda value: (*value, *value[-1:]),
 }
 NUMBERS = (bool, int, float)
-ONE_MORE = "with one more element"
+LONGER_BY_ONE = "with one more element"
 
 
 def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Probe]:
@@ -33,7 +33,7 @@ def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Pr
     for name, value in call.kwargs.items():
         path = f"kwargs[{name!r}]"
         for what, replacement in nearby_values(value):
-            if not each_size and ONE_MORE in what:
+            if not each_size and LONGER_BY_ONE in what:
                 continue
             yield Probe(f"{name} {what}", with_argument(call, name, replacement), path=path)
     for name in call.kwargs:
@@ -79,7 +79,7 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
     """Yield tensors with the same values, where possible, but other metadata."""
     for dim in range(value.ndim):
         if value.shape[dim]:
-            yield f"{ONE_MORE} in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
+            yield f"{LONGER_BY_ONE} in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
     if value.is_floating_point():
         other_dtype = torch.float64 if value.dtype != torch.float64 else torch.float32
         yield f"of {other_dtype}", value.detach().to(other_dtype).requires_grad_(value.requires_grad)
@@ -110,7 +110,7 @@ def size_probes(call: SubjectCall) -> Iterator[Probe]:
             for name, value in fitting.items()
         }
         path = f"kwargs[{next(iter(fitting))!r}]"
-        yield Probe(f"{', '.join(fitting)} {ONE_MORE} in dimension {dim}", with_arguments(call, longer), path=path)
+        yield Probe(f"{', '.join(fitting)} {LONGER_BY_ONE} in dimension {dim}", with_arguments(call, longer), path=path)
 
 
 def with_arguments(call: SubjectCall, values: Mapping[str, Any]) -> Callable[[], Arguments]:

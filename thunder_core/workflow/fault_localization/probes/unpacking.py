@@ -11,7 +11,7 @@ import torch
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.validation.internal_check import Fault
 
-NOT_ITS_ORIGIN = "`{name}` is not {origin}"
+WRONG_ORIGIN = "`{name}` is not {origin}"
 
 
 def unpacking_faults(
@@ -31,7 +31,7 @@ def unpacking_faults(
                 trace=prologue.name,
                 line=unpacking_line(prologue, index, proxy.name),
                 result=proxy.name,
-                difference=NOT_ITS_ORIGIN.format(name=proxy.name, origin=origin),
+                difference=WRONG_ORIGIN.format(name=proxy.name, origin=origin),
             )
 
 

@@ -14,7 +14,7 @@ from thunder_core.workflow.models.diffusion.config import class_of
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.plan import LoadingPlan, StoredModel
-from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
+from thunder_core.workflow.models.loading.weight_checks import AllowedWeights, check_weights
 from thunder_core.workflow.models.request.request import ModelRequest
 
 
@@ -48,7 +48,7 @@ def read_diffusers_model(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    caveats = check_weights(origin.folder, model, report, Allowed.of(request, not_needed=not_needed))
+    caveats = check_weights(origin.folder, model, report, AllowedWeights.of(request, not_needed=not_needed))
     initialize_weights(model, plan.config, report["missing_keys"])
     return StoredModel(with_loss(model, plan.config), caveats)
 

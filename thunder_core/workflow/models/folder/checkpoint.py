@@ -14,8 +14,8 @@ from thunder_core.workflow.models.folder.foreign_formats import (
     DIFFUSERS_INDEX,
     DIFFUSERS_SINGLE,
     INDEX,
-    PICKLED,
-    SINGLE,
+    PICKLED_FILES,
+    SINGLE_FILE,
     has_weights,
     refuse_other_kinds,
 )
@@ -28,13 +28,13 @@ MAX_HEADER_SIZE = 100_000_000  # bytes, the limit of the safetensors library
 def checkpoint_files(folder: Path) -> tuple[Path, ...]:
     """Return the weight files of a folder; raise `BadModelFolder` if a file is missing, damaged or not safetensors."""
     refuse_other_kinds(folder)
-    for single, index in ((SINGLE, INDEX), (DIFFUSERS_SINGLE, DIFFUSERS_INDEX)):
+    for single, index in ((SINGLE_FILE, INDEX), (DIFFUSERS_SINGLE, DIFFUSERS_INDEX)):
         if (folder / single).is_file():
             stored_names(folder / single)
             return (folder / single,)
         if (folder / index).is_file():
             return complete_shards(folder / index)
-    pickled = next((name for name in PICKLED if (folder / name).is_file()), None)
+    pickled = next((name for name in PICKLED_FILES if (folder / name).is_file()), None)
     if pickled is not None:
         raise BadModelFolder(
             f"{folder} has its weights as a Python pickle ({pickled}), which can run code when it is read",
@@ -42,7 +42,7 @@ def checkpoint_files(folder: Path) -> tuple[Path, ...]:
             "writes safetensors (use the Auto class of the model's task)",
         )
     raise BadModelFolder(
-        f"{folder} has no weights: neither {SINGLE} nor {INDEX}",
+        f"{folder} has no weights: neither {SINGLE_FILE} nor {INDEX}",
         fix="add the weights, or use --random-weights to build the model from its config alone",
     )
 

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
 
-SINGLE = "model.safetensors"
+SINGLE_FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin")
+PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin")
 # The names of weights in diffusers folders.
 DIFFUSERS_SINGLE = "diffusion_pytorch_model.safetensors"
 DIFFUSERS_INDEX = "diffusion_pytorch_model.safetensors.index.json"
@@ -35,7 +35,7 @@ PEFT_CLASSES = {
     "QUESTION_ANS": "AutoModelForQuestionAnswering",
 }
 # Quantization formats whose weights are packed for the kernels of a special library.
-PACKED = frozenset(
+PACKED_FORMATS = frozenset(
     {
         "aqlm", "auto-round", "awq", "eetq", "fbgemm_fp8", "fp_quant",
         "gptq", "higgs", "hqq", "quanto", "quark", "spqr", "vptq",
@@ -139,7 +139,7 @@ def recognize_quantized(folder: Path) -> FormatAnswer | None:
     """Recognize weights that are packed for the kernels of a special library."""
     settings = config_of(folder).get("quantization_config")
     method = str(settings.get("quant_method", "")) if isinstance(settings, Mapping) else ""
-    if method not in PACKED or not isinstance(settings, Mapping):
+    if method not in PACKED_FORMATS or not isinstance(settings, Mapping):
         return None
     bits = settings.get("bits") or next((n for n in (4, 8) if settings.get(f"load_in_{n}bit")), None)
     how = f"{method}, {bits} bits" if bits else method
@@ -276,7 +276,7 @@ def folders_with(folder: Path, file: str) -> list[str]:
 
 def has_weights(folder: Path) -> bool:
     """Whether a folder has PyTorch weights under the file names of transformers or diffusers."""
-    names = (SINGLE, INDEX, DIFFUSERS_SINGLE, DIFFUSERS_INDEX, *PICKLED)
+    names = (SINGLE_FILE, INDEX, DIFFUSERS_SINGLE, DIFFUSERS_INDEX, *PICKLED_FILES)
     return any((folder / name).is_file() for name in names)
 
 

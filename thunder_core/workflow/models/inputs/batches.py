@@ -12,7 +12,7 @@ import torch
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.inputs.dataset import Dataset, Row
 from thunder_core.workflow.models.inputs.decoder_tokens import decoder_tokens
-from thunder_core.workflow.models.inputs.labels import IGNORED, next_tokens
+from thunder_core.workflow.models.inputs.labels import IGNORED_LABEL, next_tokens
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
 from thunder_core.workflow.models.inputs.transformers_inputs import modalities, takes_decoder_inputs
@@ -24,7 +24,7 @@ Tensors = dict[str, torch.Tensor]
 
 IDS, MASK, LABELS = "input_ids", "attention_mask", "labels"
 DECODER_IDS = "decoder_input_ids"
-DECODED = frozenset({DECODER_IDS, LABELS})  # inputs with one number for each token of the decoder
+DECODER_INPUTS = frozenset({DECODER_IDS, LABELS})  # inputs with one number for each token of the decoder
 TOKENS = frozenset({IDS, DECODER_IDS})
 FLOATS = frozenset({"pixel_values", "input_features", "input_values"})
 STARTS, ENDS = "start_positions", "end_positions"  # the first and the last token of an answer
@@ -100,7 +100,7 @@ class Batches:
         labels = batch.get(LABELS)
         if labels is None or labels.is_floating_point():
             return labels
-        return labels.where(labels != self._ignored_pixel_label, IGNORED)
+        return labels.where(labels != self._ignored_pixel_label, IGNORED_LABEL)
 
     def _pad(self, row: Row) -> Tensors:
         """Return a sample with its tokens padded or truncated to the length of the sequence."""
@@ -134,11 +134,11 @@ class Batches:
         if name not in self._names_per_decoder_token:
             return tensor
         longest = max(row[name].shape[0] for row in self.dataset.rows)
-        filler = IGNORED if name == LABELS else self._random_inputs.padding
+        filler = IGNORED_LABEL if name == LABELS else self._random_inputs.padding
         return torch.nn.functional.pad(tensor, (0, longest - tensor.shape[0]), value=filler)
 
     def _fit(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        filler = {IDS: self._random_inputs.padding, LABELS: IGNORED}.get(name, 0)
+        filler = {IDS: self._random_inputs.padding, LABELS: IGNORED_LABEL}.get(name, 0)
         missing = self.seq - tensor.shape[0]
         return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]
 
@@ -169,7 +169,7 @@ class Batches:
     def _names_per_decoder_token(self) -> frozenset[str]:
         """The names of the inputs that have one number for each token of the decoder."""
         rows = self.dataset.rows
-        lists = {name for name in DECODED if all(name in row and row[name].ndim == 1 for row in rows)}
+        lists = {name for name in DECODER_INPUTS if all(name in row and row[name].ndim == 1 for row in rows)}
         return frozenset(lists if self._has_decoder else ())
 
     @property
@@ -183,7 +183,7 @@ class Batches:
     @property
     def _ignored_pixel_label(self) -> int:
         """The label of pixels that the loss of a segmentation ignores, or the label that all losses ignore."""
-        return int(getattr(self.loaded.config, "semantic_loss_ignore_index", IGNORED))
+        return int(getattr(self.loaded.config, "semantic_loss_ignore_index", IGNORED_LABEL))
 
     @cached_property
     def _unaccepted_inputs(self) -> frozenset[str]:
@@ -274,13 +274,15 @@ class Batches:
             else int(self.loaded.config.num_labels or 1)
         )
         wrong = tensor[
-            (tensor != IGNORED) & (tensor != self._ignored_pixel_label) & ((tensor < 0) | (tensor >= max(count, 2)))
+            (tensor != IGNORED_LABEL)
+            & (tensor != self._ignored_pixel_label)
+            & ((tensor < 0) | (tensor >= max(count, 2)))
         ]
         if wrong.numel():
             wrong_value = int(wrong.flatten()[0])
             yield (
                 f"`{LABELS}` has {wrong_value}, but there are {count} classes",
-                f"use 0 to {count - 1}, or {IGNORED}",
+                f"use 0 to {count - 1}, or {IGNORED_LABEL}",
             )
 
     def _token_problems(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:

@@ -59,7 +59,7 @@ def main_input_in_source(module: str, name: str) -> str | None:
 def parameters_in_source(module: str, name: str) -> frozenset[str]:
     """Find the parameters of a class's forward in its source; return an empty set if the source has no forward."""
     with suppress(LookupError):
-        for node in lineage(name, classes_in(module)):
+        for node in class_and_bases(name, classes_in(module)):
             for statement in node.body:
                 if isinstance(statement, ast.FunctionDef) and statement.name == "forward":
                     arguments = statement.args
@@ -75,18 +75,18 @@ def classes_in(module: str) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
-def lineage(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
+def class_and_bases(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
     """Yield a class and its bases; raise LookupError for a base that is unknown."""
     if name in KNOWN_BASES:
         return
     yield classes[name]
     for base in classes[name].bases:
-        yield from lineage(ast.unparse(base), classes)
+        yield from class_and_bases(ast.unparse(base), classes)
 
 
 def values_of(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[str]:
     """Yield the attribute's values in a class and its bases; raise LookupError for a value or base that is unknown."""
-    for node in lineage(name, classes):
+    for node in class_and_bases(name, classes):
         for statement in node.body:
             if ATTRIBUTE in assigned_names(statement):
                 value: Any = getattr(statement, "value", None)

@@ -17,8 +17,8 @@ CAUSES = (
     AssertionError,
 )
 
-SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
-MEND = "correct the model's folder, or download or save it again with this version of transformers"
+FIX_SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
+FIX_FOLDER = "correct the model's folder, or download or save it again with this version of transformers"
 
 
 @contextmanager
@@ -32,8 +32,8 @@ def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
         ) from error
     except (*CAUSES, StrictDataclassError, SafetensorError) as error:
         if is_out_of_memory(error):
-            raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=SMALLER) from error
-        raise BadModelFolder(f"{path} {verdict}: {_first_line(error)}", fix=MEND) from error
+            raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=FIX_SMALLER) from error
+        raise BadModelFolder(f"{path} {verdict}: {_first_line(error)}", fix=FIX_FOLDER) from error
 
 
 @contextmanager

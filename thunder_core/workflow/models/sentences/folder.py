@@ -13,7 +13,7 @@ from typing import Any
 
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json, require_plain
-from thunder_core.workflow.models.folder.foreign_formats import SINGLE
+from thunder_core.workflow.models.folder.foreign_formats import SINGLE_FILE
 
 MODULES = "modules.json"
 LIBRARY = "sentence_transformers."
@@ -79,7 +79,7 @@ def files_of_modules(root: Path) -> tuple[str, ...]:
     if not paths:
         return ()
     transformer, *stages = paths
-    of_stages = [str(PurePosixPath(path) / name) for path in stages if path for name in (CONFIG_FILE, SINGLE)]
+    of_stages = [str(PurePosixPath(path) / name) for path in stages if path for name in (CONFIG_FILE, SINGLE_FILE)]
     return (*(str(PurePosixPath(transformer) / name) for name in SETTINGS), *of_stages)
 
 

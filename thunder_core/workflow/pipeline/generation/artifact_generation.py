@@ -253,20 +253,20 @@ class StepGenerator(Generator):
         listener.put(torch.tensor(prompt))
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
-        unread, ends = list(prompt), listener.ends
+        unread_tokens, ends = list(prompt), listener.ends
         for _ in range(count):
-            scores = self._scores(unread, cache)
-            next_token = self._choose(warpers(torch.LongTensor([unread]), scores), draws=sampling.draws)
+            scores = self._scores(unread_tokens, cache)
+            next_token = self._choose(warpers(torch.LongTensor([unread_tokens]), scores), draws=sampling.draws)
             listener.put(next_token)
-            unread = next_token.tolist()
-            if unread[0] in ends:
+            unread_tokens = next_token.tolist()
+            if unread_tokens[0] in ends:
                 return
 
-    def _scores(self, unread: list[int], cache: DynamicCache) -> torch.Tensor:
+    def _scores(self, unread_tokens: list[int], cache: DynamicCache) -> torch.Tensor:
         """Return the logits after the cached and the unread tokens, of shape [1, vocabulary]."""
         cached = {cache_argument(self.loaded.model): cache}
-        for start in range(0, len(unread), self.lengths.tokens):
-            ids = torch.tensor([unread[start : start + self.lengths.tokens]], device=self.loaded.model.device)
+        for start in range(0, len(unread_tokens), self.lengths.tokens):
+            ids = torch.tensor([unread_tokens[start : start + self.lengths.tokens]], device=self.loaded.model.device)
             mask = ids.new_ones(1, cache.get_seq_length() + ids.shape[1])
             with torch.no_grad():
                 logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, **cached).logits

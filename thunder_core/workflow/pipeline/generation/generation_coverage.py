@@ -71,7 +71,7 @@ class GenerationCoverage:
         yield from [prompts for prompts in candidates if self.lengths.includes(prompts)][:MAX_PROMPTS]
 
     def _not_served(self) -> RangeNotServed:
-        limits = limits_of_programs(self.programs, most=MAX_PROGRAMS) or "some calls run in eager PyTorch"
+        limits = limits_of_programs(self.programs, max_constraints=MAX_PROGRAMS) or "some calls run in eager PyTorch"
         return RangeNotServed(
             f"{len(self.programs)} programs do not serve {self.lengths}: {limits}",
             fix="use a shorter --prompt-length and --new-tokens, or another model: this model branches on its lengths",

@@ -11,7 +11,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.passes.recipe import Transform
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 
 SINGLE_AXIS = "ranks"  # the name of the axis of a mesh of one axis
 
@@ -33,7 +33,7 @@ class RanksMesh:
         return self.mesh[axes]
 
 
-def mesh_of_ranks(prepared: Prepared, device: torch.device) -> tuple[Prepared, RanksMesh]:
+def mesh_of_ranks(prepared: PreparedModel, device: torch.device) -> tuple[PreparedModel, RanksMesh]:
     """Create the mesh of all ranks; return it, and the preparation with the names of its axes in the transforms."""
     shapes = prepared.mesh if len(prepared.parallel) > 1 else {SINGLE_AXIS: dist.get_world_size()}
     mesh = init_device_mesh(device.type, tuple(shapes.values()), mesh_dim_names=tuple(shapes))

@@ -24,7 +24,7 @@ from thunder_core.workflow.pipeline.ranks.baselines import Baseline
 from thunder_core.workflow.pipeline.ranks.divided_caches import heads_of, join_heads
 from thunder_core.workflow.pipeline.ranks.link import Link, delay_interrupts
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.validation.gradients import loss_of
 
 RECORDED_CALLS = 3  # the calls whose times are recorded; a first call compiles the clocks into the programs
@@ -70,7 +70,7 @@ class Rank:
     def compile(self, symbolic: tuple[SymbolicArgument, ...] | None) -> None:
         """Compile the model with symbolic sizes, by default those of the recipe, and drop the other models."""
         self.compiled = self.compiler(symbolic)
-        self.models = {OURS: self.compiled}
+        self.models = {THUNDER: self.compiled}
 
     @property
     def part(self) -> int:
@@ -155,11 +155,11 @@ class Rank:
 
     def record(self) -> list[RankTimes]:
         """Record a measured call of the compiled model on all ranks, and gather the times on the first rank."""
-        return self._record(lambda: self.step(OURS), last_call=False)
+        return self._record(lambda: self.step(THUNDER), last_call=False)
 
     def record_generation(self, options: Mapping[str, Any]) -> list[RankTimes]:
         """Record the call for the last token on all ranks, and gather the times on the first rank."""
-        return self._record(lambda: self.generate(OURS, options), last_call=True)
+        return self._record(lambda: self.generate(THUNDER, options), last_call=True)
 
     def _record(self, call: Callable[[], Any], *, last_call: bool) -> list[RankTimes]:
         """Record a call that all ranks start together, and gather the times on the first rank."""
@@ -176,7 +176,7 @@ class Rank:
 
     def release(self) -> None:
         """Drop the models and gradients of a measurement."""
-        self.models = {OURS: self.compiled}
+        self.models = {THUNDER: self.compiled}
         self.compiled.zero_grad(set_to_none=True)
 
     def digests(self) -> list[str]:

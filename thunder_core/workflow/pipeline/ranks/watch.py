@@ -32,7 +32,7 @@ from thunder_core.workflow.pipeline.request.launch import Launch
 
 FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
 ALIVE = "thunder_alive"  # the prefix of the keys of the signs of life
-ENDED = b"ended"  # the last sign of a rank
+END_SIGN = b"ended"  # the last sign of a rank
 SIGN_PERIOD = 1.0  # seconds between two signs of life
 SIGN_TIME_LIMIT = 40.0  # a rank that gives no sign for this many seconds has failed
 END_TIME_LIMIT = 10.0  # seconds in which an interrupted rank may end by itself
@@ -63,7 +63,7 @@ def sign_text(number: int) -> str:
 
 
 @dataclass
-class Sign:
+class SignOfLife:
     """The last sign of life of a rank, and the time at which it was first read."""
 
     value: bytes
@@ -86,7 +86,7 @@ class Watch:
     store: Any
     is_alone: Callable[[], bool]
     failure: RankFailed | None = None
-    signs: dict[int, Sign] = field(default_factory=dict)
+    signs: dict[int, SignOfLife] = field(default_factory=dict)
     stalls: dict[int, Stall] = field(default_factory=dict)
     ended: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -105,7 +105,7 @@ class Watch:
             self.ended.set()
         time.sleep(0)  # an interrupt that has begun arrives here
         with suppress(RuntimeError):
-            self.store.set(f"{ALIVE}/{self.launch.rank}", ENDED.decode())
+            self.store.set(f"{ALIVE}/{self.launch.rank}", END_SIGN.decode())
 
     def _run(self, interrupts: bool) -> None:
         number, looked_at = 0, time.monotonic()
@@ -131,8 +131,8 @@ class Watch:
             value = self.store.get(key) if self.store.check([key]) else b""
             sign = self.signs.get(rank)
             if sign is None or sign.value != value:
-                self.signs[rank] = Sign(value, now)
-            elif value != ENDED and now - sign.read_at > SIGN_TIME_LIMIT:
+                self.signs[rank] = SignOfLife(value, now)
+            elif value != END_SIGN and now - sign.read_at > SIGN_TIME_LIMIT:
                 report_failure(self.store, rank, f"it has not responded for {SIGN_TIME_LIMIT:.0f} seconds")
         if not self.launch.follows:
             self._find_endless_loop(now)

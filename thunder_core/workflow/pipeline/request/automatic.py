@@ -10,7 +10,7 @@ import torch
 from thunder_core.foundation import plugins
 from thunder_core.passes.recipe import Recipe, unmet_reason
 from thunder_core.workflow.pipeline.request.part_names import AUTO, recipe_names
-from thunder_core.workflow.pipeline.request.recipes import Named, recipe_class
+from thunder_core.workflow.pipeline.request.recipes import RecipeArgument, recipe_class
 
 ANY_MODULE, ANY_TRANSFORMER, GENERATION = "default", "hf-transformers", "hf-generate"
 
@@ -23,13 +23,13 @@ class RecipeChoice:
     reasons: tuple[str, ...]
 
 
-def asks_for_choice(recipe: Named) -> bool:
+def asks_for_choice(recipe: RecipeArgument) -> bool:
     """Whether one of the named recipes is `auto`."""
     parts = recipe if isinstance(recipe, list | tuple) else (recipe,)
     return any(AUTO in recipe_names(part) for part in parts if isinstance(part, str))
 
 
-def with_choice(recipe: Named, choice: RecipeChoice) -> tuple[object, ...]:
+def with_choice(recipe: RecipeArgument, choice: RecipeChoice) -> tuple[object, ...]:
     """Return the named recipes, with `auto` replaced by the selected recipes."""
     named_parts = recipe if isinstance(recipe, list | tuple) else (recipe,)
     parts = [part for named in named_parts for part in (recipe_names(named) if isinstance(named, str) else (named,))]

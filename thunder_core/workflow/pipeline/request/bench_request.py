@@ -11,19 +11,19 @@ from thunder_core.foundation.options.whole_number import is_whole_number
 from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.workflow.pipeline.request.request import Request
 
-OURS = "thunder"
+THUNDER = "thunder"
 # The contenders that Thunder may be compared with, and their descriptions; `bench.py` builds them.
 PREPARED = "prepared"
 INDUCTOR_MODES = ("reduce-overhead", "max-autotune")  # modes of torch.compile
-AGAINST: dict[str, str] = {
+OTHER_CONTENDERS: dict[str, str] = {
     "eager": "eager PyTorch with the loaded model",
     PREPARED: "eager PyTorch with the model that the recipe prepares",
     "inductor": "torch.compile",
     **{f"inductor-{mode}": f"torch.compile in the mode {mode}" for mode in INDUCTOR_MODES},
 }
 # The contenders in measurements of `generate`; `generation_contenders.py` builds them.
-GENERATION_AGAINST: dict[str, str] = {
-    **AGAINST,
+OTHER_GENERATION_CONTENDERS: dict[str, str] = {
+    **OTHER_CONTENDERS,
     "inductor-static": "torch.compile with the static cache of transformers",
 }
 USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
@@ -31,7 +31,7 @@ USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
 
 def require_contender(_: str, name: str) -> None:
     """Raise `UnknownName` for a contender that does not exist."""
-    if name not in (contenders := {**AGAINST, **GENERATION_AGAINST}):
+    if name not in (contenders := {**OTHER_CONTENDERS, **OTHER_GENERATION_CONTENDERS}):
         raise unknown_name("contender", name, contenders)
 
 
@@ -106,13 +106,13 @@ def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
     require_values(bench_request)
     refuse_other_task(bench_request)
     if subjects == 1 and not bench_request.contenders(subjects):
-        raise BadOption("--against is empty", fix=f"name at least one of: {', '.join(AGAINST)}")
+        raise BadOption("--against is empty", fix=f"name at least one of: {', '.join(OTHER_CONTENDERS)}")
 
 
 def refuse_other_task(bench_request: BenchRequest) -> None:
     """Raise `BadOption` if a benchmark of `generate` has options for single calls, or the other way round."""
     of_calls = {"--seq": bench_request.seqs != (None,), "--input": bench_request.input is not None}
-    against = sorted({*(bench_request.against or ())} - {*AGAINST})
+    against = sorted({*(bench_request.against or ())} - {*OTHER_CONTENDERS})
     of_generation = {
         "--prompt-length": bench_request.prompt_length is not None,
         "--new-tokens": bench_request.new_tokens is not None,

@@ -35,10 +35,10 @@ from thunder_core.workflow.pipeline.request.part_names import (
 )
 from thunder_core.workflow.pipeline.request.request import Request
 
-Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
+RecipeArgument: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
 
 
-def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
+def find_recipe(recipe: RecipeArgument, options: Mapping[str, object]) -> Recipe:
     """Return the recipe of a name or a class, with these options; an instance accepts no options.
 
     Several recipes, in a list or joined by `+` in a name, are combined; their order does not matter. The list may also
@@ -60,7 +60,7 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
     return instances[0] if len(instances) == 1 and isinstance(instances[0], Recipe) else recipe_of(instances)
 
 
-def recipe_parts(recipe: Named) -> tuple[object, ...]:
+def recipe_parts(recipe: RecipeArgument) -> tuple[object, ...]:
     """Return the parts of a recipe argument as a tuple."""
     if isinstance(recipe, str):
         return recipe_names(recipe)

@@ -22,16 +22,16 @@ from thunder_core.passes.recipe.settings import compile_options
 from thunder_core.tracing.extension.leaving_out import require_modules
 from thunder_core.tracing.extension.transform import prepare_model
 from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, choose_recipe, with_choice
-from thunder_core.workflow.pipeline.request.recipes import Named, find_recipe, usable_transforms
+from thunder_core.workflow.pipeline.request.recipes import RecipeArgument, find_recipe, usable_transforms
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion
-from thunder_core.workflow.pipeline.session.prepare import Prepared, degradation_texts
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel, degradation_texts
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 def compile(  # noqa: A001 - the usual name
     model: Module,
-    recipe: Named = "default",
+    recipe: RecipeArgument = "default",
     *,
     max_programs: int | None = None,
     symbolic: Given | None = None,
@@ -91,7 +91,7 @@ def device_of(model: torch.nn.Module) -> torch.device | None:
     return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
 
 
-def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
+def apply(prepared: PreparedModel, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
     """Compile a model that the recipe's transforms have prepared; `symbolic` overrides the recipe's symbolic sizes."""
     recipe = prepared.recipe
     arguments = recipe.symbolic_arguments(None if recipe.acquires_by == "jit" else ()) if symbolic is None else symbolic

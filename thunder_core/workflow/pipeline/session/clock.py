@@ -24,7 +24,9 @@ from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE, COMPAR
 from thunder_core.workflow.report import StageTime
 
 # Stages that use much memory.
-HEAVY = frozenset({"load", CHECK_RECIPE, "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"})
+MEMORY_HEAVY_STAGES = frozenset(
+    {"load", CHECK_RECIPE, "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"}
+)
 
 
 class StageClock:
@@ -57,7 +59,7 @@ class StageClock:
         if self.stage:
             seconds = time.perf_counter() - self._began
             self.times.append(StageTime(name=self.stage, seconds=seconds))
-            if self.stage in HEAVY:
+            if self.stage in MEMORY_HEAVY_STAGES:
                 release_memory(self._private_memory)
             self.progress.end(self.stage, seconds)
             self.stage = ""

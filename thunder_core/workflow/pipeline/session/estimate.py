@@ -128,7 +128,7 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
         torch.random.fork_rng(devices=[]),
     ):
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
+            with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _StorageCounter() as weighing:
                 inputs = {
                     name: map_tensors(value, partial(_without_data, batch, model.device))
                     for name, value in sample.items()
@@ -154,7 +154,7 @@ def _saved_by_name() -> Iterator[None]:
         yield
 
 
-class _Weighing(TorchDispatchMode):
+class _StorageCounter(TorchDispatchMode):
     """Counts the bytes of the storages that operations allocate, until no tensor uses them."""
 
     def __init__(self) -> None:

@@ -16,13 +16,13 @@ from thunder_core.foundation.errors import BadOption, SourceLine, ThunderError, 
 from thunder_core.tracing.extension.authorship import is_ours, line_in_class, line_of
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import candidates
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.report import ComparisonFacts, ExecutorComparison
 
 COMPARING = "debug"  # the executor that compares the results of other executors
 
 
-def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
+def comparing_executors(prepared: PreparedModel) -> tuple[str, ...]:
     """Return the names of the executors that only compare the results of others."""
     return tuple(
         candidate.name
@@ -31,7 +31,7 @@ def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
     )
 
 
-def with_comparing_executor(prepared: Prepared) -> Prepared | None:
+def with_comparing_executor(prepared: PreparedModel) -> PreparedModel | None:
     """Return the preparation with the executor that compares; None if all executors are Thunder's own."""
     if not any(
         is_third_party(candidate.executor) for candidate in prepared.executors if candidate.executor is not None
@@ -47,7 +47,7 @@ def is_third_party(executor: Executor) -> bool:
 
 
 @contextmanager
-def name_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) -> Iterator[None]:
+def name_wrong_executor(prepared: PreparedModel, call: Callable[[PreparedModel], object]) -> Iterator[None]:
     """Raise `WrongResult` if the block fails because of a third-party executor.
 
     `call` repeats the failed call with the executor that compares, which finds the wrong executor.
@@ -66,7 +66,7 @@ def name_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) 
 
 
 @contextmanager
-def blame_executor(prepared: Prepared) -> Iterator[None]:
+def blame_executor(prepared: PreparedModel) -> Iterator[None]:
     """Raise `WrongResult` if a validation fails because of a line that a third-party executor runs."""
     try:
         yield
@@ -104,7 +104,7 @@ def suppress_all_but(kind: type[Exception]) -> Iterator[None]:
         return
 
 
-def without_comparison(prepared: Prepared) -> Prepared:
+def without_comparison(prepared: PreparedModel) -> PreparedModel:
     """Return the preparation without the executors that only compare."""
     names = comparing_executors(prepared)
     return replace(
@@ -112,7 +112,7 @@ def without_comparison(prepared: Prepared) -> Prepared:
     )
 
 
-def refuse_comparison(request: Request, prepared: Prepared) -> None:
+def refuse_comparison(request: Request, prepared: PreparedModel) -> None:
     """Raise `BadOption` for a comparison of executors with a target, because nothing runs on this machine."""
     if request.target and (names := comparing_executors(prepared)):
         raise BadOption(

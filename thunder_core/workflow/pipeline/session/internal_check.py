@@ -59,7 +59,7 @@ def check_program(session: Session, program: Program, inputs: Inputs, seconds: f
     """Return the report of a check within the recipe's allowance."""
     allowance = allowance_of(session)
     call = (program, session.model, (), dict(inputs))
-    return examine(*call, seconds=seconds, allowance=allowance, thorough=False)
+    return examine(*call, seconds=seconds, allowance=allowance, is_thorough=False)
 
 
 def allowance_of(session: Session) -> Allowance:

@@ -24,7 +24,7 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
 )
 from thunder_core.workflow.pipeline.session.memory_plan import plan_memory
 from thunder_core.workflow.pipeline.session.plan import Plan
-from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel, prepare
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.workflow.pipeline.session.quantization_options import require_quantizing
 from thunder_core.workflow.pipeline.session.ranks_options import require_fitting_ranks
@@ -47,7 +47,7 @@ def outline(request: Request, *, dry_run: bool = False) -> Plan:
     return replace(planned, load=load)
 
 
-def _require_fitting_recipe(request: Request, prepared: Prepared, launch: Launch | None) -> None:
+def _require_fitting_recipe(request: Request, prepared: PreparedModel, launch: Launch | None) -> None:
     """Raise an error for a recipe that cannot be saved, or that does not fit the request's options or ranks."""
     require_keepable(prepared.recipe)
     refuse_comparison(request, prepared)
@@ -99,7 +99,7 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
     )
 
 
-def destination_of(request: Request, prepared: Prepared, within: Path | None = None) -> Path:
+def destination_of(request: Request, prepared: PreparedModel, parent: Path | None = None) -> Path:
     """Return the folder of the artifact: the requested folder, or a free name in the working folder."""
     purpose = "-train" if request.train else "-generate" if request.generates else ""
     return choose_destination(
@@ -107,7 +107,7 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
         force=request.force,
         model=prepared.model_name,
         recipe=f"{'+'.join(part.title for part in prepared.recipe.components)}{purpose}",
-        within=within,
+        parent=parent,
     )
 
 

@@ -34,7 +34,7 @@ from thunder_core.workflow.report import SkippedPart
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedModel:
     """A recipe with its options, the model to load, and the transforms and executors that can be used.
 
     `in_order` are the transforms in the order of application, including the transforms that clean up each program.
@@ -95,7 +95,7 @@ class Prepared:
         return {name: str(value) for name, value in self.recipe.options.items()}
 
 
-def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
+def prepare(request: Request, *, config_is_enough: bool = False) -> PreparedModel:
     """Find and check the model and the recipe of a request; weights may be missing if `config_is_enough` is set.
 
     Raises the errors of `requested_recipe` and `plan_loading`, `RecipeMismatch` for another family of models,
@@ -122,7 +122,7 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
     if request.train:
         batch = request.batch or (2 if "batch" in request.dynamic else 1)
         kind_of(loading.config).require_loss(loading.task, loading.config, batch)
-    return Prepared(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh))
+    return PreparedModel(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh))
 
 
 def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None:

@@ -152,8 +152,8 @@ def numbers_in_constraints(programs: Iterable[Program]) -> set[int]:
     return {int(number) for condition in conditions for number in INTEGER.findall(condition)}
 
 
-def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> str:
-    """Return why a program has constant sizes, or otherwise up to `most` constraints; empty if there are none."""
+def limits_of_programs(programs: Sequence[Program], max_constraints: int | None = None) -> str:
+    """Return why a program has constant sizes, or otherwise its first constraints; empty if there are none."""
     constant_because = next((program.constant_because for program in programs if program.constant_because), "")
     constraints = [
         str(constraint)
@@ -163,4 +163,4 @@ def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> 
     ]
     if constant_because:
         return f"it was traced for its sizes, because {constant_because}"
-    return "; ".join([*dict.fromkeys(constraints)][:most])
+    return "; ".join([*dict.fromkeys(constraints)][:max_constraints])

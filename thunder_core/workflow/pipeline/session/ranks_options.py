@@ -8,7 +8,7 @@ from thunder_core.foundation.errors import BadOption, OutsideProcessGroup
 from thunder_core.workflow.pipeline.request.launch import Launch
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 
 # The usual names of axes, for the examples in messages.
 AXES = {"ddp": "replicate", "fsdp": "shard", "tensor-parallel": "tp"}
@@ -17,12 +17,12 @@ FIX_TENSOR_PARALLEL_ALONE = f"use the recipe {TENSOR_PARALLEL} alone, in combina
 FIX_ADD_RECIPE = "add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel)"
 
 
-def names_of(prepared: Prepared) -> list[str]:
+def names_of(prepared: PreparedModel) -> list[str]:
     """Return the names of the recipes for several ranks, in the order of the axes of a mesh."""
     return [transform.name.replace("_", "-") for transform in prepared.parallel]
 
 
-def require_axis_for_each(prepared: Prepared) -> None:
+def require_axis_for_each(prepared: PreparedModel) -> None:
     """Raise `BadOption` if a combination of recipes for several ranks lacks a mesh with an axis for each recipe."""
     names, axes = names_of(prepared), len(prepared.mesh)
     if axes != len(names) and (axes or len(names) > 1):
@@ -47,7 +47,7 @@ def require_launch(request: Request, name: str, launch: Launch | None) -> Launch
     return launch
 
 
-def require_fitting_mesh(prepared: Prepared, launch: Launch) -> None:
+def require_fitting_mesh(prepared: PreparedModel, launch: Launch) -> None:
     """Raise `BadOption` if the mesh has more or fewer ranks than there are processes."""
     ranks = math.prod(prepared.mesh.values())
     if prepared.mesh and ranks != launch.size:
@@ -58,7 +58,7 @@ def require_fitting_mesh(prepared: Prepared, launch: Launch) -> None:
         )
 
 
-def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch | None) -> None:
+def require_fitting_ranks(request: Request, prepared: PreparedModel, launch: Launch | None) -> None:
     """Raise `BadOption` for options that do not support several ranks, and for several ranks with a recipe for one.
 
     Raises `OutsideProcessGroup` for a recipe for several ranks in a process that was not started by `torchrun`.

@@ -40,7 +40,7 @@ from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.estimate import require_memory
 from thunder_core.workflow.pipeline.session.evaluate import evaluate, require_judgeable
 from thunder_core.workflow.pipeline.session.model_errors import refuse_models_error
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE
 from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 from thunder_core.workflow.validation import ValidationReport, validate
@@ -258,7 +258,7 @@ def _accepts(program: Program, subject: object, inputs: Inputs) -> bool:
 
 
 def open_model(
-    prepared: Prepared,
+    prepared: PreparedModel,
     purpose: Purpose,
     begin: Callable[[str], None] = lambda stage: None,
     prepare: Callable[[LoadedModel], torch.nn.Module] | None = None,
