@@ -17,7 +17,7 @@ NAME = re.compile(
     rf"(?P<argument>[^\W\d]\w*)(?P<items>(?:{ITEM})*)(?:\.size\((?P<dimension>-?[0-9]+)\))?"
     r"(?: with (?P<companion>[^\W\d]\w*))?"
 )
-NAME_FIX = (
+WRITE = (
     'for a number, write the name of its parameter ("scale"); for a size, write its dimension ("input_ids.size(1)"); '
     "items of lists and dicts and attributes are allowed (\"batch['input_ids'].size(1)\", "
     '"cache.layers[*].keys.size(2)" for each item)'
@@ -112,12 +112,12 @@ def parse_name(name: object) -> ArgumentPath:
     """Parse a name such as `batch['input_ids'].size(1)`; raise `BadSymbolicArgument` for an invalid one."""
     match = NAME.fullmatch(name) if isinstance(name, str) else None
     if match is None:
-        raise BadSymbolicArgument(f"{name!r:.80} names neither a number nor a size of an argument", fix=NAME_FIX)
+        raise BadSymbolicArgument(f"{name!r:.80} names neither a number nor a size of an argument", fix=WRITE)
     try:
         items = tuple(map(_step, re.findall(ITEM, match["items"])))
     except (SyntaxError, ValueError):  # such as [007]
         raise BadSymbolicArgument(
-            f"{name!r:.80} has an item that is neither an index nor a key", fix=NAME_FIX
+            f"{name!r:.80} has an item that is neither an index nor a key", fix=WRITE
         ) from None
     dimension = None if match["dimension"] is None else int(match["dimension"])
     return ArgumentPath(match["argument"], items, dimension, match["companion"])
