@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         del sys.modules[name]
 
 
-def list_plugins(name: str) -> plugins.Listed:
+def list_plugins(name: str) -> plugins.PluginDescription:
     return next(executor for executor in plugins.listing("executors") if executor.name == name)
 
 
@@ -78,7 +78,9 @@ def test_an_unknown_name_suggests_the_nearest() -> None:
 
 def test_a_new_file_is_seen_at_once(folder: Path) -> None:
     (folder / "very_fast.py").write_text('"""Runs fast.\n\nAnd more."""\nEXECUTOR = 7\n')
-    assert list_plugins("very-fast") == plugins.Listed("very-fast", "Runs fast.", "foreign_plugins.very_fast", None)
+    assert list_plugins("very-fast") == plugins.PluginDescription(
+        "very-fast", "Runs fast.", "foreign_plugins.very_fast", None
+    )
     assert plugins.load("executors", "very_fast").EXECUTOR == 7
 
 

@@ -13,7 +13,7 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import UsageError
 
 DISTRIBUTION = "thunder-optimize"
-MAIN_COMMAND = "optimize"  # the main command is the first of the list; the others are sorted by name
+MAIN_COMMAND = "optimize"  # the first command in the help; the others are sorted by name
 
 
 def version() -> str:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def checked_request(settings: Settings, console: Console) -> Request:
-    """Return the request for the settings. Check its names, sizes and paths, which does not import PyTorch."""
+    """Return the request for the settings, after checking its names, sizes and paths without importing PyTorch."""
     request = settings.request()
     check_request(request)
     print_hub_notice(console, request.model)

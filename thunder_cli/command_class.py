@@ -1,4 +1,4 @@
-"""The class of all commands: their help has no trailing spaces, and an option may be given only once."""
+"""The classes of commands and groups: help has no trailing spaces, and an option may be given only once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.extension.authorship import authors_error
 
 
 class HelpfulGroup(TyperGroup):
-    """A group of commands whose help can be piped."""
+    """A group of commands whose help has no trailing spaces when it is piped."""
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option `--help`, which help shows without a type."""
@@ -29,7 +29,7 @@ class HelpfulGroup(TyperGroup):
 
 
 class OnceCommand(TyperCommand):
-    """A command whose help can be piped, and whose options may be given once, except flags and repeatable options."""
+    """A command whose options, except flags and repeatable options, may be given only once."""
 
     def get_help_option(self, ctx: Any) -> Any:
         """Return the option `--help`, which help shows without a type."""
@@ -41,7 +41,7 @@ class OnceCommand(TyperCommand):
             super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command with only results on stdout; raise an error if other code would end the process."""
+        """Run the command with only results on stdout; raise an error if a library calls `sys.exit`."""
         with results_alone():
             try:
                 return super().invoke(ctx)
@@ -62,21 +62,21 @@ class OnceCommand(TyperCommand):
 
 
 def without_type(flag: Any) -> Any:
-    """Return a flag, or None, after removing the type that typer would show in help."""
+    """Remove the type that typer would show for a flag in the help, and return the flag; return None unchanged."""
     if flag is not None:
         flag.metavar = FLAG
     return flag
 
 
 def refuse_ignored_json(context: typer.Context, json: bool) -> None:
-    """Raise `BadOption` for `--json` before the name of an inner command, where the option would have no effect."""
+    """Raise `BadOption` for `--json` before the name of a subcommand, as in `thunder cache --json list`."""
     if json:
         command = f"{context.command_path} {context.invoked_subcommand}"
         raise BadOption("--json has no effect before the name of a command", fix=f"write `{command} --json`")
 
 
 def refuse_to_end(end: SystemExit) -> NoReturn:
-    """Raise the error for code that calls `sys.exit` and would set the command's exit status."""
+    """Raise the error for a library, recipe or model that calls `sys.exit` while a command runs."""
     raise authors_error(end) or Bug(
         f"a library would have ended the process: sys.exit({end.code!r:.80})",
         fix="this is a bug: please report it with what `--debug` and `thunder doctor --json` print",

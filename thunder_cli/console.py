@@ -23,19 +23,19 @@ PIPE_WIDTH = 240  # wide enough for all tables, so that piped tables are not cut
 
 TRAILING_SPACES = re.compile(
     r"(?: |\x1b\[[0-9;]*m)+(?=\n)"
-)  # spaces before the end of a line, and colours between them
+)  # spaces before the end of a line, and the colour codes between the spaces
 
 Json = Mapping[str, object]
 
 
-class Trimmed:
+class TrimmedStream:
     """A stream that removes spaces at the ends of lines, which pad tables and panels."""
 
     def __init__(self, stream: IO[str]) -> None:
         self.stream = stream
 
     def write(self, text: str) -> int:
-        """Write text without spaces at the ends of lines; return the number of characters of the text."""
+        """Write a text without the spaces at the ends of its lines; return the length of the original text."""
         self.stream.write(TRAILING_SPACES.sub(lambda end: end[0].replace(" ", ""), text))
         return len(text)
 
@@ -45,7 +45,7 @@ class Trimmed:
 
 def trim(stream: IO[str]) -> IO[str]:
     """Return the stream itself if it is a terminal; else a stream that removes spaces at the ends of lines."""
-    return stream if stream.isatty() else cast(IO[str], Trimmed(stream))
+    return stream if stream.isatty() else cast(IO[str], TrimmedStream(stream))
 
 
 @contextmanager
@@ -56,10 +56,10 @@ def trimmed_stdout() -> Iterator[None]:
 
 
 class PrintableConsole(Console):
-    """A console that shows control characters as escapes, and does not interpret markup or names of emojis."""
+    """A console that prints control characters as escapes, and markup and names of emojis as they are."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Yield the segments of a renderable; control segments are rich's own."""
+        """Yield the segments of a renderable, with control characters escaped except in rich's own control segments."""
         for segment in super().render(renderable, options):
             text = segment.text if segment.control else printable(segment.text)
             yield segment if text is segment.text else Segment(text, segment.style)
@@ -114,14 +114,14 @@ def print_document(document: str) -> None:
 
 
 class WritableAsJson(Protocol):
-    """Data that can be written as JSON, with infinities and NaN as strings."""
+    """A report that can be written as JSON, with infinities and NaN as strings."""
 
     def model_dump_json(self) -> str:
         """Return the data as JSON."""
 
 
 def json_data(facts: WritableAsJson) -> Any:
-    """Return facts as data that `json.dumps` accepts."""
+    """Return a report as data that `json.dumps` accepts."""
     return json.loads(facts.model_dump_json())
 
 

@@ -17,7 +17,7 @@ from huggingface_hub import constants
 from thunder_cli.app import DISTRIBUTION
 from thunder_cli.executor_trial import Trial, run_trials
 from thunder_cli.process_group_trial import problem_of_group
-from thunder_cli.views.quantity import count_noun, size
+from thunder_cli.views.quantity import count_noun, format_bytes
 from thunder_core.backend.cache import cache_folder
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.foundation import plugins
@@ -44,10 +44,12 @@ FIXES_OF_BACKENDS = {
 class CheckResult:
     """The state of one part of the environment, with a fix unless the part works.
 
-    The states are `ok`; `optional`, for an optional part that is absent; `degraded`, for a part that this machine
-    should have, but that does not work or was never tested; and `missing`, for a requirement that is not met: a library
-    is not installed, or Thunder does not support the version of Python or PyTorch. `found` describes the part or the
-    problem in words.
+    `found` describes the part, or the problem. The states are:
+
+    - `ok`: the part works;
+    - `optional`: the part is absent, and Thunder works without it;
+    - `degraded`: the part is present, but it does not work or was never tested;
+    - `missing`: a required library is not installed, or Thunder does not support this version of Python or PyTorch.
     """
 
     name: str
@@ -76,7 +78,7 @@ def run_checks() -> Iterator[CheckResult]:
 
 
 def result_of(name: str, passes: bool, description: str, fix: str, state_if_failed: State) -> CheckResult:
-    """Return the result of a check that passes or fails; a failed check gets the `fix` and `state_if_failed`."""
+    """Return the result `ok` if the check passes; otherwise, return `state_if_failed` with the `fix`."""
     return CheckResult(name, "ok", description) if passes else CheckResult(name, state_if_failed, description, fix)
 
 
@@ -125,7 +127,7 @@ def accelerator() -> Iterator[CheckResult]:
     if torch.cuda.is_available():
         for index in range(torch.cuda.device_count()):
             major, minor = torch.cuda.get_device_capability(index)
-            memory = size(torch.cuda.get_device_properties(index).total_memory)
+            memory = format_bytes(torch.cuda.get_device_properties(index).total_memory)
             description = f"{torch.cuda.get_device_name(index)}, capability {major}.{minor}, {memory}"
             yield CheckResult(f"cuda:{index}", "ok", description)
         return
@@ -172,7 +174,7 @@ def executors() -> Iterator[CheckResult]:
         yield try_executor(listed)
 
 
-def try_executor(listed: plugins.Listed) -> CheckResult:
+def try_executor(listed: plugins.PluginDescription) -> CheckResult:
     """Run the trial program with an executor, unless this machine lacks something that the executor needs."""
     name = f"executor {listed.name}"
     fix = f"`thunder executors {listed.name}` shows details; recipes work without this executor"
@@ -219,7 +221,10 @@ def folders() -> Iterator[CheckResult]:
         existing = nearest_existing(folder)
         problem = reason_not_writable(existing)
         free = shutil.disk_usage(existing).free
-        passes, description = problem is None and free > MIN_FREE_DISK, f"{folder}, {problem or f'{size(free)} free'}"
+        passes, description = (
+            problem is None and free > MIN_FREE_DISK,
+            f"{folder}, {problem or f'{format_bytes(free)} free'}",
+        )
         yield result_of(name, passes, description, "free disk space or use another folder", "degraded")
 
 

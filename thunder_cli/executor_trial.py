@@ -1,6 +1,4 @@
-"""A trial of an executor: a small module with typical operations runs on the executor, and the result is compared with
-eager PyTorch.
-"""
+"""A trial of an executor: it runs a small module of typical operations, and the result is compared with eager."""
 
 from __future__ import annotations
 
@@ -23,7 +21,7 @@ SIZES = (2, 4, 32, 64)  # batch, heads, sequence, features of a head
 
 
 def silu_by_definition(input: torch.Tensor, inplace: bool = False) -> torch.Tensor:  # noqa: A002 - PyTorch's name
-    """Compute SiLU by its definition, so that a checking executor has a result to compare with eager PyTorch's SiLU."""
+    """Compute SiLU as `x * sigmoid(x)`, so that an executor that checks results has a computed result to check."""
     return input * torch.sigmoid(input)
 
 
@@ -104,6 +102,6 @@ def is_checker(executor: Executor) -> bool:
 
 
 def judge_trial(name: str, device: str, trace: Trace) -> Trial:
-    """Return a trial with a correct result: the number of operations that the executor ran, and why it refused any."""
+    """Return a trial whose result is correct: how many operations the executor ran, and why it refused others."""
     reasons = "; ".join(dict.fromkeys(refusal.reason for refusal in trace.refused if refusal.executor == name))
     return Trial(device, claims_by_executor(trace).get(name, 0), reasons)

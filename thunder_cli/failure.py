@@ -28,7 +28,7 @@ from thunder_core.foundation.storage.full_disk import fullness
 from thunder_core.tracing.extension.authorship import authors_error
 
 TORCHRUN_VARIABLE = "TORCHELASTIC_RUN_ID"  # an environment variable that torchrun sets
-FIRST_RANK_SECONDS = 10.0  # the time in which the first rank reports an error that all ranks have
+FIRST_RANK_SECONDS = 10.0  # seconds that other ranks wait while the first rank reports an error of all ranks
 CONTINUATION = "\n      "  # the lines of a message are indented, so that they differ from the other parts
 
 
@@ -70,7 +70,7 @@ def wait_for_first_rank() -> None:
 
 
 def thunder_error_for(error: BaseException) -> ThunderError:
-    """Return the ThunderError for an exception: itself, or the error for a state of the machine, a plug-in or a bug."""
+    """Return the exception itself if it is a ThunderError; else an error for a full machine, a plug-in or a bug."""
     if isinstance(error, ThunderError):
         return error
     if isinstance(error, KeyboardInterrupt):
@@ -102,7 +102,7 @@ def print_as_json(error: ThunderError) -> bool:
 
 
 def findings_of(error: ThunderError) -> dict[str, object]:
-    """Return the measurements before the error as plain data, if there are any."""
+    """Return the measurements that were made before the error, as plain data."""
     findings: dict[str, object] = {}
     for name in ("report", "rows"):
         value = getattr(error, name, None)
@@ -113,13 +113,13 @@ def findings_of(error: ThunderError) -> dict[str, object]:
 
 
 def full_disk_of(error: BaseException) -> OutOfDisk | None:
-    """Return the error for a full file system, from any part of the run; None for any other error."""
+    """Return the error for a full file system, in any part of the run; None for any other error."""
     full = fullness(error)
     return OutOfDisk(full.what, fix=full.fix) if full else None
 
 
 def out_of_memory_of(error: BaseException) -> OutOfMemory | None:
-    """Return the error for memory that a limit refuses, from any part of the run; None for any other error."""
+    """Return the error for an allocation that failed, in any part of the run; None for any other error."""
     if not is_refused_memory(error):
         return None
     limits = [f"{limit / 2**30:.1f} GiB" for limit in process_limits()]

@@ -20,7 +20,7 @@ LOGGING_LIBRARIES = ("transformers", "huggingface_hub", "torch", "torchao", "mat
 def quiet_libraries(*, debug: bool) -> Iterator[None]:
     """Suppress warnings and logs of libraries while the block runs, unless `debug` is set.
 
-    A library that sets its log level when it is imported, possibly within the block, does not undo this.
+    Log levels that a library sets within the block, for example when it is imported, are ignored.
     """
     if debug:
         yield

@@ -93,7 +93,7 @@ def run(arguments: Sequence[str] | None) -> int:
 
 
 def ignore_narrow_columns() -> None:
-    """Remove `COLUMNS` if it is too narrow for words; rich would print empty lines, or nothing for 0 columns."""
+    """Remove the environment variable `COLUMNS` if its number is so small that rich would print empty lines."""
     columns = os.environ.get("COLUMNS", "")
     if columns.isdecimal() and int(columns) < MIN_COLUMNS:
         del os.environ["COLUMNS"]
@@ -105,7 +105,7 @@ def asks_for_json(options: Sequence[str]) -> bool:
 
 
 def follows_first_rank() -> bool:
-    """Whether this process is a rank that prints no results, because the first rank prints the results of all ranks."""
+    """Whether this process is a rank other than the first rank, which prints the results of all ranks."""
     with suppress(BadOption):
         launch = launch_of_process()
         return launch is not None and launch.follows

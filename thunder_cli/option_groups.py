@@ -1,4 +1,4 @@
-"""Options in groups: one parameter of a command function for many options of the command line."""
+"""Groups of options: a command function receives the values of many command-line options as one parameter."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ OptionValues = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Group:
-    """The options for one parameter of a command function, and the function that builds its value."""
+    """The command-line options for one parameter of a command function, and the function that builds its value."""
 
     options: Sequence[Option]
     build: Callable[[OptionValues], object]
 
     def take_from(self, arguments: dict[str, Any]) -> object:
-        """Return the parameter's value, and remove its options from the arguments."""
+        """Build the parameter's value from the arguments, and remove the group's options from them."""
         values = {option.name: arguments.pop(option.name.replace("-", "_")) for option in self.options}
         return self.build({name: value for name, value in values.items() if is_specified(value)})
 
 
 def is_specified(value: object) -> bool:
-    """Whether an option was specified: 0 counts as a value, and a flag that is off does not."""
+    """Whether an option was specified. 0 counts as specified; None, False and an empty list do not."""
     return value is not None and value is not False and value != []
 
 
 def group_of(annotation: object) -> Group | None:
-    """Return the group for a parameter's annotation; None for a parameter that is one option.
+    """Return the group of options for a parameter's annotation; None if the parameter is a single option.
 
-    A dataclass whose fields are options is built from them. `Annotated[Settings, NAMES]` is built from the settings
-    with these names.
+    If the annotation is a dataclass, the group has one option for each field. If the annotation is
+    `Annotated[Settings, NAMES]`, the group has the settings with these names.
     """
     if annotation is Settings or (get_origin(annotation) is not None and get_args(annotation)[0] is Settings):
         (names,) = get_args(annotation)[1:]
@@ -53,7 +53,7 @@ def group_of(annotation: object) -> Group | None:
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Return the command for typer: each parameter with a group is replaced by the group's options."""
+    """Return the command for typer, with each group's parameter replaced by the group's options."""
     signature = inspect.signature(command, eval_str=True)
     groups_or_none = {name: group_of(parameter.annotation) for name, parameter in signature.parameters.items()}
     groups = {name: group for name, group in groups_or_none.items() if group is not None}

@@ -1,4 +1,4 @@
-"""Options for typer, from the options that requests define, and options that several commands share."""
+"""The options of the command line: the options that requests define, converted for typer, and shared options."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from thunder_core.foundation.tested_versions import ALLOW
 from thunder_core.workflow.artifact.trust.consent import Consent
 from thunder_core.workflow.models.request.names import HUB_TASKS, TASKS
 from thunder_core.workflow.models.request.request import ModelRequest
-from thunder_core.workflow.pipeline.request.bench_request import GENERATION_AGAINST
+from thunder_core.workflow.pipeline.request.bench_request import OTHER_GENERATION_CONTENDERS
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.search_request import OBJECTIVES, SearchRequest
 
@@ -26,33 +26,33 @@ STYLES = ("table", "csv", "markdown")
 
 
 def complete_recipe(incomplete: str) -> list[tuple[str, str]]:
-    """Return the recipes whose names begin with a text, with their summaries, for the shell's completion."""
+    """Return the recipes whose names begin with a prefix, with their summaries, for the shell's completion."""
     return [(r.name, r.summary) for r in plugins.listing("recipes") if r.name.startswith(incomplete)]
 
 
 def complete_executor(incomplete: str) -> list[tuple[str, str]]:
-    """Return the executors whose names begin with a text, with their summaries, for the shell's completion."""
+    """Return the executors whose names begin with a prefix, with their summaries, for the shell's completion."""
     return [(e.name, e.summary) for e in plugins.listing("executors") if e.name.startswith(incomplete)]
 
 
 def complete_task(incomplete: str) -> list[str]:
-    """Return the tasks whose names begin with a text, for the shell's completion."""
+    """Return the tasks whose names begin with a prefix, for the shell's completion."""
     return sorted(name for name in (*TASKS, *HUB_TASKS) if name.startswith(incomplete))
 
 
 def complete_contender(incomplete: str) -> list[str]:
-    """Return the contenders whose names begin with a text; names before a comma are kept."""
+    """Complete the last name in a list of contenders such as `eager,ind`; the names before it are kept."""
     before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in GENERATION_AGAINST if name.startswith(last)]
+    return [f"{before}{comma}{name}" for name in OTHER_GENERATION_CONTENDERS if name.startswith(last)]
 
 
 def complete_objective(incomplete: str) -> list[str]:
-    """Return the objectives of a search whose names begin with a text, for the shell's completion."""
+    """Return the objectives of a search whose names begin with a prefix, for the shell's completion."""
     return [name for name in OBJECTIVES if name.startswith(incomplete)]
 
 
 def complete_style(incomplete: str) -> list[str]:
-    """Return the output formats whose names begin with a text."""
+    """Return the output formats whose names begin with a prefix, for the shell's completion."""
     return [name for name in STYLES if name.startswith(incomplete)]
 
 
@@ -73,7 +73,7 @@ def allow_untested_torch(is_allowed: bool) -> bool:
     return is_allowed
 
 
-FLAG = " "  # the metavar of a flag, in place of the type that typer would print
+FLAG = " "  # the metavar of a flag: without it, typer would print the type `BOOLEAN` in the help
 TRUST = "Trust"
 OUTPUT = "Output"
 
@@ -123,7 +123,7 @@ SETTINGS: Mapping[str, Option] = {
     for request in (ModelRequest, Request, SearchRequest)
     for definition in options_of(request).values()
 }
-# The settings of every command that loads a model and applies a recipe.
+# The names of the settings of every command that loads a model and applies a recipe.
 MODEL_SETTINGS = (
     "recipe",
     "set",
@@ -140,12 +140,12 @@ EVERY_SETTING = tuple(dict.fromkeys((*MODEL_SETTINGS, *(name for name in SETTING
 
 
 def help_of(option: Option) -> str:
-    """Return the help of an option: its purpose, and its default."""
+    """Return the help of an option, followed by its default in brackets."""
     return f"{option.help.removesuffix('.')} [default: {option.default_text}]" if option.default_text else option.help
 
 
 def parameter_of(definition: Option) -> inspect.Parameter:
-    """Return an option as a parameter of a command function, from which typer makes a command-line option."""
+    """Convert an option to a parameter of a command function; typer makes the command-line option from it."""
     is_flag = definition.kind is bool
     spelled = [definition.flag, *([f"-{definition.short}"] if definition.short else [])]
     option = typer.Option(
@@ -188,12 +188,12 @@ class TrustOptions:
     )
 
     def consent(self, *, trust_remote_code: bool) -> Consent:
-        """Return the user's consent."""
+        """Return the code, modules and keys that the user has agreed to trust."""
         keys = None if self.key is None else tuple(path.expanduser() for path in self.key)
         return Consent(trust_remote_code, self.trust_module, keys, self.require_signature)
 
     def refuse(self) -> None:
-        """Raise `BadOption` if one of these options was specified without an artifact."""
+        """Raise `BadOption` if one of these options was specified; the caller has a model, not an artifact."""
         artifact_options = [f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value]
         if artifact_options:
             verb = "needs" if len(artifact_options) == 1 else "need"

@@ -49,7 +49,7 @@ class Bars:
             self.current = None
 
 
-class Lines:
+class StageLines:
     """A line for each completed stage."""
 
     def __init__(self, console: Console) -> None:
@@ -70,7 +70,7 @@ class Lines:
 def show_progress(console: Console) -> Iterator[Progress]:
     """Show the progress on this console while the block runs."""
     if not console.is_terminal or console.quiet:
-        yield Lines(console)
+        yield StageLines(console)
         return
     columns = (
         SpinnerColumn(finished_text="[green]✓"),

@@ -1,4 +1,4 @@
-"""Settings of a run from a file or the command line: the same names, checked in one place."""
+"""The settings of a run, from a TOML file or the command line, with the checks that both share."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MAX_DOTS = 200  # in a line: the TOML parser takes quadratic time and memory for
 
 @dataclass(frozen=True)
 class Settings:
-    """The specified settings, by the names of their long options; all others have their defaults."""
+    """The settings that the user specified, by the names of their long options; others have their defaults."""
 
     values: Mapping[str, Any] = field(default_factory=dict)
 
@@ -40,8 +40,8 @@ class Settings:
         """Return a copy of these settings that names a model; without a name, return these settings."""
         return self if model is None else Settings({**self.values, "model": model})
 
-    def over(self, other: Settings) -> Settings:
-        """Return these settings, completed by the other settings; mappings are merged."""
+    def with_defaults(self, other: Settings) -> Settings:
+        """Return these settings plus those of `other` that are missing here; mappings are merged."""
         merged = {**other.values, **self.values}
         for name in merged:
             if SETTINGS[name].kind is dict:
@@ -66,7 +66,7 @@ class Settings:
         return {name: value.expanduser() if isinstance(value, Path) else value for name, value in values.items()}
 
 
-class Unsuitable(Exception):
+class UnsuitableValue(Exception):
     """A value that a setting does not accept, and a description of the accepted values."""
 
     def __init__(self, value: object, accepted: str) -> None:
@@ -86,33 +86,33 @@ ACCEPTED_TYPES: Mapping[type, tuple[tuple[type, ...], str]] = {
 
 
 def require_type(option: Option, value: object) -> None:
-    """Raise `Unsuitable` for a value of another type than the option's, or outside its bounds."""
+    """Raise `UnsuitableValue` for a value of another type than the option's, or outside its bounds."""
     types, accepted = ACCEPTED_TYPES[option.kind]
     if option.repeats and isinstance(value, list | tuple):
         if not value and option.name in NONEMPTY_SETTINGS:
-            raise Unsuitable(value, "a name, or a list with at least one name")
+            raise UnsuitableValue(value, "a name, or a list with at least one name")
         for item in value:
             require_type(replace(option, repeats=False), item)
         return
     if not isinstance(value, types) or (isinstance(value, bool) and bool not in types):
-        raise Unsuitable(value, accepted)
+        raise UnsuitableValue(value, accepted)
     if isinstance(value, float) and not math.isfinite(value):
-        raise Unsuitable(value, "a finite number")
+        raise UnsuitableValue(value, "a finite number")
     if isinstance(value, dict):
         for item in value.values():
             if not isinstance(item, Value):
-                raise Unsuitable(item, "a valid string, boolean or number")
+                raise UnsuitableValue(item, "a valid string, boolean or number")
     for bound, words, holds in _bounds(option):
         if not holds(value):
-            raise Unsuitable(value, f"{words} {bound}")
+            raise UnsuitableValue(value, f"{words} {bound}")
 
 
 def _bounds(option: Option) -> Iterator[tuple[float, str, Callable[[Any], bool]]]:
-    least, most = option.least, option.most
-    if least is not None:
-        yield least, "greater than or equal to", lambda value: value >= least
-    if most is not None:
-        yield most, "less than or equal to", lambda value: value <= most
+    minimum, maximum = option.minimum, option.maximum
+    if minimum is not None:
+        yield minimum, "greater than or equal to", lambda value: value >= minimum
+    if maximum is not None:
+        yield maximum, "less than or equal to", lambda value: value <= maximum
 
 
 def read_settings(path: Path) -> Settings:
@@ -168,7 +168,7 @@ def _check(named_values: Mapping[str, object], kind: type[ThunderError], before:
             raise kind(f"{before}there is no setting named {name!r:.80}", fix=fix)
         try:
             require_type(SETTINGS[name], value)
-        except Unsuitable as error:
+        except UnsuitableValue as error:
             raise kind(
                 f"{before}{name} is {_short_form(error.value)}", fix=f"use a value that is {error.accepted}"
             ) from error

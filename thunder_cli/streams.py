@@ -15,15 +15,15 @@ MODES = {INPUT: "r", OUTPUT: "w", ERROR: "w"}
 
 
 def open_closed_streams() -> None:
-    """Open the null device for each standard stream that is closed, as in `thunder ... >&-`.
+    """Open the null device for each standard stream that is closed, as stdout is in `thunder ... >&-`.
 
-    Otherwise, the next opened file would get the stream's number, and the output of libraries.
+    Otherwise, the next opened file would get the stream's file descriptor, and libraries would print into that file.
     """
     for number, name in NAMES.items():
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free descriptor, which is the closed stream's
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(number, MODES[number], encoding="utf-8", closefd=False))
 
@@ -37,7 +37,7 @@ def flush_results() -> None:
 def settle_streams() -> None:
     """Flush the streams, and discard output that cannot be written; the exit status already reports the error.
 
-    Python flushes the streams again at the end. If that failed, the exit status would be 120.
+    Python flushes the streams again at its end. If that flush failed, Python would exit with status 120.
     """
     for stream in (sys.stdout, sys.stderr):
         try:
@@ -49,7 +49,7 @@ def settle_streams() -> None:
 
 
 def is_closed_pipe(end: SystemExit) -> bool:
-    """Whether a library ends the process because the reader of its output has closed the pipe, as `head` does."""
+    """Whether a library calls `sys.exit` because the reader of its output, such as `head`, has closed the pipe."""
     return isinstance(end.__context__, BrokenPipeError)
 
 

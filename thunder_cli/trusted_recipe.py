@@ -12,7 +12,7 @@ from thunder_core.workflow.pipeline.request.request import Request
 
 
 def show_trusted_recipe(console: Console, request: Request) -> None:
-    """Print the folder's recipe before it runs, or note that it is ignored."""
+    """Print the recipe in the model's folder before it runs, or a note that it is ignored."""
     trusted = trusted_recipe(request)
     if trusted is not None:
         console.print(Text(f"running the recipe in the model's folder, {trusted}:", "bold"))

@@ -37,7 +37,7 @@ class GroupOptions(QuantizationOptions):
 
 
 class QuantizedRecipe(Default):
-    """A recipe that quantizes with the scheme of the recipe's name, and checks the scheme's quality bounds."""
+    """A recipe that quantizes with the scheme after which it is named, and checks the scheme's quality bounds."""
 
     bound: ClassVar[Quality] = Quality()
 
@@ -59,5 +59,5 @@ class QuantizedRecipe(Default):
 
 
 def patterns_of(text: str) -> tuple[str, ...]:
-    """Return the patterns in an option's string: `*.mlp.*,lm_head`."""
+    """Split an option's string, such as `*.mlp.*,lm_head`, into patterns."""
     return tuple(part.strip() for part in text.split(",") if part.strip())

@@ -10,8 +10,8 @@ from thunder_recipes._quantized import QuantizedRecipe
 class BF16(QuantizedRecipe):
     """The weights of linear layers and the token embeddings in bfloat16, with bfloat16 products; the rest is unchanged.
 
-    For models in float32 on processors with bfloat16 instructions (AMX, AVX512-BF16). A model in training mode keeps
-    its float weights, which are trained and rounded to bfloat16 at each call.
+    This recipe is for models in float32 on processors with bfloat16 instructions (AMX, AVX512-BF16). A model in
+    training mode keeps its float weights: they are trained, and rounded to bfloat16 at each call.
     """
 
     requirements = (Processor(("avx512_bf16", "amx_bf16", "bf16")),)

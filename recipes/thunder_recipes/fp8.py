@@ -10,8 +10,9 @@ from thunder_recipes._quantized import QuantizedRecipe
 class FP8(QuantizedRecipe):
     """The weights and inputs of linear layers as 8-bit floats with a scale for each row: for Hopper and Ada GPUs.
 
-    On other devices, the same numbers are multiplied in bfloat16, which represents 8-bit floats exactly. For inference
-    only: rounding has no derivative. Add this recipe to a model's recipe: `--recipe hf-llama3 --recipe fp8`.
+    On other devices, the same numbers are multiplied in bfloat16, which represents 8-bit floats exactly. This recipe is
+    for inference only, because rounding has no derivative. Add it to a model's recipe:
+    `--recipe hf-llama3 --recipe fp8`.
     """
 
     requirements = (Cuda(capability=(8, 9)),)

@@ -10,8 +10,8 @@ from thunder_recipes.default import Default
 class Freeze(Default):
     """Inference with constant weights on the CPU: weights are packed once, for the kernels of the processor.
 
-    Packed weights take memory in addition to the weights. Version counters detect writes to weights, but not writes
-    through `.data` or NumPy. Add this recipe to another recipe: `--recipe hf-bert --recipe freeze`.
+    Packed weights take memory in addition to the weights. Writes to weights are detected by their version counters,
+    except writes through `.data` or NumPy. Add this recipe to another recipe: `--recipe hf-bert --recipe freeze`.
     """
 
     parts = ("weights packed once",)

@@ -12,8 +12,8 @@ from thunder_recipes.default import Default
 class FSDP(Default):
     """Fully sharded training: each rank has some rows of each parameter, which are gathered where they are read.
 
-    The names of the options are those of `torch.distributed.fsdp.fully_shard`. Use this recipe in a script that
-    `torchrun` starts: `thunder_core.compile(model, ["hf-llama3", "fsdp"])`.
+    The options have the names of `torch.distributed.fsdp.fully_shard`. Use this recipe in a script that `torchrun`
+    starts: `thunder_core.compile(model, ["hf-llama3", "fsdp"])`.
     """
 
     class Options(RecipeOptions):
@@ -21,11 +21,11 @@ class FSDP(Default):
 
         reshard_after_forward: bool = Field(True, description="gather parameters again in the backward (ZeRO-3)")
         bucket_cap_mb: float = Field(25.0, gt=0, description="MiB of a layer that are gathered or reduced together")
-        reduce_dtype: str = Field("", description="dtype in which gradients are reduced; empty means their own")
+        reduce_dtype: str = Field("", description="dtype in which gradients are reduced; empty means their dtype")
         max_in_flight_gb: float = Field(
             0.0,
             ge=0,
-            description="GiB of gathered parameters and gradients alive at once; 0 gathers one bucket ahead",
+            description="largest GiB of gathered parameters and gradients at a time; 0 gathers one bucket ahead",
         )
         offload_policy: str = Field(
             "", description="CPUOffloadPolicy keeps shards in CPU memory; empty keeps them on the model's device"

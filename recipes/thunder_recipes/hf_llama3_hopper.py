@@ -24,5 +24,5 @@ class HFLlama3Hopper(HFLlama3):
     executors = ("sdpa", "triton", "joined", "nvfuser", "inductor", "cudagraphs", "torch")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
-        """Return the transforms, including a static cache, whose constant sizes let one graph serve all tokens."""
+        """Return the transforms, including a static cache: its sizes are constant, so one graph serves all tokens."""
         return (*super().setup_transforms(), GenerateWithStaticCache(), IncrementTogether())

@@ -1,4 +1,4 @@
-"""Mixtures of experts from Hugging Face: as default, with one program for every routing; refuses other models."""
+"""Mixtures of experts from Hugging Face: like default, but for these models only; one program serves every routing."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from thunder_recipes.hf_transformers import HFTransformers
 
 
 class HFMoe(HFTransformers):
-    """Mixtures of experts from Hugging Face: as `default`, for these models.
+    """Mixtures of experts from Hugging Face: like `default`, for these models.
 
-    The choice of experts is computed in the program and never guarded, so one program serves every routing.
+    The program itself computes the choice of experts, without a guard on it, so one program serves every routing.
     """
 
     families: ClassVar[tuple[str, ...]] = ("mixtral", "qwen2_moe", "qwen3_moe", "olmoe")

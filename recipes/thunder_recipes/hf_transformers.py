@@ -1,4 +1,4 @@
-"""Every model of the transformers library, with its outputs and caches: as default, but refuses other models."""
+"""Every model of the transformers library, with its outputs and caches: like default, but for these models only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Recipe
 
-# The sizes that vary in calls with a cache, with their bounds. Calls with a single token have a separate program.
+# The sizes that vary in calls with a cache, with their bounds. The bounds begin at 2, because calls with a single token
+# have a separate program.
 WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
     f"{dimension} with {cache}": bounds
     for cache in CACHE_NAMES
@@ -21,7 +22,7 @@ WITH_CACHE: Mapping[str, tuple[int | None, int | None] | None] = {
 
 
 class HFTransformers(Recipe):
-    """Every model of the transformers library, with its outputs and caches: as `default`, but refuses other models."""
+    """Every model of the transformers library, with its outputs and caches: like `default`, for these models."""
 
     executors: ClassVar[tuple[str, ...]] = ("sdpa", "packed-linear", "packed-attention", "inductor", "torch")
     symbolic = WITH_CACHE
@@ -31,6 +32,6 @@ class HFTransformers(Recipe):
         if model_type_of(model) is None:
             raise RecipeMismatch(
                 f"recipe {self.name} is for models of the transformers library; this is a {type(model).__name__}",
-                fix="use the recipe `default`, which takes every torch.nn.Module",
+                fix="use the recipe `default`, which accepts every torch.nn.Module",
             )
         super().validate(model)

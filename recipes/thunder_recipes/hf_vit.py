@@ -1,4 +1,4 @@
-"""Vision transformers from Hugging Face: as default, but refuses other models."""
+"""Vision transformers from Hugging Face: like default, but for these models only."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from thunder_recipes.hf_transformers import HFTransformers
 
 
 class HFVit(HFTransformers):
-    """Vision transformers from Hugging Face, image classifiers and encoders: as `default`, for these models.
+    """Vision transformers from Hugging Face, image classifiers and encoders: like `default`, for these models.
 
-    `--dynamic batch=1:16` makes one artifact for many sizes. So do `height=` and `width=`, if the model interpolates
-    its position embeddings.
+    `--dynamic batch=1:16` makes one artifact for many batch sizes. `height=` and `width=` can also be ranges, if the
+    model interpolates its position embeddings.
     """
 
     families: ClassVar[tuple[str, ...]] = ("vit", "deit", "beit", "dinov2", "data2vec-vision")

@@ -11,8 +11,8 @@ class Int8Dynamic(QuantizedRecipe):
     """The weights and inputs of linear layers in 8 bits, multiplied as integers: for servers, at any batch size.
 
     Each row of a weight and each row of the inputs has a scale; scales of inputs are computed at each call. Weights and
-    inputs are rotated first. For inference only: rounding has no derivative. Add this recipe to a model's recipe:
-    `--recipe hf-llama3 --recipe int8-dynamic`.
+    inputs are rotated before rounding. This recipe is for inference only, because rounding has no derivative. Add it to
+    a model's recipe: `--recipe hf-llama3 --recipe int8-dynamic`.
     """
 
     requirements = (

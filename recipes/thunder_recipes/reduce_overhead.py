@@ -9,8 +9,8 @@ from thunder_recipes.default import Default
 class ReduceOverhead(Default):
     """Less time between kernels: records the CUDA kernels as CUDA graphs, one launch for many kernels.
 
-    For small batches, where the GPU waits for Python. Recorded graphs keep their memory between calls. Add this recipe
-    to another one: `--recipe hf-llama3 --recipe reduce-overhead`.
+    This recipe is for small batches, with which the GPU waits for Python. Recorded graphs keep their memory between
+    calls. Add this recipe to another recipe: `--recipe hf-llama3 --recipe reduce-overhead`.
     """
 
     requirements = (Cuda(),)

@@ -12,8 +12,8 @@ from thunder_recipes.default import Default
 class TensorParallel(Default):
     """Tensor parallelism: each rank has some columns or rows of the weights of linear layers.
 
-    The names of options and styles are those of `torch.distributed.tensor.parallel.parallelize_module`. All ranks must
-    have the same inputs. Use this recipe in a script that `torchrun` starts:
+    The options and styles have the names of `torch.distributed.tensor.parallel.parallelize_module`. All ranks must have
+    the same inputs. Use this recipe in a script that `torchrun` starts:
     `thunder_core.compile(model, ["hf-llama3", "tensor-parallel"])`.
     """
 

@@ -94,7 +94,7 @@ SAMPLES: tuple[tuple[str, str, Write, str, str], ...] = (
     ("no arrays", "a.npz", arrays(), "TH0221", "has no samples"),
     ("no samples", "a.npz", arrays(input_ids=np.ones((0, 4), dtype=np.int64)), "TH0221", "has no samples"),
     ("batches of other sizes", "a.npz", arrays(input_ids=LONG, attention_mask=LONG[:1]), "TH0221", "different numbers"),
-    ("another name", "a.npz", arrays(bogus=LONG), "TH0221", "`bogus`, which it does not take"),
+    ("another name", "a.npz", arrays(bogus=LONG), "TH0221", "`bogus`, which it does not accept"),
     ("no archive", "a.npz", content("hello"), "TH0221", "is not a file of numpy.savez"),
     ("an empty archive", "a.npz", content(""), "TH0221", "is not a file of numpy.savez"),
     ("no safetensors", "a.safetensors", content("hello world"), "TH0221", "is not a safetensors file"),

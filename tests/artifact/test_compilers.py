@@ -115,7 +115,7 @@ def test_artifact_with_unsaved_lookasides_refuses_to_trace_new_inputs(tmp_path):
     compiled(torch.ones(2))
     loaded = save_and_load(compiled, double, tmp_path)
     assert torch.equal(loaded(torch.ones(2)), torch.full((2,), 2.0))
-    with pytest.raises(WrongInputs, match=r"the lookasides for torch\.relu cannot be written down"):
+    with pytest.raises(WrongInputs, match=r"the lookasides for torch\.relu cannot be saved"):
         loaded(torch.ones(3))
 
 

@@ -85,7 +85,7 @@ def test_lines_of_another_trace_are_refused(artifact):
 def test_lines_that_cannot_be_read_are_refused(content, artifact):
     last = stages(artifact)[-1]
     rewrite(artifact, last.lines_file, content)
-    with pytest.raises(ArtifactDamaged, match=r"is not one of Thunder's"):
+    with pytest.raises(ArtifactDamaged, match=r"is not in the form that Thunder writes"):
         open_artifact(artifact).listing(last)
 
 

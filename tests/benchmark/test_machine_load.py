@@ -57,7 +57,7 @@ def test_a_short_interval_gives_no_load():
 )
 def test_threads_wait_where_fewer_processors_are_free(others, threads, waits):
     load = MachineLoad(processors=4, other_processes=others, stolen=0.0)
-    assert load.crowds(threads) is waits
+    assert load.leaves_too_few_processors(threads) is waits
     assert bool(load.in_words(threads)) is waits
 
 

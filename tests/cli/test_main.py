@@ -12,7 +12,7 @@ import pytest
 
 from thunder_cli import main as entry
 from thunder_cli.app import version
-from thunder_cli.console import Trimmed
+from thunder_cli.console import TrimmedStream
 from thunder_core.foundation import errors, plugins
 
 HEAVY = ("torch", "transformers", "numpy", "matplotlib", "huggingface_hub")
@@ -93,7 +93,7 @@ def test_without_a_command_the_help_is_shown_and_nothing_else(thunder):
 
 def test_a_pipe_gets_no_blanks_at_the_ends_of_lines():
     stream = io.StringIO()
-    Trimmed(stream).write("a  \x1b[2m \x1b[0m\n   \nb \x1b[1mc\x1b[0m\n d ")
+    TrimmedStream(stream).write("a  \x1b[2m \x1b[0m\n   \nb \x1b[1mc\x1b[0m\n d ")
     assert stream.getvalue() == "a\x1b[2m\x1b[0m\n\nb \x1b[1mc\x1b[0m\n d "
 
 

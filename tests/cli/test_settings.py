@@ -120,7 +120,7 @@ def test_a_file_may_hold_everything(tmp_path):
 
 def test_the_command_line_wins_and_options_are_merged_one_by_one(tmp_path):
     path = written(tmp_path, 'recipe = "hf-bert"\nbatch = 4\n[set]\nspeed = "low"\nsize = 3\n')
-    merged = settings_of({"recipe": "default", "set": ["speed=high"]}).over(read_settings(path))
+    merged = settings_of({"recipe": "default", "set": ["speed=high"]}).with_defaults(read_settings(path))
     assert (merged.get("recipe"), merged.get("batch"), merged.get("set")) == (
         "default",
         4,
@@ -130,7 +130,7 @@ def test_the_command_line_wins_and_options_are_merged_one_by_one(tmp_path):
 
 def test_ranges_are_merged_one_by_one(tmp_path):
     path = written(tmp_path, '[dynamic]\nseq = "1:64"\nbatch = "1:2"\n')
-    request = settings_of({"dynamic": ["seq = 2:8"]}).over(read_settings(path)).request()
+    request = settings_of({"dynamic": ["seq = 2:8"]}).with_defaults(read_settings(path)).request()
     assert request.dynamic == {"seq": (2, 8), "batch": (1, 2)}
     with pytest.raises(BadOption, match="--dynamic gives seq twice"):
         settings_of({"dynamic": ["seq=1:2", "seq=1:3"]})

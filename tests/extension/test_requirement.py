@@ -69,7 +69,7 @@ def test_a_compiler_is_tried(script: str, message: str, tmp_path: Path, monkeypa
     path = tmp_path / "compiler"
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
-    monkeypatch.setattr("thunder_core.tracing.extension.requirement.CXX_PATIENCE", 0.2 if "sleep" in script else 9)
+    monkeypatch.setattr("thunder_core.tracing.extension.requirement.CXX_TIMEOUT", 0.2 if "sleep" in script else 9)
     monkeypatch.setenv("CXX", str(path))
     reason = CxxCompiler().missing()
     assert reason is not None

@@ -122,7 +122,7 @@ def deep(x: torch.Tensor) -> torch.Tensor:
 @pytest.mark.parametrize("room", [0, 1 << 11])
 def test_faults_are_found_with_some_results_held_at_a_time(room, monkeypatch):
     monkeypatch.setattr("thunder_core.workflow.fault_localization.boundary.eager_calls.MIN_ROOM", room)
-    monkeypatch.setattr("thunder_core.workflow.fault_localization.boundary.eager_calls.PART_OF_WEIGHTS", 0)
+    monkeypatch.setattr("thunder_core.workflow.fault_localization.boundary.eager_calls.SHARE_OF_WEIGHTS", 0)
     program = program_of(deep, x=numbers())
     assert not examine(program, deep, (), {"x": numbers()}).faults
     count = len(list(changed_lines(program.traces("computation")[0])))

@@ -59,7 +59,7 @@ def test_probes_leave_nothing_behind():
     program, model = program_and_model()
     before = {name: dict(vars(module)) for name, module in model.named_modules()}
     forward = torch.nn.Linear.forward
-    for probe in probes(program, SubjectCall(model, (), {"x": numbers()}), thorough=True):
+    for probe in probes(program, SubjectCall(model, (), {"x": numbers()}), is_thorough=True):
         with probe.changed:
             pass
     assert {name: dict(vars(module)) for name, module in model.named_modules()} == before

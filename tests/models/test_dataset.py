@@ -222,7 +222,7 @@ def test_files_that_are_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 UNFIT: dict[str, tuple[list[dict[str, object]], str]] = {
-    "another name": ([{"input_ids": [3], "tokens": [3]}], "`tokens`, which it does not take"),
+    "another name": ([{"input_ids": [3], "tokens": [3]}], "`tokens`, which it does not accept"),
     "no tokens": ([{"attention_mask": [1]}], "`input_ids`, which it needs"),
     "beyond the vocabulary": ([{"input_ids": [3]}, {"input_ids": [512]}], "line 2: `input_ids` has the token 512"),
     "a negative token": ([{"input_ids": [-1]}], "has the token -1"),

@@ -8,7 +8,7 @@ import pytest
 
 from tests.models.test_load_errors import edit_config, refusal
 from thunder_core.foundation.errors import BadModelFolder, ModelNotFound
-from thunder_core.workflow.models.folder.foreign_formats import PACKED, refuse_other_kinds, require_config
+from thunder_core.workflow.models.folder.foreign_formats import PACKED_FORMATS, refuse_other_kinds, require_config
 
 LORA = {"peft_type": "LORA", "task_type": "CAUSAL_LM", "base_model_name_or_path": "acme/llama-7b"}
 
@@ -115,7 +115,7 @@ TAKEN = ["bitnet", "bitsandbytes", "compressed-tensors", "fp8", "torchao", "mxfp
 
 @pytest.mark.parametrize("method", TAKEN)
 def test_quantizations_that_pytorch_runs_are_not_refused(folder, method):
-    assert method not in PACKED
+    assert method not in PACKED_FORMATS
     edit_config(folder, quantization_config={"quant_method": method})
     refuse_other_kinds(folder)
 

@@ -10,7 +10,7 @@ import transformers
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs, NoLoss, SequenceTooLong
 from thunder_core.workflow.models.inputs.inputs import example_inputs
-from thunder_core.workflow.models.inputs.labels import IGNORED
+from thunder_core.workflow.models.inputs.labels import IGNORED_LABEL
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length, longest_sequence
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
@@ -172,7 +172,7 @@ def test_floating_inputs_have_the_models_dtype():
 def test_labels_of_a_causal_lm_ignore_the_padding():
     loaded = load_model(ModelRequest(sample=SAMPLES["llama"]))
     inputs = example_inputs(loaded, batch=4, seq=16, seed=0, labels=True)
-    assert torch.equal(inputs["labels"] == IGNORED, inputs["attention_mask"] == 0)
+    assert torch.equal(inputs["labels"] == IGNORED_LABEL, inputs["attention_mask"] == 0)
 
 
 def test_an_encoder_decoder_says_its_labels_one_step_later():

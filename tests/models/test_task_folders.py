@@ -28,7 +28,7 @@ from thunder_core.workflow.pipeline import Request, plan
 from thunder_core.workflow.pipeline.session.evaluate import metric_for
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of
-from thunder_core.workflow.validation.metric import EvaluatedBatch, Tally, count, result
+from thunder_core.workflow.validation.metric import EvaluatedBatch, MetricSums, count, result
 
 torch.set_num_threads(1)
 
@@ -241,7 +241,7 @@ def require_measurable(metric: str, loaded: LoadedModel, inputs: dict[str, Any])
     with torch.no_grad():
         leaves = leaves_of(loaded.model(**inputs))
     labels = None if metric == "cosine" else labels_of(loaded, leaves)
-    tally = Tally()
+    tally = MetricSums()
     mask = inputs.get("attention_mask")
     count(metric, tally, EvaluatedBatch(leaves, leaves, labels, mask, causal=loaded.task in CAUSAL))
     before, after = result(metric, tally)

@@ -22,14 +22,14 @@ from thunder_core.workflow.pipeline.request.validate_request import ValidateRequ
 
 REQUESTS = (ModelRequest, Request, BenchRequest, ValidateRequest, SearchRequest)
 BOUNDED = {
-    setting.name: setting for setting in SETTINGS.values() if setting.least is not None or setting.most is not None
+    setting.name: setting for setting in SETTINGS.values() if setting.minimum is not None or setting.maximum is not None
 }
 
 
 def outside(stated: Option) -> list[int]:
     """The nearest values that are out of bounds."""
-    below = [] if stated.least is None else [int(stated.least) - 1]
-    return below if stated.most is None else [*below, int(stated.most) + 1]
+    below = [] if stated.minimum is None else [int(stated.minimum) - 1]
+    return below if stated.maximum is None else [*below, int(stated.maximum) + 1]
 
 
 def of_request(stated: Option, value: object) -> Request:
@@ -99,13 +99,13 @@ def test_defaults_in_help_texts_match_the_fields() -> None:
 def test_a_new_option_is_one_field() -> None:
     @dataclass(frozen=True)
     class Small:
-        depth: int = option(2, int, metavar="N", help="How deep", least=1, most=5)
+        depth: int = option(2, int, metavar="N", help="How deep", minimum=1, maximum=5)
         plain: bool = option(True, bool, name="no-plain", negative=True, help="Not plain.")
         other: str = "no option"
 
     @dataclass(frozen=True)
     class Other:
-        deep: int = same_option(Small, "depth", starts=3)
+        deep: int = same_option(Small, "depth", default=3)
 
     assert [setting.flag for setting in options_of(Small).values()] == ["--depth", "--no-plain"]
     assert options_of(Small)["plain"].value_of(True) is False

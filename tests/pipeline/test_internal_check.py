@@ -50,7 +50,7 @@ class WrongSilu(Recipe):
 
 
 def test_a_line_is_found_that_the_outputs_hide(out):
-    with pytest.raises(WrongResult, match=r"the outputs agree, but a line inside does not: `t\d+ = .*cos") as caught:
+    with pytest.raises(WrongResult, match=r"the outputs agree, but a line inside is wrong: `t\d+ = .*cos") as caught:
         optimize(quick(out, Hidden))
     assert "--without hidden" in caught.value.fix
     assert not out.exists()

@@ -106,8 +106,8 @@ def test_weights_are_calibrated_with_random_inputs_and_with_a_file(out: Path, tm
 
 IDS = torch.randint(3, 500, (4, 8), generator=torch.Generator().manual_seed(0))
 FILES: dict[str, tuple[dict[str, torch.Tensor], str]] = {
-    "other names": ({"pixel_values": torch.zeros(4, 3, 8, 8)}, "`pixel_values`, which it does not take"),
-    "names beside": ({"input_ids": IDS, "pixels": torch.zeros(4, 3)}, "`pixels`, which it does not take"),
+    "other names": ({"pixel_values": torch.zeros(4, 3, 8, 8)}, "`pixel_values`, which it does not accept"),
+    "names beside": ({"input_ids": IDS, "pixels": torch.zeros(4, 3)}, "`pixels`, which it does not accept"),
     "too many dimensions": ({"input_ids": IDS[None]}, r"has the shape \[4, 8\], but a sample is one list of tokens"),
     "another mask": ({"input_ids": IDS, "attention_mask": torch.ones(4, 7).long()}, r"of shape \[7\], and .*\[8\]"),
     "another number of samples": (

@@ -14,7 +14,7 @@ from transformers.models.llama import modeling_llama
 from tests.generation.models import Uncompiled
 from tests.pipeline.test_generation import request_of
 from tests.uncompiled import leave_inductor_out
-from thunder_core.compilation.compiler.for_device import StandingFor, devices_read_as
+from thunder_core.compilation.compiler.for_device import DeviceOrMeta, devices_read_as
 from thunder_core.foundation.errors import ArtifactForeign, BadOption, CannotGenerate
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.loading import load
@@ -217,7 +217,7 @@ def test_objects_store_the_device_only_while_a_program_is_traced() -> None:
 
 
 def test_the_meta_device_stands_for_the_gpu_alone() -> None:
-    gpu = StandingFor(torch.device("cuda", 0))
+    gpu = DeviceOrMeta(torch.device("cuda", 0))
     assert torch.device("meta") == gpu
     assert torch.device("cuda", 0) == gpu
     assert torch.device("cpu") != gpu

@@ -67,7 +67,7 @@ def facts(parts: Sequence[object]) -> object:
         composition.require_consistent()
         steps = list(reasons(composition, (DropDeadCode(),)))
         return (
-            *(recipe.name, recipe.options, steps, composition.transforms().in_order(), composition.executor_row),
+            *(recipe.name, recipe.options, steps, composition.transforms().in_order(), composition.executor_order),
             *(composition.lookasides, composition.settings, composition.requirements),
             *(recipe.symbolic_arguments(), recipe.all_dimensions(), recipe.shared_sample),
             recipe.loosest_tolerance(torch.float32),

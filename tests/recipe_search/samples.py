@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import Candidate, ExcludedCandidate
 from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.stored_trials import StoredTrials
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
@@ -53,6 +53,6 @@ class Planted:
 def search_of(folder: Path, trials: Planted, *, objective: str = "latency", **others: Any) -> SearchRun:
     """A search that runs planted trials."""
     bounds = others.pop("bounds", SearchBounds())
-    excluded = [Excluded(Candidate("default + fp8", 4), "no GPU")]
+    excluded = [ExcludedCandidate(Candidate("default + fp8", 4), "no GPU")]
     stated = {"budget": 1000.0, "stored_trials": StoredTrials(folder), "run_trial": trials, **others}
     return SearchRun(None, [*CANDIDATES], excluded, objective, bounds, **stated)  # type: ignore[arg-type]

@@ -32,7 +32,7 @@ def test_ticks_are_round(low: float, high: float, texts: list[str]) -> None:
 
 
 def test_powers_of_ten_are_thinned() -> None:
-    ticks = Axis(1e-12, 1.0, 0, 100, logarithmic=True).ticks(lambda v: f"{v:.0e}", about=4)
+    ticks = Axis(1e-12, 1.0, 0, 100, logarithmic=True).ticks(lambda v: f"{v:.0e}", target_count=4)
     assert [tick.text for tick in ticks] == ["1e-12", "1e-09", "1e-06", "1e-03", "1e+00"]
 
 

@@ -159,7 +159,7 @@ def test_processes_that_clean_up_at_once_put_back_one_old_folder(
 def test_a_folder_removed_before_it_was_locked_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    hold, removed = storage_folder.hold, []
+    hold, removed = storage_folder.wait_for_lock, []
 
     def late(descriptor: int) -> bool:
         if not removed:
@@ -167,7 +167,7 @@ def test_a_folder_removed_before_it_was_locked_is_created_again(
             storage_folder.clean_up(tmp_path / "a")
         return hold(descriptor)
 
-    monkeypatch.setattr(storage_folder, "hold", late)
+    monkeypatch.setattr(storage_folder, "wait_for_lock", late)
     write(tmp_path / "a", "new")
     assert len(removed) == 1
     assert content(tmp_path) == {"a/file": "new"}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from thunder_core.workflow.validation import distance, language
-from thunder_core.workflow.validation.distance import EXACT, measure_distance
+from thunder_core.workflow.validation.distance import ZERO_ERRORS, measure_distance
 from thunder_core.workflow.validation.language import has_logits, measure_language
 
 
@@ -50,9 +50,9 @@ def test_errors_are_measured_against_the_reference(block: int) -> None:
 
 def test_integers_are_compared_with_eager() -> None:
     eager = torch.tensor([1, 2, 3])
-    assert measure_distance(eager.clone(), eager, eager.double()).optimized == EXACT
+    assert measure_distance(eager.clone(), eager, eager.double()).optimized == ZERO_ERRORS
     found = measure_distance(torch.tensor([1, 2, 5]), eager, eager.double())
-    assert (found.exact_values_agree, found.optimized.maximum, found.eager) == (False, 2.0, EXACT)
+    assert (found.exact_values_agree, found.optimized.maximum, found.eager) == (False, 2.0, ZERO_ERRORS)
     assert not measure_distance(torch.tensor([True]), torch.tensor([False]), torch.tensor([False])).exact_values_agree
 
 
@@ -102,7 +102,7 @@ def test_quantiles_cover_all_columns(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_empty_scalar_and_complex_tensors() -> None:
     empty = torch.zeros(0, 4)
-    assert measure_distance(empty, empty, empty.double()).optimized == EXACT
+    assert measure_distance(empty, empty, empty.double()).optimized == ZERO_ERRORS
     scalar = torch.tensor(2.0)
     assert measure_distance(scalar + 1, scalar, scalar.double()).optimized.maximum == 1.0
     turned = torch.tensor([1 + 1j])

@@ -9,7 +9,7 @@ import torch
 
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.validation.leaves import Leaves
-from thunder_core.workflow.validation.metric import EvaluatedBatch, Tally, count, result
+from thunder_core.workflow.validation.metric import EvaluatedBatch, MetricSums, count, result
 
 GENERATOR = torch.Generator().manual_seed(0)
 LOGITS = torch.randn(6, 5, 7, generator=GENERATOR)
@@ -22,7 +22,7 @@ def over_batches(
     metric: str, eager: Leaves, ours: Leaves, labels: torch.Tensor | None, **more: object
 ) -> tuple[float, float]:
     """The metric over three batches of two samples."""
-    tally = Tally()
+    tally = MetricSums()
     for first in range(0, 6, 2):
         part = slice(first, first + 2)
         pair = (Leaves({name: tensor[part] for name, tensor in leaves.tensors.items()}) for leaves in (eager, ours))

@@ -1,4 +1,4 @@
-"""Convert the results of a command to checks for continuous integration."""
+"""Convert the results of commands to checks for continuous integration."""
 
 from __future__ import annotations
 

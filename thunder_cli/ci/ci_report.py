@@ -31,7 +31,7 @@ PROPERTY_ESCAPES = {**MESSAGE_ESCAPES, ":": "%3A", ",": "%2C"}
 
 @dataclass(frozen=True)
 class Check:
-    """One check: its name, and the failure with its fix; both are empty if the check passed."""
+    """One check: its name, the failure and its fix. The failure is empty if the check passed."""
 
     name: str
     failure: str = ""
@@ -121,7 +121,7 @@ class CiReport:
 
 @contextmanager
 def collect_checks(options: CiOptions, command: str) -> Iterator[CiReport]:
-    """Collect checks while the block runs, and write them at the end, also before an error is passed on.
+    """Collect checks while the block runs, and write them after the block, even if the block raises an error.
 
     Raises `OutputNotWritable` at once for a file that cannot be created, and `BadOption` for `--github` outside of a
     step of GitHub Actions.
@@ -158,5 +158,5 @@ def annotation(title: str, message: str) -> str:
 
 
 def escape(text: str, escapes: Mapping[str, str]) -> str:
-    """Return a text with the characters escaped that GitHub Actions would read as part of a command."""
+    """Escape the characters of a text that GitHub Actions would read as part of a workflow command."""
     return "".join(escapes.get(character, character) for character in text)

@@ -21,7 +21,7 @@ from thunder_cli.results.bench_output import BenchOutput
 from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.models.request.names import is_generation
-from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER, BenchRequest, check_bench_request
 from thunder_core.workflow.pipeline.request.search_request import SEARCH
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def bench(
 
 
 def compare_results(first: str | None, second: str | None, output: BenchOutput) -> bool:
-    """Compare two result files, if both paths are files; return whether they are."""
+    """If both paths are files, compare the two results and return True; otherwise, return False."""
     first_file, second_file = (Path(name or "").expanduser() for name in (first, second))
     if not (first_file.is_file() and second_file.is_file()):
         return False
@@ -172,7 +172,7 @@ def measure_subject(
     trust: options.TrustOptions,
     console: Console,
 ) -> tuple[BenchmarkSuite, str]:
-    """Measure the subject: an artifact if the folder is one, a model otherwise, or two artifacts together.
+    """Measure the subject of the settings: two artifacts, one artifact, or a model with a recipe.
 
     Also return the name of the tested candidate.
     """
@@ -184,9 +184,9 @@ def measure_subject(
         suite = measure_artifacts(folder, Path(second_artifact).expanduser(), settings, bench_request, consent, console)
         return suite, suite.reports[0].candidates[1].name
     if settings.get("model") and is_artifact(folder):
-        return measure_artifact(folder, settings, bench_request, consent, console), OURS
+        return measure_artifact(folder, settings, bench_request, consent, console), THUNDER
     trust.refuse()
-    return measure_model(settings, bench_request, console), OURS
+    return measure_model(settings, bench_request, console), THUNDER
 
 
 def measure_artifacts(
@@ -230,7 +230,10 @@ def measure_artifact(
 
 
 def device_of_artifact(folder: Path, settings: Settings) -> str | None:
-    """Return the device in the settings; raise an error if the folder is not an artifact, or for other settings."""
+    """Return the device in the settings of an artifact.
+
+    Raises an error if the folder is not an artifact, or if another setting of a model was specified.
+    """
     from thunder_cli.settings import refuse_model_settings
     from thunder_core.workflow.artifact.format.read import read_manifest
     from thunder_core.workflow.models.request.names import spelled_device

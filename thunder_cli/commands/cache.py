@@ -24,7 +24,7 @@ DryRun = Annotated[
 
 
 def complete_entry(incomplete: str) -> list[tuple[str, str]]:
-    """Return the entries whose digests begin with a text, with their labels, for the shell's completion."""
+    """Return the entries whose digests begin with a prefix, with their labels, for the shell's completion."""
     from thunder_core.backend.cache import Store
 
     return [
@@ -35,7 +35,7 @@ def complete_entry(incomplete: str) -> list[tuple[str, str]]:
 
 
 def complete_model(incomplete: str) -> list[str]:
-    """Return the models of entries whose names begin with a text, for the shell's completion."""
+    """Return the models of entries whose names begin with a prefix, for the shell's completion."""
     from thunder_core.backend.cache import Store
 
     names = {record.model for record in Store().entries() if record.model.startswith(incomplete)}
@@ -120,7 +120,7 @@ def prune(
         typer.Option(
             "--max-size",
             metavar="SIZE",
-            help="Remove the least recently used entries until the rest has at most this size, such as 500M or 2GiB.",
+            help="Largest size of the cache, such as 500M or 2GiB. The least recently used entries are removed.",
         ),
     ] = None,
     max_age: Annotated[
@@ -128,14 +128,14 @@ def prune(
         typer.Option(
             "--max-age",
             metavar="AGE",
-            help="Remove entries that were not used for this long, such as 12h, 30d or 2w.",
+            help="Remove entries that were not used for at least this time, such as 12h, 30d or 2w.",
         ),
     ] = None,
     dry_run: DryRun = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove damaged entries and entries unused for longer than --max-age, then entries beyond --max-size.
+    """Remove damaged entries, entries unused for longer than --max-age, and then entries beyond --max-size.
 
     The least recently used entries are removed first, until the rest fits into --max-size.
     """
@@ -160,8 +160,8 @@ def clear(
         str | None,
         typer.Option(
             metavar="NAME",
-            help="Remove only the entries that were built for this model or function (`thunder cache list --by-model`"
-            " lists the names). Other models that use these entries build them again.",
+            help="Remove only the entries that were built for this model or function. `thunder cache list --by-model`"
+            " lists the names. Other models that use these entries build them again.",
             autocompletion=complete_model,
         ),
     ] = None,
@@ -209,7 +209,7 @@ def require_model(store: Store, model: str) -> None:
 
 def clear_searches(*, json: bool, dry_run: bool) -> None:
     """Remove the stored results of searches, and print how many there were."""
-    from thunder_cli.views.quantity import count_noun, size
+    from thunder_cli.views.quantity import count_noun, format_bytes
     from thunder_core.workflow.recipe_search.stored_searches import count_stored_searches, remove_searches
 
     stored_searches = count_stored_searches() if dry_run else remove_searches()
@@ -218,12 +218,12 @@ def clear_searches(*, json: bool, dry_run: bool) -> None:
         return
     verb = "would remove" if dry_run else "removed"
     searches = count_noun(stored_searches.searches, "search", "searches")
-    say(f"{verb} {count_noun(stored_searches.trials, 'result')} of {searches}, {size(stored_searches.size)}")
+    say(f"{verb} {count_noun(stored_searches.trials, 'result')} of {searches}, {format_bytes(stored_searches.size)}")
 
 
 @cache.command()
 def key(*, json: Json = False, debug: Debug = False) -> None:
-    """Print a key under which continuous integration can store the folder of compiled kernels.
+    """Print the key under which continuous integration can store the cache of compiled kernels.
 
     The key changes with the versions of Thunder, PyTorch, Triton, Python and the compiler, and with the processor.
     """
@@ -250,9 +250,9 @@ def why(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Explain why an entry was built.
+    """Explain a cache miss: why an entry had to be built.
 
-    The command shows the fields in which its key differs from the key of the most similar earlier entry.
+    The command shows how the entry's key differs from the key of the most similar earlier entry.
     """
     from thunder_cli.views.cache import why_view
     from thunder_core.backend.cache import Key, Store
@@ -309,11 +309,11 @@ def print_summary(records: list[Record], folder: str, verdict: str = "") -> None
     from rich.text import Text
 
     from thunder_cli.views.cache import count_entries
-    from thunder_cli.views.quantity import size
+    from thunder_cli.views.quantity import format_bytes
 
     if not records:
         stdout().print(Text.assemble(("no entries in ", "dim"), folder), soft_wrap=True)
         return
-    total = f"{count_entries(len(records))}, {size(sum(record.size for record in records))}"
+    total = f"{count_entries(len(records))}, {format_bytes(sum(record.size for record in records))}"
     checked = Text(f", {verdict}", "green") if verdict else Text()
     stdout().print(Text.assemble((total, "bold"), checked, (" in ", "dim"), folder), soft_wrap=True)

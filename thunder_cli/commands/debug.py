@@ -40,7 +40,7 @@ def debug(
     A line is an operation or a fused region. On one input, each line that an executor runs is compared with eager
     PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. The
     programs of an artifact are compared with newly compiled programs. With --dynamic, the command checks the program
-    that serves the range, and with --task generate each program of `generate`.
+    for the range. With --task generate, the command checks each program of `generate`.
     The exit status is 1 if an error was found and 0 otherwise.
     """
     from thunder_cli.ci.ci_report import collect_checks

@@ -30,7 +30,7 @@ def doctor(
         typer.Option(
             "--strict",
             metavar=FLAG,
-            help="Exit with status 3 if a required part of the installation is missing or any part does not work.",
+            help="Exit with status 3 if a required part is missing, or if any part does not work.",
         ),
     ] = False,
     json: Json = False,
@@ -38,7 +38,7 @@ def doctor(
 ) -> None:
     """Check the environment, and print a fix for each part that is missing or does not work.
 
-    The C++ compiler compiles three lines. Two processes sum a tensor with gloo, and up to two GPUs sum a tensor with
+    The checks compile three lines of C++. They sum a tensor over two processes with gloo, and over up to two GPUs with
     NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
     """
     with quiet_libraries(debug=debug):
@@ -58,7 +58,7 @@ def doctor(
 
 
 def print_as_completed(results: Iterable[CheckResult], console: Console) -> list[CheckResult]:
-    """Print and return the results, each as soon as its check is complete; a terminal shows a spinner meanwhile."""
+    """Print each result as soon as its check is complete, with a spinner during the check; return all results."""
     completed: list[CheckResult] = []
     remaining = iter(results)
     while True:
@@ -68,10 +68,10 @@ def print_as_completed(results: Iterable[CheckResult], console: Console) -> list
             console.print()
             return completed
         completed.append(result)
-        console.print(row(result))
+        console.print(result_row(result))
 
 
-def row(result: CheckResult) -> Table:
+def result_row(result: CheckResult) -> Table:
     """Return a result as a row: the mark of its state, its name, the finding and the fix."""
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=2)
@@ -84,11 +84,11 @@ def row(result: CheckResult) -> Table:
 
 def verdict(results: Sequence[CheckResult]) -> Text:
     """Return the overall result of all checks, as a sentence."""
-    named = {state: [result.name for result in results if result.state == state] for state in MARKS}
-    if named["missing"]:
-        return Text(f"Missing requirements: {', '.join(named['missing'])}.", "bold red")
-    if named["degraded"]:
-        return Text(f"Thunder runs, but these parts do not work: {', '.join(named['degraded'])}.", "yellow")
+    names_by_state = {state: [result.name for result in results if result.state == state] for state in MARKS}
+    if names_by_state["missing"]:
+        return Text(f"Missing requirements: {', '.join(names_by_state['missing'])}.", "bold red")
+    if names_by_state["degraded"]:
+        return Text(f"Thunder runs, but these parts do not work: {', '.join(names_by_state['degraded'])}.", "yellow")
     return Text("All checks passed.", "green")
 
 

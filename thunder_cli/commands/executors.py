@@ -33,14 +33,14 @@ def executors(
         typer.Option(
             "--of",
             metavar="ARTIFACT",
-            help="Artifact folder. Show the operations that each executor runs, their share of the time if measured, "
-            "and the operations that it refuses.",
+            help="Artifact folder. Show the operations that each executor runs or refuses, and its share of the time "
+            "if measured.",
         ),
     ] = None,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """List the executors, each with the operations that it can run, or with the reason why it is unavailable.
+    """List the executors, with the operations of each or the reason why it is unavailable.
 
     With --of, show the executors of ARTIFACT instead.
     """
@@ -85,8 +85,8 @@ def show_artifact(folder: Path, json: bool) -> None:
         stdout().print(view)
 
 
-def describe(listed: plugins.Listed) -> Row:
-    """Return one executor as plain data: whether it is available, the reason if not, and its claims."""
+def describe(listed: plugins.PluginDescription) -> Row:
+    """Return an executor as plain data: whether it is available, the reason if not, and the operations it claims."""
     reason, claims = listed.reason, None
     if reason is None:
         try:

@@ -18,7 +18,7 @@ Error = type[ThunderError]
 
 
 def complete_code(incomplete: str) -> list[tuple[str, str]]:
-    """Return the codes that begin with a text, each with the first line of its meaning."""
+    """Return the codes that begin with a prefix, each with the first line of its meaning."""
     codes = ((error.code, meaning(error).partition("\n")[0]) for error in all_errors())
     return [(code, text) for code, text in codes if code.startswith(incomplete.upper())]
 
@@ -88,5 +88,5 @@ def describe(error: Error) -> Text:
 
 
 def unwrap(text: str) -> str:
-    """Return a text with each paragraph and each list item on one line, so that a console wraps it at its own width."""
+    """Join the lines of each paragraph and list item into one line, which a console wraps at its own width."""
     return re.sub(r"(?<=\S)\n *(?![\s-])", " ", text)

@@ -99,14 +99,16 @@ def inspect_trace(
     debug: options.Debug = False,
 ) -> None:
     """Show the traces of an artifact or a model: as recorded, after each transform, and as run."""
-    from thunder_cli.views.trace import Look, View
+    from thunder_cli.views.trace import DisplayOptions, View
 
     refuse_unused(listing=list_, output=output, json=json, line_options={"diff": diff, "grep": grep, "module": module})
     require_writable(output, None)
     with quiet_libraries(debug=debug):
-        look = Look(trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None)
+        display_options = DisplayOptions(
+            trace, stage, level, diff=diff, grep=grep, module=module, plain=plain or output is not None
+        )
         opened_subject = open_subject(settings.with_model(subject), program)
-    view = View(opened_subject, look)
+    view = View(opened_subject, display_options)
     show(view, output, stages=list_, json=json)
     if not list_ and view.is_empty:
         view.report_earlier_match()
@@ -114,7 +116,7 @@ def inspect_trace(
 
 
 def refuse_unused(*, listing: bool, output: Path | None, json: bool, line_options: Mapping[str, object]) -> None:
-    """Raise `BadOption` for an option that would have no effect next to --list or --json."""
+    """Raise `BadOption` for an option that has no effect together with --list or --json."""
     from thunder_core.foundation.errors import BadOption
 
     used_options = [f"--{name}" for name, value in line_options.items() if value is not None]

@@ -53,7 +53,7 @@ def optimize(
     from thunder_cli.ci.ci_report import collect_checks
 
     with quiet_libraries(debug=debug), collect_checks(ci, "optimize") as checks:
-        merge_settings = settings.with_model(model).over(read_settings(config) if config else Settings())
+        merge_settings = settings.with_model(model).with_defaults(read_settings(config) if config else Settings())
         request, search = merge_settings.request(), merge_settings.search_request()
         refuse_early(request, search, dry_run=dry_run)
         if search.search is not None:
@@ -118,7 +118,7 @@ def carry_out_plan(planned: Plan, console: Console) -> Outcome:
 
 
 def follow_first_rank(request: Request, *, dry_run: bool) -> None:
-    """Take part in a run of several ranks, which the first rank plans, prints and writes."""
+    """Follow the first rank in a run of several ranks: it makes the plan, prints results and writes the artifact."""
     from thunder_core.workflow.pipeline import outline, with_memory
 
     planned = with_memory(outline(request, dry_run=dry_run))

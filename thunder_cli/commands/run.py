@@ -131,7 +131,7 @@ class GeneratedOutput:
 
     @contextmanager
     def end_line(self) -> Iterator[None]:
-        """Print the rest of the text and a line end after the block, also if Ctrl-C ends the block."""
+        """After the block, print the rest of the text and a line end, even if Ctrl-C ends the block."""
         try:
             yield
             if self._pieces:
@@ -161,7 +161,7 @@ def token_data(tokens: Sequence[Token]) -> dict[str, object]:
 
 
 def rate(tokens: Sequence[Token]) -> float | None:
-    """Return the tokens per second after the first token; None if there is only one."""
+    """Return the tokens per second after the first token; None if there is only one token."""
     rest = [token.seconds for token in tokens[1:]]
     return len(rest) / sum(rest) if rest else None
 

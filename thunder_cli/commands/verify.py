@@ -1,4 +1,4 @@
-"""`thunder verify`: checks that an artifact is unchanged, and its signatures; nothing of the artifact is loaded."""
+"""`thunder verify`: checks the digests and the signatures of an artifact, without loading its programs."""
 
 from __future__ import annotations
 
@@ -90,16 +90,16 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     """Return the results as text, to be printed without wrapping."""
     from rich.text import Text
 
-    from thunder_cli.views.quantity import count_noun, size
+    from thunder_cli.views.quantity import count_noun, format_bytes
 
     files = opened.manifest.files
-    total = f"{count_noun(len(files), 'file')}, {size(sum(facts.size for facts in files.values()))}, "
+    total = f"{count_noun(len(files), 'file')}, {format_bytes(sum(facts.size for facts in files.values()))}, "
     text = Text.assemble(("artifact", "bold"), f"   {opened.folder}\n", ("files", "bold"), f"      {total}")
     text.append("all match the manifest", "green")
     text.append("\nseal", "bold").append(f"       {opened.manifest.digest}")
     trusted_by_bytes = {known_key.raw: known_key for known_key in trusted}
     for key in signers:
         state = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
-        name = str(trusted_by_bytes[key.raw]) if key in trusted else key.claimed
+        name = str(trusted_by_bytes[key.raw]) if key in trusted else key.name_with_comment
         text.append("\nsignature", "bold").append(f"  {name}, ").append(*state)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

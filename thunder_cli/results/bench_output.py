@@ -28,7 +28,7 @@ class BenchOutput:
     fail_above: str | None = option(
         None,
         metavar="P%",
-        help="Exit with status 5 if a candidate is more than P% slower than in the baseline",
+        help="Exit with status 5 if a speed-up over the first contender is more than P% below the baseline's",
         default_text="5%",
     )
     require_speedup: float | None = same_option(Request, "require_speedup")

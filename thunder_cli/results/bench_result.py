@@ -7,7 +7,7 @@ from pathlib import Path
 
 from thunder_cli.console import print_document, say, stderr, stdout
 from thunder_cli.results.bench_output import BenchOutput
-from thunder_cli.results.gates import allowed_loss
+from thunder_cli.results.gates import allowed_slowdown
 from thunder_cli.views.bench import comparison_view, suite_view
 from thunder_cli.views.bench_plot import draw_suite
 from thunder_core.foundation.errors import BadOption, OutputNotWritable, SlowerThanBaseline, ThunderError
@@ -24,7 +24,7 @@ from thunder_core.workflow.benchmark import (
 )
 from thunder_core.workflow.report import render_benchmark_markdown, render_csv
 
-TEXTS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "markdown": render_benchmark_markdown}
+RENDERERS: Mapping[str, Callable[[BenchmarkSuite], str]] = {"csv": render_csv, "markdown": render_benchmark_markdown}
 SUFFIXES = {".csv": "csv", ".md": "markdown"}  # the formats by the suffix of --out; all other suffixes are JSON
 
 
@@ -49,19 +49,19 @@ def finish_bench(suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: 
 def compare_with_earlier(
     suite: BenchmarkSuite, earlier: BenchmarkSuite | None, output: BenchOutput
 ) -> tuple[Sequence[Comparison], Sequence[ThunderError]]:
-    """Compare the measurement with the baseline, if there is one; return the rows, and the error if it is slower."""
+    """Compare the measurement with the baseline, if there is one; return the comparisons, and errors for slowdowns."""
     if earlier is None:
         return [], []
     try:
-        return check_against_baseline(suite, earlier, allowed_loss(output)), []
+        return check_against_baseline(suite, earlier, allowed_slowdown(output)), []
     except SlowerThanBaseline as error:
-        return compare_with_baseline(suite, earlier, allowed_loss(output)), [error]
+        return compare_with_baseline(suite, earlier, allowed_slowdown(output)), [error]
     except BadOption as error:
         return [], [error]
 
 
 def errors_of(step: Callable[[], object]) -> list[ThunderError]:
-    """Return the error of a step, if it raises a ThunderError."""
+    """Run a step, and return its ThunderError in a list; return an empty list if it succeeds."""
     try:
         step()
     except ThunderError as error:
@@ -70,7 +70,7 @@ def errors_of(step: Callable[[], object]) -> list[ThunderError]:
 
 
 def join_errors(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Sequence[Comparison]) -> ThunderError:
-    """Return an error of the first error's class, with the messages of all errors and the measurement."""
+    """Join several errors into one error of the first error's class, which also contains the measurement."""
     error = errors[0]
     if len(errors) > 1:
         error = type(error)("; ".join(item.what for item in errors), fix="; ".join(item.fix for item in errors))
@@ -80,7 +80,7 @@ def join_errors(errors: Sequence[ThunderError], suite: BenchmarkSuite, rows: Seq
 
 
 def require_shown(suite: BenchmarkSuite, output: BenchOutput, subject: str) -> None:
-    """Raise `SpeedupMissed` if a required speed-up is not shown."""
+    """Raise `SpeedupMissed` if the measurement does not show the speed-up of `--require-speedup`."""
     if output.require_speedup is not None:
         require_speedup(suite, output.require_speedup, subject)
 
@@ -104,7 +104,7 @@ def write_result(suite: BenchmarkSuite, file: Path) -> None:
     if style is None:
         write_suite(suite, file)
     else:
-        write_atomically(file, TEXTS[style](suite))
+        write_atomically(file, RENDERERS[style](suite))
 
 
 def draw_result(suite: BenchmarkSuite, file: Path) -> None:
@@ -118,8 +118,8 @@ def print_suite(suite: BenchmarkSuite, rows: Sequence[Comparison], output: Bench
     console = stdout()
     if output.style == "json":
         print_document(suite.model_dump_json(indent=2))
-    elif output.style in TEXTS:
-        say(TEXTS[output.style](suite), end="")
+    elif output.style in RENDERERS:
+        say(RENDERERS[output.style](suite), end="")
     else:
         console.print(suite_view(suite, width=console.width))
     if rows:

@@ -1,4 +1,4 @@
-"""The requirements for a measurement, checked before the measurement begins."""
+"""The requirements of `--baseline`, `--require-speedup` and `--fail-above`, checked before the measurement."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def earlier_result(output: BenchOutput, runs: int) -> BenchmarkSuite | None:
     """Return the baseline, or None; raise an error if `runs` rounds are too few to show the required speed-up."""
     if output.require_speedup is not None:
         check_speedup_factor(output.require_speedup, runs)
-    allowed_loss(output)
+    allowed_slowdown(output)
     return None if output.baseline is None else read_suite(output.baseline)
 
 
-def allowed_loss(output: BenchOutput) -> float:
-    """Return the allowed slowdown as a fraction: the baseline's speed-up divided by the current one, minus 1."""
+def allowed_slowdown(output: BenchOutput) -> float:
+    """Return the slowdown that `--fail-above` allows, as a fraction: 0.05 for `5%`."""
     return fraction_of(output.fail_above or "5%")

@@ -23,7 +23,7 @@ from thunder_core.workflow.pipeline.request.request_checks import check_request
 from thunder_core.workflow.pipeline.request.search_request import USUAL_SECONDS, check_search
 from thunder_core.workflow.report import SearchReport, render_search, render_search_markdown
 
-TEXTS = (".json", ".md")
+OUTPUT_SUFFIXES = (".json", ".md")
 
 
 def bench_by_search(settings: Settings, bench_request: BenchRequest, output: BenchOutput) -> None:
@@ -64,7 +64,7 @@ def refuse_unsupported(bench_request: BenchRequest, output: BenchOutput) -> None
         "--require-speedup": output.require_speedup is not None,
         f"--format {output.style}": output.style not in ("table", "json", "markdown"),
         f"--plot {output.plot}": output.plot is not None and output.plot.suffix.lower() != ".html",
-        f"--out {output.out}": output.out is not None and output.out.suffix.lower() not in TEXTS,
+        f"--out {output.out}": output.out is not None and output.out.suffix.lower() not in OUTPUT_SUFFIXES,
     }
     fixes = {"--plot": "name an .html file", "--out": "name a .json or .md file"}
     for name in (name for name, is_given in unsupported.items() if is_given):

@@ -27,7 +27,7 @@ def optimize_by_search(
     With `dry_run`, print the candidates and measure nothing.
     """
     console = (stderr(quiet=True) if json else stdout()) if dry_run else stderr(quiet=quiet)
-    planned = plan_and_print_search(request, search, console, whole=dry_run)
+    planned = plan_and_print_search(request, search, console, lists_unfit=dry_run)
     if dry_run:
         if json:
             print_json("search-plan/1", planned.as_data())

@@ -19,17 +19,15 @@ if TYPE_CHECKING:
 
 
 def plan_and_print_search(
-    request: Request, search: SearchRequest, console: Console, *, whole: bool = False
+    request: Request, search: SearchRequest, console: Console, *, lists_unfit: bool = False
 ) -> RequestSearch:
-    """Plan a search, and print its candidates; with `whole`, also print the reason for each candidate that does not
-    apply.
-    """
+    """Plan a search, and print its candidates; with `lists_unfit`, also print why others do not apply."""
     began = time.monotonic()
     print_hub_notice(console, request.model)
     with importing_tested_torch(console):
         planned = recipe_search.RequestSearch.plan_search(
             request, search, began
         )  # the attribute access imports PyTorch
-    console.print(plan_view(planned, whole=whole))
+    console.print(plan_view(planned, lists_unfit=lists_unfit))
     console.print()
     return planned

@@ -13,7 +13,7 @@ from rich.spinner import Spinner
 from rich.text import Text
 
 from thunder_cli.search.views import lead_text, trial_text
-from thunder_cli.views.quantity import minutes
+from thunder_cli.views.quantity import format_duration
 from thunder_core.workflow.recipe_search.observer import SearchObserver
 from thunder_core.workflow.report import SearchCandidate
 
@@ -35,12 +35,12 @@ class SearchLines:
     def end_trial(self, row: SearchCandidate, leader: SearchCandidate | None, seconds_left: float) -> None:
         """Print the result of the candidate."""
         leads = "; leads" if leader is not None and leader.name == row.name else ""
-        self.console.print(Text.assemble(trial_text(row), leads, (f"; {minutes(seconds_left)} left", "dim")))
+        self.console.print(Text.assemble(trial_text(row), leads, (f"; {format_duration(seconds_left)} left", "dim")))
 
 
 @dataclass
 class RunningLine:
-    """The line of the running trial with the remaining time, which is updated continuously."""
+    """The line of the running trial; its remaining time is updated continuously."""
 
     spinner: Spinner = field(default_factory=lambda: Spinner("dots"))
     trial: str = ""
@@ -57,7 +57,7 @@ class RunningLine:
         parts = [
             self.trial or "starting",
             *([self.lead] if self.lead else []),
-            *([f"{minutes(seconds_left)} left"] * (self.end > 0)),
+            *([f"{format_duration(seconds_left)} left"] * (self.end > 0)),
         ]
         self.spinner.update(text=Text(" · ".join(parts)))
         return self.spinner

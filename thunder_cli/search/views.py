@@ -9,7 +9,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import count_noun, magnitude, minutes, size, speedup
+from thunder_cli.views.quantity import count_noun, format_bytes, format_duration, format_magnitude, format_speedup
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, fit_table, plain_table, space_out, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import SearchCandidate, SearchReport
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 STYLES = {"faster": GOOD, "slower": BAD, "unstable": "bold yellow"}
 COLUMNS: Mapping[str, Callable[[SearchCandidate], str]] = {
-    "speed  [95%]": lambda row: "" if row.speed is None else speedup(row.speed),
+    "speed  [95%]": lambda row: "" if row.speed is None else format_speedup(row.speed),
     "median": lambda row: "" if row.seconds is None else format_time(row.seconds),
     "rounds": lambda row: str(row.rounds),
-    "error": lambda row: "" if row.error is None else magnitude(row.error),
-    "KL, nats": lambda row: "" if row.kl is None else magnitude(row.kl),
+    "error": lambda row: "" if row.error is None else format_magnitude(row.error),
+    "KL, nats": lambda row: "" if row.kl is None else format_magnitude(row.kl),
     "top-1": lambda row: "" if row.top1 is None else percent(row.top1),
-    "memory": lambda row: "" if row.memory is None else size(row.memory),
-    "weights": lambda row: "" if row.size is None else size(row.size),
+    "memory": lambda row: "" if row.memory is None else format_bytes(row.memory),
+    "weights": lambda row: "" if row.size is None else format_bytes(row.size),
 }
 # Narrow consoles leave out these columns, in this order, until the table fits.
 COLUMNS_LEFT_OUT_FIRST = ("rounds", "weights", "error", "median", "memory")
 
 
-def plan_view(planned: RequestSearch, *, whole: bool) -> RenderableType:
-    """Show the candidates of a search; with `whole`, also show the reason for each candidate that does not apply."""
+def plan_view(planned: RequestSearch, *, lists_unfit: bool) -> RenderableType:
+    """Show the candidates of a search; with `lists_unfit`, also show why the other candidates do not apply."""
     search, prepared = planned.search, planned.base.prepared
     task = f"{prepared.loading.task}, {prepared.dtype_name}, on {planned.base.device}"
     detail = f"{prepared.model_name}, {task}; objective {search.objective}"
-    time = f", {minutes(search.search)}" if search.search else ""
+    time = f", {format_duration(search.search)}" if search.search else ""
     table = plain_table("", "candidate", "least memory", text_columns=2)
     for number, estimate in enumerate(planned.estimates_of_candidates, start=1):
-        least = "" if estimate.least_memory is None else size(estimate.least_memory)
+        least = "" if estimate.least_memory is None else format_bytes(estimate.least_memory)
         table.add_row(str(number), estimate.candidate.name, least)
     rows = [(excluded.candidate.name, excluded.reason) for excluded in planned.excluded]
     bounds = Text(f"Bounds: {'; '.join(bounds_in_words(planned.bounds))}")
-    others = reasons_view("Not applicable", rows) if whole else unfit_text(len(rows))
-    return Group(with_title("Search", f"{detail}{time}", table), bounds, *([Text()] if whole else []), others)
+    others = reasons_view("Not applicable", rows) if lists_unfit else unfit_text(len(rows))
+    return Group(with_title("Search", f"{detail}{time}", table), bounds, *([Text()] if lists_unfit else []), others)
 
 
 def unfit_text(number: int) -> Text:
@@ -72,7 +72,8 @@ def search_view(report: SearchReport, *, width: int) -> RenderableType:
 def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
     yield Text.assemble(("Search", HEAD), "  ", (report.why, GOOD if report.winner else BAD))
     reused_text = f", {report.kept} reused from an earlier search" if report.kept else ""
-    detail = f"{report.call}, {report.machine}; {minutes(report.seconds)} of {minutes(report.budget)}{reused_text}"
+    time_text = f"{format_duration(report.seconds)} of {format_duration(report.budget)}"
+    detail = f"{report.call}, {report.machine}; {time_text}{reused_text}"
     yield with_title(
         "Candidates",
         f"{detail}; {report.ended}",
@@ -108,7 +109,7 @@ def trial_text(row: SearchCandidate) -> str:
     """Return the result of a trial as one line."""
     if row.state != "measured":
         return f"{row.name}  {row.state}: {row.reason}"
-    speed = "" if row.speed is None or row.rank == 0 else f"  {speedup(row.speed)}"
+    speed = "" if row.speed is None or row.rank == 0 else f"  {format_speedup(row.speed)}"
     time = "" if row.seconds is None else f"  {format_time(row.seconds)}"
     return f"{row.name}{speed}{time}{'' if row.is_within else f'  out of bounds: {row.reason}'}"
 

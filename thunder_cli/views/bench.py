@@ -9,15 +9,21 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.generation import generation_table, tokens_view
-from thunder_cli.views.outcome import COLUMNS, COLUMNS_LEFT_OUT_FIRST, WIDE, benchmark_view, measured_columns
-from thunder_cli.views.quantity import rounds_of, speedup
+from thunder_cli.views.outcome import (
+    COLUMNS,
+    COLUMNS_LEFT_OUT_FIRST,
+    MIN_WIDE_COLUMNS,
+    benchmark_view,
+    measured_columns,
+)
+from thunder_cli.views.quantity import format_speedup, rounds_of
 from thunder_cli.views.table import HEAD, VERDICTS, fit_table, plain_table, with_title
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, CandidateComparison, Comparison, Verdict
 from thunder_core.workflow.benchmark.report import candidate_in_words, size_in_words
 from thunder_core.workflow.benchmark.verdict import in_words
 
 
-def suite_view(suite: BenchmarkSuite, *, width: int = WIDE) -> RenderableType:
+def suite_view(suite: BenchmarkSuite, *, width: int = MIN_WIDE_COLUMNS) -> RenderableType:
     """Return the verdicts, then every candidate at every size, for a console of this width."""
     lines = [*map(verdict_line, verdicts_of(suite)), Text()]
     if suite.generations:
@@ -32,7 +38,7 @@ def verdicts_of(suite: BenchmarkSuite) -> list[tuple[str, Verdict, list[str]]]:
     for report in sorted(suite.measured, key=lambda measured: calls.index(measured.call)):
         for candidate in report.candidates[1:]:
             words = f"{candidate_in_words(candidate.name, report.configuration)}  {report.verdict_in_words(candidate)}"
-            where = f"{speedup(candidate.speedup)}" if len(suite.reports) == 1 else size_of(report)
+            where = f"{format_speedup(candidate.speedup)}" if len(suite.reports) == 1 else size_of(report)
             sizes.setdefault((words, report.verdict(candidate)), []).append(where)
     return [(words, verdict, sizes_in_words) for (words, verdict), sizes_in_words in sizes.items()]
 
@@ -94,8 +100,8 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
         table.add_row(
             size_in_words(row.configuration),
             candidate_in_words(row.candidate, row.configuration),
-            speedup(row.speedup),
-            speedup(row.baseline),
+            format_speedup(row.speedup),
+            format_speedup(row.baseline),
             f"{row.slowdown:+.1%}",
             Text("too slow", "bold red") if row.too_slow else Text("ok", "green"),
         )
@@ -120,10 +126,10 @@ def contrast_view(rows: Sequence[CandidateComparison], first: str, second: str) 
             candidate_in_words(row.candidate, row.configuration),
             f"{row.first.value:.2f}x",
             f"{row.second.value:.2f}x",
-            speedup(row.ratio),
+            format_speedup(row.ratio),
             Text(row.verdict, VERDICTS[row.verdict]),
         )
     lines = dict.fromkeys((f"{second}  {in_words(row.verdict, first, row.rounds)}", row.verdict) for row in rows)
     verdicts = [Text.assemble(("Speed", HEAD), "  ", (words, VERDICTS[verdict])) for words, verdict in lines]
-    detail = "speed-ups over the contender that both results share"
+    detail = "speed-ups over the first contender, which both results share"
     return Group(*verdicts, Text(), with_title(f"{second} against {first}", detail, table))

@@ -24,7 +24,7 @@ def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return
     draw = draw_tokens if suite.generations else draw_times
-    # Names of folders and models may contain dollar signs, which are not formulas. Text stays text in SVG.
+    # A dollar sign in the name of a folder or model begins no formula. SVG files contain text, not outlines of letters.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder", "text.parse_math": False}):
         draw(suite).savefig(file, dpi=160)
 

@@ -11,12 +11,12 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import ago, count_noun, size
+from thunder_cli.views.quantity import count_noun, format_age, format_bytes
 from thunder_cli.views.table import DIM, HEAD, plain_table
 from thunder_core.backend.cache import Freed, MissExplanation, Record, by_models
 
 DIGITS_SHOWN = 12  # digits of a digest
-WIDE = 100  # columns; narrower consoles omit the time when an entry was built
+MIN_WIDE_COLUMNS = 100  # columns; narrower consoles omit the time when an entry was built
 NO_EARLIER = (
     "built because the cache had no earlier entry of this executor for the same part of a program or the same label"
 )
@@ -24,16 +24,16 @@ DIFFERS = "built because its key differs from that of the most similar earlier e
 DIGEST = re.compile(r"[0-9a-f]{32,}")
 
 
-def records_view(records: Sequence[Record], *, width: int = WIDE) -> RenderableType:
+def records_view(records: Sequence[Record], *, width: int = MIN_WIDE_COLUMNS) -> RenderableType:
     """Return a row for each entry, for a console of this width; the label of a damaged entry is `damaged`."""
-    wide = width >= WIDE
+    wide = width >= MIN_WIDE_COLUMNS
     table = plain_table("entry", "label", "executor", "size", *(("built",) if wide else ()), "used", text_columns=3)
     table.columns[1].no_wrap = False  # labels are wrapped, so that nothing else is cut
     now = datetime.now(UTC)
     for record in records:
         moments = (record.created, record.used) if wide else (record.used,)
-        ages = (Text("" if record.damage else ago(now - moment), DIM) for moment in moments)
-        table.add_row(shorten(record.digest), label_of(record), record.executor, size(record.size), *ages)
+        ages = (Text("" if record.damage else format_age(now - moment), DIM) for moment in moments)
+        table.add_row(shorten(record.digest), label_of(record), record.executor, format_bytes(record.size), *ages)
     return table
 
 
@@ -44,7 +44,7 @@ def models_view(records: Sequence[Record]) -> RenderableType:
     now = datetime.now(UTC)
     for row in by_models(records):
         name = Text(row.model, HEAD) if row.model else Text("-", DIM)
-        table.add_row(name, str(row.entries), size(row.size), Text(ago(now - row.used), DIM))
+        table.add_row(name, str(row.entries), format_bytes(row.size), Text(format_age(now - row.used), DIM))
     return table
 
 
@@ -61,8 +61,10 @@ def damage_view(records: Sequence[Record]) -> RenderableType:
 def freed_text(freed: Freed, *, dry_run: bool) -> Text:
     """Return the freed and the remaining space, in words."""
     verb = "would free" if dry_run else "freed"
-    text = Text.assemble((verb, HEAD), f" {size(freed.size)}: {count_entries(len(freed.removed))}")
-    remaining_text = f"; {count_entries(len(freed.kept))} with {size(freed.kept_size)} remain" if freed.kept else ""
+    text = Text.assemble((verb, HEAD), f" {format_bytes(freed.size)}: {count_entries(len(freed.removed))}")
+    remaining_text = (
+        f"; {count_entries(len(freed.kept))} with {format_bytes(freed.kept_size)} remain" if freed.kept else ""
+    )
     return text.append(remaining_text, DIM)
 
 
@@ -82,7 +84,7 @@ def _reasons(why: MissExplanation) -> list[RenderableType]:
     elif why.nearest is None:
         reasons.append(Text(NO_EARLIER))
     else:
-        when = ago(datetime.now(UTC) - why.nearest.created)
+        when = format_age(datetime.now(UTC) - why.nearest.created)
         earlier = f"{shorten(why.nearest.digest)} (built {when})"
         reasons += [Text(DIFFERS.format(earlier)), Padding(_differences(why), (1, 0, 0, 0))]
     return reasons

@@ -9,7 +9,7 @@ from math import inf, isnan
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from thunder_cli.views.quantity import count_noun, magnitude
+from thunder_cli.views.quantity import count_noun, format_magnitude
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, space_out
 from thunder_core.workflow.pipeline.debug import Diagnosis, ReproductionFacts
 from thunder_core.workflow.validation.internal_check import Fault, NonFiniteLine, TensorFacts
@@ -43,7 +43,7 @@ def verdict(diagnosis: Diagnosis) -> Text:
 
 
 def fault_view(number: int, fault: Fault) -> Text:
-    """Return a wrong line: the reason, its text, trace, module, source line, inputs and difference.
+    """Return the facts about a wrong line: the reason, its text, trace, module, source line, inputs and difference.
 
     For an executor's fault, the last row is the option that disables the executor.
     """
@@ -75,13 +75,13 @@ def describe_tensor(tensor: TensorFacts) -> str:
 
 
 def non_finite_view(line: NonFiniteLine) -> Text:
-    """Return the first line with NaN or an infinity, whose inputs have none of this kind."""
+    """Return the first line that computes NaN or an infinity from inputs without this kind of value."""
     text = Text.assemble((f"first {line.kind} in a line run by {line.run_by}", BAD), f"\n  line    {line.line}")
     for name, value in (("count", str(line.count)), ("module", line.module), ("source", line.source)):
         if value:
             text.append(f"\n  {name:<8}{value}")
     ranked = sorted(line.largest.items(), key=lambda pair: -inf if isnan(pair[1]) else -pair[1])
-    for shown in shown_inputs([f"{name} (largest magnitude {magnitude(largest)})" for name, largest in ranked]):
+    for shown in shown_inputs([f"{name} (largest magnitude {format_magnitude(largest)})" for name, largest in ranked]):
         text.append(f"\n  inputs  {shown}")
     return text
 

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import rate, rounds_of, size, speedup
+from thunder_cli.views.quantity import format_bytes, format_rate, format_speedup, rounds_of
 from thunder_cli.views.table import fit_table, plain_table, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport, GenerationBenchmark
@@ -64,7 +64,7 @@ def _speedup(candidate: BenchmarkCandidate, part: BenchmarkReport | None) -> str
     """
     if part is None or candidate.name == part.first.name:
         return ""
-    return speedup(next(timed.speedup for timed in part.candidates if timed.name == candidate.name))
+    return format_speedup(next(timed.speedup for timed in part.candidates if timed.name == candidate.name))
 
 
 def _first_token(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
@@ -76,7 +76,7 @@ def _first_token(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> 
 def _rate(candidate: BenchmarkCandidate, report: GenerationBenchmark) -> str:
     """Return the tokens per second of a candidate; an empty string if the rate was not measured."""
     tokens_per_second = report.tokens_per_second(candidate)
-    return "" if tokens_per_second is None else rate(tokens_per_second)
+    return "" if tokens_per_second is None else format_rate(tokens_per_second)
 
 
 COLUMNS: Mapping[str, Cell] = {
@@ -85,7 +85,7 @@ COLUMNS: Mapping[str, Cell] = {
     "tokens/s": _rate,
     "tokens/s speed-up": lambda candidate, report: _speedup(candidate, report.next_token),
     "whole call": lambda candidate, _: format_time(candidate.median),
-    "peak memory": lambda candidate, _: "" if candidate.peak_bytes is None else size(candidate.peak_bytes),
+    "peak memory": lambda candidate, _: "" if candidate.peak_bytes is None else format_bytes(candidate.peak_bytes),
 }
 # Narrow consoles leave out these columns, in this order, until the table fits.
 COLUMNS_LEFT_OUT_FIRST = ("whole call", "first-token speed-up", "peak memory")

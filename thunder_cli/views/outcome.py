@@ -11,7 +11,14 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.views.generation import generation_table, tokens_view
-from thunder_cli.views.quantity import count_noun, magnitude, rate, rounds_of, size, speedup
+from thunder_cli.views.quantity import (
+    count_noun,
+    format_bytes,
+    format_magnitude,
+    format_rate,
+    format_speedup,
+    rounds_of,
+)
 from thunder_cli.views.ranges import ranges_view
 from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fit_table, plain_table, space_out, with_title
 from thunder_core.foundation.time_format import format_time
@@ -26,11 +33,11 @@ SHOWN_LAYERS = 3
 OUTPUTS_SHOWN_FIRST = (
     "loss",
 )  # shown before the outputs that are ranked by error, like outputs with a language report
-WIDE = 100  # columns; narrower consoles omit mean errors
+MIN_WIDE_COLUMNS = 100  # columns; narrower consoles omit mean errors
 OUTPUT_NAME_WIDTH, GRADIENT_NAME_WIDTH = 31, 48  # characters; the beginning of a longer name is cut
 
 
-def outcome_view(report: Report, *, width: int = WIDE) -> RenderableType:
+def outcome_view(report: Report, *, width: int = MIN_WIDE_COLUMNS) -> RenderableType:
     """Return the verdicts and tables of a report, for a console of this width."""
     parts = [
         *_speed(report),
@@ -60,7 +67,7 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         state = ("pending: run `thunder validate` on the target", "yellow") if pending else ("not validated", BAD)
         yield Text.assemble(("Validation", HEAD), "  ", state)
         return
-    yield validation_view(validation, wide=width >= WIDE, caveats=report.model.caveats)
+    yield validation_view(validation, is_wide=width >= MIN_WIDE_COLUMNS, caveats=report.model.caveats)
 
 
 def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
@@ -78,9 +85,9 @@ def _comparison(report: Report) -> Iterator[RenderableType]:
         yield Text.assemble(("Comparison", HEAD), "  ", report.comparison.summary)
 
 
-def findings_view(report: ValidationReport | GenerationReport, *, wide: bool) -> RenderableType:
+def findings_view(report: ValidationReport | GenerationReport, *, is_wide: bool) -> RenderableType:
     """Return a validation of single calls or of generation."""
-    return generation_view(report) if isinstance(report, GenerationReport) else validation_view(report, wide=wide)
+    return generation_view(report) if isinstance(report, GenerationReport) else validation_view(report, is_wide=is_wide)
 
 
 def tolerance_view(report: ValidationReport | GenerationReport) -> RenderableType:
@@ -97,25 +104,29 @@ def generation_view(generation: GenerationReport, caveats: Sequence[str] = ()) -
         verdict = Text("ok", GOOD) if prompts.passed else Text("out of tolerance", BAD)
         equal = f"{prompts.equal} of {prompts.tokens}"
         table.add_row(
-            prompts.size, equal, magnitude(prompts.mean_divergence), magnitude(prompts.largest_divergence), verdict
+            prompts.size,
+            equal,
+            format_magnitude(prompts.mean_divergence),
+            format_magnitude(prompts.largest_divergence),
+            verdict,
         )
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in generation.notes]
     return with_title("Validation", detail, Group(table, *caveats_view(caveats), tolerance_view(generation), *notes))
 
 
-def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
+def validation_view(validation: ValidationReport, *, is_wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
     """Return a table of each output: its errors, eager's own errors, and the verdict; then the notes."""
     detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
     language = any(output.language for output in validation.outputs)
     language_columns = ("KL, nats", "top-1") if language else ()
     trains = any(output.is_gradient for output in validation.outputs)
-    wide = wide and not trains  # the names of gradients need the space
-    mean_columns = ("mean", "eager's") if wide else ()
+    is_wide = is_wide and not trains  # the names of gradients need the space
+    mean_columns = ("mean", "eager's") if is_wide else ()
     table = plain_table("output", "max error", "eager's own", *mean_columns, *language_columns, "")
     first = [output for output in validation.outputs if output.language or output.name in OUTPUTS_SHOWN_FIRST]
     shown = [*first, *(output for output in validation.ranked if output not in first)][:SHOWN_OUTPUTS]
     for output in shown:
-        table.add_row(*_output_row(output, language, wide, GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH))
+        table.add_row(*_output_row(output, language, is_wide, GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH))
     hidden = len(validation.outputs) - len(shown)
     hidden_note = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
@@ -124,15 +135,15 @@ def validation_view(validation: ValidationReport, *, wide: bool, caveats: Sequen
     )
 
 
-def _output_row(output: OutputReport, language: bool, wide: bool, name_width: int) -> Iterator[RenderableType]:
+def _output_row(output: OutputReport, language: bool, is_wide: bool, name_width: int) -> Iterator[RenderableType]:
     yield Text(output.name if len(output.name) <= name_width else f"…{output.name[-name_width + 1 :]}")
-    yield magnitude(output.optimized.maximum)
-    yield Text(magnitude(output.eager.maximum), DIM)
-    if wide:
-        yield magnitude(output.optimized.mean)
-        yield Text(magnitude(output.eager.mean), DIM)
+    yield format_magnitude(output.optimized.maximum)
+    yield Text(format_magnitude(output.eager.maximum), DIM)
+    if is_wide:
+        yield format_magnitude(output.optimized.mean)
+        yield Text(format_magnitude(output.eager.mean), DIM)
     if language:
-        yield magnitude(output.language.kl) if output.language else ""
+        yield format_magnitude(output.language.kl) if output.language else ""
         yield percent(output.language.top1) if output.language else ""
     yield _output_verdict(output)
 
@@ -147,14 +158,16 @@ def _output_verdict(output: OutputReport) -> Text:
 def quantization_view(report: QuantizationReport) -> RenderableType:
     """Return the quantized model compared with the float model: metrics, bounds, size, and the worst layers."""
     table = plain_table("metric", "value", "bound")
-    table.add_row(f"relative error of {report.output}", magnitude(report.error), f"at most {report.bound.error:g}")
+    table.add_row(
+        f"relative error of {report.output}", format_magnitude(report.error), f"at most {report.bound.error:g}"
+    )
     if report.kl is not None and report.top1 is not None:
-        table.add_row("KL divergence of logits, nats", magnitude(report.kl), f"at most {report.bound.kl:g}")
+        table.add_row("KL divergence of logits, nats", format_magnitude(report.kl), f"at most {report.bound.kl:g}")
         least = f"at least {percent(report.bound.top1)}" if report.bound.top1 else "none"
         table.add_row("top-1 agreement", percent(report.top1), least)
-    table.add_row("model size", size(report.bytes), f"{size(report.float_bytes)} in float")
+    table.add_row("model size", format_bytes(report.bytes), f"{format_bytes(report.float_bytes)} in float")
     for layer in report.ranked[:SHOWN_LAYERS]:
-        error = "not called" if layer.error is None else magnitude(layer.error)
+        error = "not called" if layer.error is None else format_magnitude(layer.error)
         table.add_row(f"relative error of {layer.name}", error, "")
     skipped = f"; kept in float: {', '.join(report.skipped)}" if report.skipped else ""
     calibrated = f"; calibrated with {report.calibrated}" if report.calibrated else ""
@@ -187,7 +200,7 @@ def _speed(report: Report) -> Iterator[RenderableType]:
         "  ",
         (benchmark.verdict_in_words(candidate), VERDICTS[verdict]),
         (loss, VERDICTS[verdict]),
-        f"  {speedup(candidate.speedup)}",
+        f"  {format_speedup(candidate.speedup)}",
     )
 
 
@@ -202,7 +215,9 @@ def _benchmark(report: Report, width: int) -> Iterator[RenderableType]:
     yield benchmark_view(report.benchmark, width=width)
 
 
-def benchmark_view(benchmark: BenchmarkReport, *, title: str = "Benchmark", width: int = WIDE) -> RenderableType:
+def benchmark_view(
+    benchmark: BenchmarkReport, *, title: str = "Benchmark", width: int = MIN_WIDE_COLUMNS
+) -> RenderableType:
     """Return a table of each candidate: its times, its speed-up and the verdict, for a console of this width."""
 
     def table_of(columns: Sequence[str]) -> Table:
@@ -233,9 +248,11 @@ COLUMNS: Mapping[str, Callable[[BenchmarkCandidate, BenchmarkReport], Text]] = {
     "spread": lambda candidate, _: Text(format_time(candidate.spread), DIM),
     "p90": lambda candidate, _: Text(format_time(candidate.p90)),
     "p99": lambda candidate, _: Text(format_time(candidate.p99)),
-    "samples/s": lambda candidate, report: Text(rate(report.throughput[candidate.name])),
-    "peak memory": lambda candidate, _: Text("" if candidate.peak_bytes is None else size(candidate.peak_bytes)),
-    "speed-up  [95%]": lambda candidate, report: _comparison_cell(candidate, report, speedup(candidate.speedup)),
+    "samples/s": lambda candidate, report: Text(format_rate(report.throughput[candidate.name])),
+    "peak memory": lambda candidate, _: Text(
+        "" if candidate.peak_bytes is None else format_bytes(candidate.peak_bytes)
+    ),
+    "speed-up  [95%]": lambda candidate, report: _comparison_cell(candidate, report, format_speedup(candidate.speedup)),
     "verdict": lambda candidate, report: _comparison_cell(
         candidate, report, report.verdict(candidate), VERDICTS[report.verdict(candidate)]
     ),
@@ -285,9 +302,9 @@ def _memory(report: Report) -> Iterator[RenderableType]:
     peak = report.memory_peak
     if peak is None:
         return
-    saved_text = f"; {size(report.saved_bytes)} saved for the backward" if report.saved_bytes else ""
+    saved_text = f"; {format_bytes(report.saved_bytes)} saved for the backward" if report.saved_bytes else ""
     peak_text = f"estimated peak, at line {peak.line} of the {peak.trace}{saved_text}"
-    yield Text.assemble(("Memory", HEAD), f"  {size(peak.bytes)} ", (peak_text, DIM))
+    yield Text.assemble(("Memory", HEAD), f"  {format_bytes(peak.bytes)} ", (peak_text, DIM))
 
 
 def refused_view(report: Report, *, absent: bool = False) -> Iterator[RenderableType]:
@@ -333,7 +350,7 @@ def paths_view(report: Report, artifact: Path) -> Text:
     """Return the paths of the results, unwrapped for copying, and the skipped parts of the recipe."""
     text = Text.assemble(("artifact", HEAD), f"  {artifact}\n", ("report", HEAD), f"    {artifact / 'report.html'}")
     if report.weights_bytes:
-        text.append("\nweights", HEAD).append(f"   {size(report.weights_bytes)}, in the artifact")
+        text.append("\nweights", HEAD).append(f"   {format_bytes(report.weights_bytes)}, in the artifact")
     if report.degraded:
         parts = ", ".join(dict.fromkeys(part.part for part in report.degraded))
         text.append("\ndegraded", "bold yellow").append(f"  {parts}; see the report for the reasons")

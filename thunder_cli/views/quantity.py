@@ -14,30 +14,30 @@ SIZES = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"),
 AGES = ((172_800, 86_400, "days"), (3_600, 3_600, "h"), (60, 60, "min"))
 
 
-def magnitude(value: float) -> str:
+def format_magnitude(value: float) -> str:
     """Return an error or another magnitude with two significant digits: `1.2e-07`, or `0`."""
     if not math.isfinite(value):
         return str(value)
     return "0" if value == 0 else f"{value:.2g}"
 
 
-def speedup(interval: Interval) -> str:
+def format_speedup(interval: Interval) -> str:
     """Return a speed-up with its confidence interval."""
     return f"{interval.value:.2f}x  [{interval.low:.2f}, {interval.high:.2f}]"
 
 
-def rate(value: float) -> str:
+def format_rate(value: float) -> str:
     """Return a rate per second: `1,532`, or three significant digits below 100."""
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def size(value: int) -> str:
+def format_bytes(value: int) -> str:
     """Return a number of bytes in a suitable unit: `65.4 KiB`."""
     unit, name = next((row for row in SIZES if value >= row[0]), SIZES[-1])
     return f"{value / unit:.3g} {name}" if value < 100 * unit else f"{value / unit:.0f} {name}"
 
 
-def ago(age: timedelta) -> str:
+def format_age(age: timedelta) -> str:
     """Return the time since an event in a suitable unit: `3 h ago`."""
     elapsed = age.total_seconds()
     return next((f"{elapsed // unit:.0f} {name} ago" for least, unit, name in AGES if elapsed >= least), "just now")
@@ -55,7 +55,7 @@ def rounds_of(benchmark: BenchmarkReport) -> str:
     return f"{timed} after {warmup}, {benchmark.machine}"
 
 
-def minutes(value: float) -> str:
+def format_duration(value: float) -> str:
     """Return a duration in a suitable unit: `45 s`, `9m 40s` or `1h 5m`."""
     rounded = round(value)
     if rounded < 60:

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.quantity import count_noun, magnitude, speedup
+from thunder_cli.views.quantity import count_noun, format_magnitude, format_speedup
 from thunder_cli.views.table import BAD, DIM, GOOD, VERDICTS, fit_table, plain_table, with_title
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.report import Report
@@ -61,20 +61,20 @@ def _pass_mark(point: RangePoint) -> Text:
 
 def _error(point: RangePoint) -> Text:
     assert point.validation is not None
-    return Text(magnitude(point.validation.optimized))
+    return Text(format_magnitude(point.validation.optimized))
 
 
 def _eager_error(point: RangePoint) -> Text:
     assert point.validation is not None
-    return Text(magnitude(point.validation.eager), DIM)
+    return Text(format_magnitude(point.validation.eager), DIM)
 
 
 def _speedup(point: RangePoint) -> Text:
     assert point.candidate is not None
-    return Text(speedup(point.candidate.speedup))
+    return Text(format_speedup(point.candidate.speedup))
 
 
-# For each column: the part of a point that it needs, and its cell.
+# For each column: the field of a `RangePoint` that the column needs, and the function that builds its cell.
 COLUMNS: Mapping[str, tuple[str, Callable[[RangePoint], Text]]] = {
     "max error": ("validation", _error),
     "eager's own": ("validation", _eager_error),
@@ -87,7 +87,7 @@ COLUMNS: Mapping[str, tuple[str, Callable[[RangePoint], Text]]] = {
 
 
 def constraints_view(rows: Sequence[ConstraintRow]) -> RenderableType:
-    """Return the constraints that programs added, each with its source, and the number of those from the ranges."""
+    """Return the constraints that programs added, with their sources, and the number of constraints from ranges."""
     added_rows = [row for row in rows if not row.is_given]
     table = plain_table("program", "size", "constraint", "needed by", text_columns=2)
     for index in (1, 2, 3):

@@ -19,7 +19,7 @@ VERDICTS: Mapping[Verdict, str] = {
     "unstable": "bold yellow",
     "not distinguishable": "",
 }
-MEASURING_WIDTH = 1000  # columns; wider than any table, so that no column is wrapped while a table is measured
+MEASURING_WIDTH = 1000  # columns; no table is wider, so that its natural width is measured without wrapping
 
 
 def space_out(parts: Iterable[RenderableType]) -> Iterator[RenderableType]:
@@ -38,9 +38,9 @@ def with_title(title: str, detail: str, body: RenderableType) -> RenderableType:
 def fit_table(
     build: Callable[[Sequence[str]], Table], columns: Sequence[str], left_out_first: Sequence[str], width: int
 ) -> Table:
-    """Return a table that fits a console of this width: without as many columns of `left_out_first` as necessary.
+    """Return a table that fits a console of this width, by leaving out columns of `left_out_first` in their order.
 
-    The table may still be wider than the console if it has none of these columns any more.
+    The table may still be wider than the console when all columns of `left_out_first` are left out.
     """
     shown = list(columns)
     for column in (*left_out_first, None):

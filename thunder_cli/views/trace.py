@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from thunder_cli.console import say, stderr, stdout
-from thunder_cli.views.quantity import count_noun, size
+from thunder_cli.views.quantity import count_noun, format_bytes
 from thunder_cli.views.ranges import constraints_view
 from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.time_format import format_time
@@ -32,8 +32,8 @@ TENSOR_TYPE = r"(?m)(?<=  # )[a-z]+\d+\[.*?\]"
 
 
 @dataclass(frozen=True)
-class Look:
-    """The options for the display of a subject."""
+class DisplayOptions:
+    """The options for the display of a trace: which trace and stage, which lines, and at which level."""
 
     trace: str
     stage: str | None
@@ -53,28 +53,28 @@ class Look:
 
 @dataclass(frozen=True)
 class View:
-    """A subject with the options for its display."""
+    """A subject (an artifact or a model) with the options for its display."""
 
     subject: Subject
-    look: Look
+    options: DisplayOptions
 
     @cached_property
     def stage(self) -> InspectedStage:
         """The displayed stage."""
-        return self.subject.stage(self.look.trace, self.look.stage)
+        return self.subject.stage(self.options.trace, self.options.stage)
 
     @cached_property
     def listing(self) -> Listing:
         """The lines of the stage, or the lines of one module."""
         listing = self.stage.read()
-        if self.look.module is None:
+        if self.options.module is None:
             return listing
-        return module_lines(listing, self.look.module, self.earlier)
+        return module_lines(listing, self.options.module, self.earlier)
 
     @cached_property
     def matches(self) -> list[StatementMatch]:
         """The matching lines."""
-        return list(matches(self.listing, self.look.grep or "", self.look.level, self.earlier))
+        return list(matches(self.listing, self.options.grep or "", self.options.level, self.earlier))
 
     @cached_property
     def earlier(self) -> EarlierStages:
@@ -84,36 +84,36 @@ class View:
     @property
     def is_empty(self) -> bool:
         """Whether a search found no line."""
-        return self.look.grep is not None and not self.matches
+        return self.options.grep is not None and not self.matches
 
     @cached_property
     def diff(self) -> list[str]:
         """The differences of two stages."""
-        before, after = (self.subject.stage(self.look.trace, name) for name in self.look.diff or ("0", None))
-        return unified_diff(before, after, level=self.look.level)
+        before, after = (self.subject.stage(self.options.trace, name) for name in self.options.diff or ("0", None))
+        return unified_diff(before, after, level=self.options.level)
 
     # ---- as text --------------------------------------------------------------------------------------------
 
     def text(self) -> str:
         """Return the displayed text without colours; a complete trace is a runnable Python file."""
-        if self.look.diff is not None:
+        if self.options.diff is not None:
             return "\n".join([*self.diff, ""])
-        if self.look.grep is not None:
+        if self.options.grep is not None:
             return "".join(f"{plain_match(match)}\n" for match in self.matches)
-        return runnable(self.subject, self.stage, self.listing, level=self.look.level)
+        return runnable(self.subject, self.stage, self.listing, level=self.options.level)
 
     def report_earlier_match(self) -> None:
         """Print on stderr that nothing matches, and name the last earlier stage that has a match."""
         message = f"no line of {self.stage.title} matches"
         for stage in reversed(self.earlier.stages):
-            if any(matches(stage.read(), self.look.grep or "", self.look.level)):
+            if any(matches(stage.read(), self.options.grep or "", self.options.level)):
                 message += f"; lines of stage {stage.short} match: --stage {stage.facts.number}"
                 break
         stderr().print(message, style="dim")
 
     def print(self) -> None:
         """Print the requested output, with colours on a terminal."""
-        if self.look.plain:
+        if self.options.plain:
             say(self.text(), end="")
             return
         PRINTERS[self.kind](self, stdout())
@@ -121,23 +121,23 @@ class View:
     @property
     def kind(self) -> str:
         """The kind of output."""
-        return "diff" if self.look.diff is not None else "grep" if self.look.grep is not None else "trace"
+        return "diff" if self.options.diff is not None else "grep" if self.options.grep is not None else "trace"
 
     def print_trace(self, console: Console) -> None:
         """Print a trace, or a part of it."""
         head = [f"# {self.stage.title}, of {self.subject.name}"]
         head += self.about_module()
         width = console.width if console.is_terminal else None
-        print_coloured(console, layout(self.listing, level=self.look.level, width=width, head=head), "python")
+        print_coloured(console, layout(self.listing, level=self.options.level, width=width, head=head), "python")
 
     def about_module(self) -> list[str]:
-        """Return comments on the displayed module, and on the regions that contain its lines."""
-        if self.look.module is None:
+        """Return comments that name the displayed module, and the fused regions that contain its lines."""
+        if self.options.module is None:
             return []
         listing = self.stage.read()
-        belongs = belonging_to(self.look.module, modules(listing))
+        belongs = belonging_to(self.options.module, modules(listing))
         region_statements = [tensor for tensor in all_nested_statements(listing) if belongs(tensor.statement.module)]
-        comments = [f"# only the lines of {self.look.module}, with its inputs and outputs"]
+        comments = [f"# only the lines of {self.options.module}, with its inputs and outputs"]
         for outer in dict.fromkeys(tensor.outer for tensor in region_statements):
             lines = [tensor.statement for tensor in region_statements if tensor.outer == outer]
             stage = self.earlier.stage_of(lines[0])
@@ -162,7 +162,7 @@ class View:
             line = Text.assemble(
                 (f"{match.number:>5} ", "dim"), match.text, (f"  # {match.metadata}" if match.metadata else "", "green")
             )
-            line.highlight_regex(self.look.grep or "", "bold red")
+            line.highlight_regex(self.options.grep or "", "bold red")
             console.print(line, soft_wrap=True)
             for about in (match.source_line, statement_around(match)):
                 if about:
@@ -172,7 +172,7 @@ class View:
 
     def print_list(self) -> None:
         """Print the traces and their stages."""
-        if self.look.plain:
+        if self.options.plain:
             say(self.plain_list(), end="")
             return
         table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
@@ -184,7 +184,7 @@ class View:
             for stage in stages:
                 style = "bold" if stage.facts.runs else ""
                 first = Text(name if stage is stages[0] else "", "bold")
-                table.add_row(first, *(Text(text, style) for text in row(stage)))
+                table.add_row(first, *(Text(text, style) for text in stage_cells(stage)))
         console = stdout()
         purpose = ", for training" if self.subject.train else ""
         rest = f"{purpose}, program {self.subject.program}; the stages in bold run\n"
@@ -197,12 +197,14 @@ class View:
         if "backward" not in self.subject.traces:
             console.print(Text(f"\n{self.subject.absent('backward')}", "dim"))
         if self.subject.weights is not None:
-            weights = f"in the artifact, {size(self.subject.weights)}" if self.subject.weights else MODEL_WEIGHTS
+            weights = (
+                f"in the artifact, {format_bytes(self.subject.weights)}" if self.subject.weights else MODEL_WEIGHTS
+            )
             console.print(Text(f"\nweights: {weights}\nvalidation: {self.subject.validation}"))
 
     def plain_list(self) -> str:
         """Return the traces and their stages, one on each line, separated by tabs."""
-        rows = ("\t".join((stage.facts.trace, *row(stage))) for stage in self.subject.stages)
+        rows = ("\t".join((stage.facts.trace, *stage_cells(stage))) for stage in self.subject.stages)
         return "".join(f"{text}\n" for text in rows)
 
     # ---- as data --------------------------------------------------------------------------------------------
@@ -222,10 +224,10 @@ class View:
 
     def data(self) -> dict[str, object]:
         """Return the result as plain data."""
-        if self.look.diff is not None:
-            return {"trace": self.look.trace, "stages": list(self.look.diff), "diff": self.diff}
-        stage_facts = {"trace": self.look.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
-        if self.look.grep is not None:
+        if self.options.diff is not None:
+            return {"trace": self.options.trace, "stages": list(self.options.diff), "diff": self.diff}
+        stage_facts = {"trace": self.options.trace, "stage": self.stage.facts.number, "name": self.stage.facts.name}
+        if self.options.grep is not None:
             return {**stage_facts, "matches": [asdict(match) for match in self.matches]}
         return {**stage_facts, **asdict(self.listing)}
 
@@ -237,7 +239,7 @@ PRINTERS: dict[str, Callable[[View, Console], None]] = {
 }
 
 
-def row(stage: InspectedStage) -> tuple[str, str, str, str, str]:
+def stage_cells(stage: InspectedStage) -> tuple[str, str, str, str, str]:
     """Return a stage as cells: its number, its step, its lines, the changed lines and its time."""
     facts = stage.facts
     changed = f"+{facts.added} -{facts.removed}" if facts.added or facts.removed else "-"

@@ -1,1 +1,1 @@
-"""`jit`, graphs of TorchDynamo, function transforms, and the memory of a program."""
+"""The compiler (`jit`), its use by TorchDynamo, derivatives of functions, and the memory use of a program."""

@@ -1,7 +1,7 @@
-"""The memory that is left within the limits of a process and its control groups, possibly less than the machine has.
+"""The memory that a process may still use: the machine, the limits of the process and its control groups bound it.
 
-Linux describes control groups in `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst`. The memory of
-unused cached files is released on demand, and counts as free.
+The Linux kernel documents control groups in `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst`. The
+memory of cached files that no process uses counts as free, because the kernel releases it on demand.
 """
 
 from __future__ import annotations
@@ -15,12 +15,16 @@ from pathlib import Path
 MEMORY_FILE = Path("/proc/meminfo")
 GROUPS = Path("/sys/fs/cgroup")
 MEMBERSHIPS = Path("/proc/self/cgroup")
-UNLIMITED = 1 << 60  # bytes; without a limit, version 1 reports a value near the largest 63-bit number
+# Bytes. A larger limit means that there is none: version 1 then reports a value near the largest 63-bit number.
+UNLIMITED = 1 << 60
 
 
 @dataclass(frozen=True)
 class Controller:
-    """The files of a version of control groups: the folder, the limit, the used and the reclaimable memory."""
+    """The files of a version of control groups: its folder, and the files of the limit and of the used memory.
+
+    `reclaimable` is the field of the memory that the kernel can release on demand.
+    """
 
     folder: str
     limit: str
@@ -35,7 +39,8 @@ CONTROLLERS = {
 }
 
 
-# The limits of `prlimit` on the addresses of a process, and what counts against each (proc_pid_status(5)).
+# The limits of `prlimit` on the address space of a process, each with the field of the process status that counts
+# against the limit (proc_pid_status(5)).
 PROCESS_LIMITS = {resource.RLIMIT_AS: "VmSize:", resource.RLIMIT_DATA: "VmData:"}
 MIN_IMPORT_BYTES = 64 << 20  # bytes; with less memory, imports fail
 STATUS = Path("/proc/self/status")
@@ -73,16 +78,16 @@ def limited_memory() -> int | None:
 
 
 def process_limits() -> Iterator[int]:
-    """Yield the bytes that each limit on the address space of this process leaves."""
+    """Yield, for each limit on the address space of this process, the bytes that are left."""
     for kind, name in PROCESS_LIMITS.items():
-        most, _ = resource.getrlimit(kind)
+        limit, _ = resource.getrlimit(kind)
         used = status_bytes(name)
-        if most != resource.RLIM_INFINITY and used is not None:
-            yield max(0, most - used)
+        if limit != resource.RLIM_INFINITY and used is not None:
+            yield max(0, limit - used)
 
 
 def used_data() -> int | None:
-    """Return the bytes of private memory of this process, including reserved memory; None if unknown."""
+    """Return the bytes of private memory of this process, including reserved addresses; None if unknown."""
     return status_bytes(PROCESS_LIMITS[resource.RLIMIT_DATA])
 
 
@@ -105,7 +110,7 @@ def is_refused_memory(error: BaseException) -> bool:
         isinstance(error, SystemError | ImportError)
         and min(process_limits(), default=MIN_IMPORT_BYTES) < MIN_IMPORT_BYTES
     ):
-        return True  # without memory for an exception, CPython reports that no exception was set
+        return True  # if there is no memory for an exception object, CPython raises one of these errors
     may_be_refusal = (
         isinstance(error, RuntimeError | ImportError | OSError) or type(error).__name__ == "SafetensorError"
     )

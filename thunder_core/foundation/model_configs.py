@@ -1,4 +1,4 @@
-"""The config of a model of the transformers library, of which other modules may have none."""
+"""The config of a model of the transformers library. Other modules may have no config."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def config_or_none(model: object) -> Any:
-    """Return the attribute `config` of a model, or None. Any error of a module's own `__getattr__` means None."""
+    """Return the attribute `config` of a model; None if reading it raises any error, such as in its `__getattr__`."""
     try:
         return getattr(model, "config", None)
     except Exception:

@@ -1,4 +1,4 @@
-"""Private builtins for packages, so that a program that replaces `len` does not affect the interpreter or guards."""
+"""A private copy of the builtins for Thunder's packages: a program that replaces `len` does not affect them."""
 
 import builtins
 import functools
@@ -29,14 +29,17 @@ class BuiltinsFinder:
 
 
 def _execute(execute: Callable[[ModuleType], None], module: ModuleType) -> None:
-    """Run a module so that its functions use the copied builtins, which new functions take from their globals."""
+    """Run a module with the copied builtins. Its functions use them too: they take `__builtins__` of their globals."""
     module.__dict__["__builtins__"] = BUILTINS
     execute(module)
 
 
 @contextmanager
 def own_builtins(package: str) -> Iterator[None]:
-    """Return a context in which imported modules of a package permanently use a copy of the current builtins."""
+    """Return a context.
+
+    Modules of the package that are imported in it use a copy of the current builtins from then on.
+    """
     finder = BuiltinsFinder(package)
     sys.meta_path.insert(0, finder)
     try:

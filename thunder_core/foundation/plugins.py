@@ -1,9 +1,9 @@
 """Plug-ins by name: list, describe and load the executors, recipes, transforms and lookasides.
 
-The modules of a folder are the list. Names and descriptions are read from the source, so that listing runs no plug-in's
-code, and a plug-in with a missing dependency is listed with the reason. Other packages add plug-ins by an entry point
-of the group `thunder.executors`, `thunder.recipes` or `thunder.transforms`. The entry point names a package folder or a
-module. This is the only file that imports dynamically.
+Each public module of a plug-in folder is a plug-in. Names and descriptions are read from the source, so a listing runs
+no code of a plug-in, and shows why a plug-in with a missing dependency cannot be loaded. Other packages add plug-ins by
+an entry point of the group `thunder.executors`, `thunder.recipes` or `thunder.transforms`, which names a package folder
+or a module. This is the only file that imports modules by computed names.
 """
 
 from __future__ import annotations
@@ -39,23 +39,23 @@ BUILTIN: dict[Group, tuple[str, ...]] = {
     ),
     "commands": ("thunder_cli.commands",),
 }
-# The commands that list a group, and report what each plug-in lacks on this machine.
+# The commands that list the plug-ins of a group, with the reason why a plug-in cannot be loaded on this machine.
 LISTED_BY: dict[Group, str] = {"executors": "thunder executors", "recipes": "thunder recipes"}
 ENTRY_POINTS: dict[Group, str] = {
     "executors": "thunder.executors",
     "recipes": "thunder.recipes",
     "transforms": "thunder.transforms",
 }
-# The extra of Thunder that installs a package, by the name for `import`.
+# The extras of Thunder that install packages, by the names that Python imports.
 EXTRAS = {"triton": "triton", "nvfuser_direct": "nvfuser", "torchao": "quantize"}
 
-FILE = "thunder_file_"  # the beginning of the names of modules that are loaded from files
+FILE = "thunder_file_"  # the prefix of the names of modules that are loaded from files
 _file_folders: set[Path] = set()
 
 
 @dataclass(frozen=True)
-class Listed:
-    """A plug-in as its source describes it. `reason` is why it cannot be loaded, or None if nothing is missing."""
+class PluginDescription:
+    """The description of a plug-in, read from its source. `reason` says why it cannot be loaded; None if it can."""
 
     name: str
     summary: str
@@ -68,8 +68,8 @@ def names(group: Group) -> list[str]:
     return sorted(_sources(group))
 
 
-def listing(group: Group) -> list[Listed]:
-    """Return the plug-ins of a group, sorted by name, described without importing any of them."""
+def listing(group: Group) -> list[PluginDescription]:
+    """Return the descriptions of a group's plug-ins, sorted by name, without importing any plug-in."""
     return [_describe(name, *source) for name, source in sorted(_sources(group).items())]
 
 
@@ -81,7 +81,7 @@ def packages() -> frozenset[str]:
 
 
 def definitions(group: Group, base: str) -> Iterator[tuple[str, str]]:
-    """Yield the plug-in and the name of each class of a group that has the base class `base`, read from the source."""
+    """Yield the classes of a group with the base class `base`, as pairs: the plug-in's name, and the class name."""
     for name, (_, path) in _sources(group).items():
         for node in _classes(path):
             if any(ast.unparse(each) == base for each in node.bases):
@@ -130,8 +130,8 @@ def load(group: Group, name: str) -> ModuleType:
 def load_file(path: Path) -> ModuleType:
     """Load and return the module of a file outside the import path; raise the errors of its code.
 
-    The file runs only once. The file may import its neighbours by name, now and later; installed modules come before
-    its neighbours.
+    The file runs only once. It may import other files of its folder by name, now and later. An installed module takes
+    precedence over a file of the folder with the same name.
     """
     absolute = path.resolve()
     name = f"{FILE}{path.stem}_{zlib.crc32(str(absolute).encode()):08x}"
@@ -144,7 +144,7 @@ def load_file(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     try:
-        with neighbours_first(str(absolute.parent)):
+        with _with_import_folder(str(absolute.parent)):
             spec.loader.exec_module(module)
     except BaseException:
         del sys.modules[name]
@@ -153,10 +153,10 @@ def load_file(path: Path) -> ModuleType:
 
 
 @contextmanager
-def neighbours_first(folder: str) -> Iterator[None]:
-    """Put a folder at the end of the import path, and remove the folders of other files, while the block runs."""
+def _with_import_folder(folder: str) -> Iterator[None]:
+    """During the block, the import path ends with a folder, and has no folder of another file that was loaded."""
     others = [entry for entry in sys.path if Path(entry) in _file_folders and entry != folder]
-    forgotten = {name: module for name, module in list(sys.modules.items()) if others and _home(module) in others}
+    forgotten = {name: module for name, module in list(sys.modules.items()) if others and _folder_of(module) in others}
     sys.path[:] = [*(entry for entry in sys.path if entry not in (*others, folder)), folder]
     for name in forgotten:
         del sys.modules[name]
@@ -167,7 +167,7 @@ def neighbours_first(folder: str) -> Iterator[None]:
         sys.modules.update({name: module for name, module in forgotten.items() if name not in sys.modules})
 
 
-def _home(module: ModuleType) -> str:
+def _folder_of(module: ModuleType) -> str:
     """Return the folder of a top-level module's file; empty for other modules and for modules of `load_file`."""
     name, file = str(vars(module).get("__name__", "")), vars(module).get("__file__")
     if not isinstance(file, str) or "." in name or name.startswith(FILE):
@@ -204,9 +204,10 @@ def is_loaded(module: str) -> bool:
 
 
 def lazy_face(package: str, homes: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package that loads each name from its module when the name is first used.
+    """Return a `__getattr__` for a package that imports the module of a name when the name is first used.
 
-    A name must differ from the names of the package's modules: importing a module would replace the name.
+    `homes` maps each name to its module. A name must differ from the names of the package's modules, because importing
+    a module would replace the name.
     """
 
     def load_name(name: str) -> Any:
@@ -230,7 +231,7 @@ def import_object(path: str) -> object:
 
 @contextmanager
 def refuse_exit(doing: str) -> Iterator[None]:
-    """Raise ImportError if the block, which runs code of others, would end this process."""
+    """Raise ImportError if the block, which runs code of another package, raises an exception that ends a process."""
     try:
         yield
     except (SystemExit, GeneratorExit) as end:
@@ -246,10 +247,10 @@ def is_installed(package: str) -> bool:
 
 
 def _source(group: Group, name: str) -> tuple[str, str, Path]:
-    """Return the name, the module and the file of the plug-in `name`; raise UnknownName or AmbiguousName."""
+    """Return the full name, the module and the file of the plug-in `name`; raise UnknownName or AmbiguousName."""
     sources = _sources(group)
     if (hyphenated := _hyphenate(name)) not in sources:
-        require_one(group, name, [full for full, (module, _) in sources.items() if _short(module) == hyphenated])
+        require_one(group, name, [full for full, (module, _) in sources.items() if _short_name(module) == hyphenated])
         raise unknown_name(group.removesuffix("s"), name, sources)
     return hyphenated, *sources[hyphenated]
 
@@ -277,30 +278,34 @@ def _hyphenate(name: str) -> str:
 
 
 def _sources(group: Group) -> dict[str, tuple[str, Path]]:
-    """Return the module and the file of each plug-in by name; modules with equal short names have dotted names."""
+    """Return the module and the file of each plug-in by name. If short names are equal, the names are dotted."""
     modules = {module: path for module_name in _plugin_modules(group) for module, path in _modules(module_name)}
-    counts = Counter(map(_short, modules))
+    counts = Counter(map(_short_name, modules))
     return {
-        _short(module) if counts[_short(module)] == 1 else _hyphenate(module): (module, path)
+        _short_name(module) if counts[_short_name(module)] == 1 else _hyphenate(module): (module, path)
         for module, path in modules.items()
     }
 
 
-def _short(module: str) -> str:
+def _short_name(module: str) -> str:
     """Return the name of a plug-in: the last part of its module's name."""
     return _hyphenate(module.rpartition(".")[2])
 
 
 def _plugin_modules(group: Group) -> list[str]:
-    foreign = _foreign(group, importlib.metadata.entry_points, _installation_state()) if group in ENTRY_POINTS else ()
+    foreign = (
+        _modules_of_other_packages(group, importlib.metadata.entry_points, _installation_state())
+        if group in ENTRY_POINTS
+        else ()
+    )
     return [*BUILTIN[group], *foreign]
 
 
 @lru_cache(maxsize=8)
-def _foreign(
+def _modules_of_other_packages(
     group: Group, read: Callable[..., Iterable[importlib.metadata.EntryPoint]], _installation_state: object
 ) -> tuple[str, ...]:
-    """Return the sorted modules of other packages' plug-ins; cached, because this takes milliseconds."""
+    """Return the sorted modules of other packages' plug-ins. The result is cached: reading takes milliseconds."""
     return tuple(sorted({point.value for point in read(group=ENTRY_POINTS[group])} - set(BUILTIN[group])))
 
 
@@ -355,11 +360,11 @@ def _files(module_name: str) -> list[Path]:
     return [path for path in candidates if path.is_file()]
 
 
-def _describe(name: str, module: str, path: Path) -> Listed:
+def _describe(name: str, module: str, path: Path) -> PluginDescription:
     try:
         tree = ast.parse(path.read_text(encoding="utf-8"))
     except (SyntaxError, UnicodeDecodeError) as error:
-        return Listed(name, "", module, f"{path} is not Python: {error}")
+        return PluginDescription(name, "", module, f"{path} is not Python: {error}")
     summary = (ast.get_docstring(tree) or "").partition("\n")[0]
     missing_packages = sorted({package for package in _imported_packages(tree) if not is_installed(package)})
     reason = (
@@ -367,11 +372,14 @@ def _describe(name: str, module: str, path: Path) -> Listed:
         if missing_packages
         else None
     )
-    return Listed(name, summary, module, reason)
+    return PluginDescription(name, summary, module, reason)
 
 
 def _command(packages: Iterable[str]) -> str:
-    """Return the command that installs the missing packages, as the end of a sentence; empty for unknown packages."""
+    """Return a command that installs missing packages, as the end of a sentence.
+
+    Empty if Thunder has no extra for them.
+    """
     extras = sorted({EXTRAS[package] for package in packages if package in EXTRAS})
     return f': pip install "thunder-optimize[{",".join(extras)}]"' if extras else ""
 

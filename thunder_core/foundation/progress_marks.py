@@ -1,4 +1,7 @@
-"""Marks of the progress of this process: a rank that computes without a mark for long may be in an endless loop."""
+"""Marks that show the progress of this process.
+
+If a rank makes no mark for a long time, it may be in an endless loop.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ _last = ProgressMark()
 
 def mark_progress(step: str) -> None:
     """Note that a step begins, such as the compilation of a region."""
-    global _last  # noqa: PLW0603 - one process has one progress
+    global _last  # noqa: PLW0603 - all threads of a process share the marks
     _last = ProgressMark(_last.number + 1, step)
 
 

@@ -1,4 +1,4 @@
-"""Frozen dataclasses and cached properties that take less time than Python's: tracing makes thousands of objects."""
+"""Faster frozen dataclasses and cached properties than Python's, because tracing makes thousands of objects."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Value = TypeVar("Value")
 
 
 def with_quick_init(kind: Class) -> Class:
-    """Give a frozen dataclass an `__init__` that stores the fields at once, in a third of the time.
+    """Give a frozen dataclass an `__init__` that stores all fields at once, in a third of the time.
 
-    The `__init__` of `dataclasses` calls `object.__setattr__` for each field. Raises `TypeError` for fields with a
-    default factory or outside of `__init__`.
+    The `__init__` of `dataclasses` calls `object.__setattr__` for each field. Raises `TypeError` for a field with a
+    default factory, and for a field that is not a parameter of `__init__`.
     """
     fields = dataclasses.fields(kind)
     if any(not field.init or field.default_factory is not dataclasses.MISSING for field in fields):
@@ -40,9 +40,10 @@ def _parameter(field: dataclasses.Field[Any]) -> str:
 
 
 class ComputedOnce(Generic[Value]):
-    """A property that is computed when it is first read, as by `functools.cached_property`, which has a lock in 3.11.
+    """A property that is computed when it is first read, like a `functools.cached_property`.
 
-    The object must have a `__dict__`, which stores the value.
+    In Python 3.11, `functools.cached_property` locks and is slower. The object must have a `__dict__`, which stores the
+    value.
     """
 
     def __init__(self, function: Callable[[Any], Value]) -> None:

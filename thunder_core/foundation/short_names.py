@@ -1,7 +1,7 @@
 """Short names of packages: `thunder_core.errors` is `thunder_core.foundation.errors`.
 
-The layers (`foundation`, `tracing`, ...) group the packages for readers of the source. Programs import a package
-without its layer. Generated code names the layer of `thunder_core.tracing.library`, which is not in this table.
+The layers (`foundation`, `tracing`, ...) group the packages for readers of the source. Users import a package without
+its layer. `thunder_core.tracing.library` is not in this table: generated code imports it by its full name.
 """
 
 from __future__ import annotations
@@ -39,7 +39,10 @@ LAYER_OF = {package: layer for layer, packages in PACKAGES_OF.items() for packag
 
 
 class PackageFinder(MetaPathFinder):
-    """The finder of `thunder_core.PACKAGE` and its modules, whose files are in the package's layer."""
+    """The import finder for `thunder_core.PACKAGE` and its modules.
+
+    The files are in the folder of the package's layer.
+    """
 
     def find_spec(
         self,
@@ -47,9 +50,7 @@ class PackageFinder(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002 - the signature is `importlib`'s
         target: ModuleType | None = None,  # noqa: ARG002
     ) -> ModuleSpec | None:
-        """Return the spec of the module in the package's layer, or None if the name begins with no package of the
-        table.
-        """
+        """Return the spec of the module in the package's layer; None for a name outside the packages of the table."""
         root, _, inner = fullname.partition(".")
         if root != PACKAGE or (layer := LAYER_OF.get(inner.partition(".")[0])) is None:
             return None
@@ -61,13 +62,13 @@ class PackageFinder(MetaPathFinder):
 
 
 class SameModule(Loader):
-    """A loader that returns the module of another name, so that both names refer to one module."""
+    """A loader that returns the module of the full name, so that both names refer to one module."""
 
     def __init__(self, spec: ModuleSpec) -> None:
         self.spec = spec
 
     def create_module(self, spec: ModuleSpec) -> ModuleType:  # noqa: ARG002 - the signature is `importlib`'s
-        """Import and return the module of the other name."""
+        """Import and return the module of the full name."""
         return importlib.import_module(self.spec.name)
 
     def exec_module(self, module: ModuleType) -> None:

@@ -1,7 +1,8 @@
-"""Errors of the user's signal handlers, which end the tracing of a program.
+"""Errors of the user's signal handlers during tracing: they end the tracing and reach the user.
 
-A handler, such as a handler for `signal.alarm` that raises `TimeoutError`, runs between any two instructions of Python.
-During tracing, its error must not count as an error of the program: the program would then run in eager PyTorch.
+A handler may run between any two instructions of Python. An example is a handler for `signal.alarm` that raises
+`TimeoutError`. If Thunder took this error for an error of the traced program, it would run the program in eager
+PyTorch.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ Handler = Callable[[int, FrameType | None], Any]
 
 
 class HandlerRaised(KeyboardInterrupt):
-    """A handler of the user has raised an error. All code that lets Ctrl-C pass also lets this exception pass."""
+    """Raised in place of the error of a user's handler. Code that does not catch Ctrl-C does not catch this, either."""
 
 
 class WrappedHandlers:
-    """The user's handlers, each wrapped so that its error is kept (`error`) and `HandlerRaised` is raised in its place.
+    """The user's handlers, wrapped: the error of a handler is stored as `error`, and `HandlerRaised` is raised instead.
 
-    If `is_raising` is False, while handlers are installed and restored, an error is only kept.
+    While handlers are installed and restored, `is_raising` is False: then an error is stored and nothing is raised.
     """
 
     def __init__(self) -> None:
@@ -43,7 +44,8 @@ class WrappedHandlers:
     def handle(self, number: int, frame: FrameType | None) -> None:
         """Call the user's handler.
 
-        After the handlers are restored, its error passes unchanged: code of the user may have kept this function.
+        Code of the user may still call this function after the handlers are restored. Then the error is raised
+        unchanged.
         """
         if self.are_restored:
             self.originals[number](number, frame)
@@ -69,9 +71,9 @@ _installed: list[WrappedHandlers] = []  # the innermost last
 
 @contextmanager
 def ended_by_handlers() -> Iterator[None]:
-    """Raise the first error of the user's signal handlers at the end of the block, also if code in the block caught it.
+    """Raise the first error of the user's signal handlers at the end of the block, even if code in the block caught it.
 
-    If no code catches it, the error ends the block at once. Python calls handlers in the main thread only, so other
+    An error that no code catches ends the block at once. Python calls handlers only in the main thread, so other
     threads are not affected.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -96,6 +98,6 @@ def ended_by_handlers() -> Iterator[None]:
 
 
 def restore_handlers() -> None:
-    """Restore the user's handlers for the rest of all blocks, because the program is about to read or to set one."""
+    """Restore the user's handlers for the rest of all blocks, because the program is about to read or set a handler."""
     for handlers in reversed(_installed):
         handlers.restore()

@@ -17,12 +17,12 @@ from thunder_core.foundation.errors import TorchNotTested
 
 Release = tuple[int, int]
 
-ALLOW = "THUNDER_ALLOW_UNTESTED_TORCH"  # an environment variable, which --allow-untested-torch sets
+ALLOW = "THUNDER_ALLOW_UNTESTED_TORCH"  # an environment variable; the option --allow-untested-torch sets it
 
 
 @dataclass(frozen=True)
-class Tested:
-    """The oldest and the newest release of a package on which the tests have been run, listed in docs/versions.md."""
+class TestedReleases:
+    """The oldest and the newest release of a package on which the tests have been run (see docs/versions.md)."""
 
     oldest: Release
     newest: Release
@@ -35,11 +35,11 @@ class Tested:
 
 
 # `tests/versions/record.py` runs the tests on another version and adds the counts to docs/versions.json.
-TESTED: Mapping[str, Tested] = MappingProxyType(
+TESTED: Mapping[str, TestedReleases] = MappingProxyType(
     {
-        "torch": Tested((2, 11), (2, 15)),
-        "triton": Tested((3, 6), (3, 9)),
-        "transformers": Tested((5, 17), (5, 24)),
+        "torch": TestedReleases((2, 11), (2, 15)),
+        "triton": TestedReleases((3, 6), (3, 9)),
+        "transformers": TestedReleases((5, 17), (5, 24)),
     }
 )
 
@@ -50,7 +50,7 @@ def text_of(release: Release) -> str:
 
 
 def release_of(version: str) -> Release | None:
-    """Return the major and the minor number of a version (`2.14.1+cu130`), or None for a version without them."""
+    """Return the major and the minor number of a version such as `2.14.1+cu130`; None if it does not have both."""
     match = re.match(r"(\d+)\.(\d+)", version)
     return (int(match[1]), int(match[2])) if match else None
 
@@ -75,7 +75,7 @@ def is_allowed() -> bool:
 
 
 def torch_version() -> str | None:
-    """Return the version of PyTorch: of the imported module, or of the installed package if PyTorch is not imported."""
+    """Return the version of the imported PyTorch; if PyTorch is not imported, of the installed package."""
     imported = getattr(sys.modules.get("torch"), "__version__", None)
     return installed_version("torch") if imported is None else str(imported)
 

@@ -1,20 +1,21 @@
-"""Times formatted for people: one function for the terminal, reports and notes of executors."""
+"""Times as text, for the terminal, for reports and for notes of executors."""
 
 from __future__ import annotations
 
 import math
 
-TIME_UNITS = ((60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"))  # sizes in seconds; ASCII, for all terminals
+# Units of time with their sizes in seconds. The names are ASCII, so that every terminal can show them.
+TIME_UNITS = ((60.0, "min"), (1.0, "s"), (1e-3, "ms"), (1e-6, "us"))
 
 
 def format_time(seconds: float) -> str:
-    """Return a time in its best unit, with three significant digits: `22.1 ms`."""
+    """Return a time in the largest unit that is not longer than the time, with three significant digits: `22.1 ms`."""
     size, unit = time_unit(seconds)
     return f"{significant(seconds / size)} {unit}"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
-    """Return the best unit for a time, as its size in seconds and its name."""
+    """Return the largest unit that is not longer than a time, as the unit's size in seconds and its name."""
     return next((unit for unit in TIME_UNITS if seconds >= unit[0]), TIME_UNITS[-1])
 
 

@@ -1,12 +1,12 @@
-"""Names in transformers that differ between its releases. The code checks for a name, never for a release."""
+"""Names that differ between releases of transformers. The code checks whether a name exists, never the release."""
 
 from __future__ import annotations
 
 import inspect
 from typing import Any
 
-# The KV cache is `cache` from transformers 5.24 on. Before, it was `past_key_values`, or `cache_params` for models with
-# recurrent states. The later releases still take the earlier names, with a warning.
+# The parameter for the KV cache has the name `cache` from transformers 5.24 on. Before, its name was `past_key_values`,
+# or `cache_params` for models with recurrent states. Later releases accept the earlier names with a warning.
 CACHE = "cache"
 EARLIER_CACHE, EARLIER_STATES = "past_key_values", "cache_params"
 CACHE_NAMES = (CACHE, EARLIER_CACHE, EARLIER_STATES)

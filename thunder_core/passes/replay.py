@@ -1,4 +1,4 @@
-"""A trace that is run again on tensors without data, so that its bound symbols are recorded again with changes."""
+"""A replay: a trace runs again on tensors without data, and its bound symbols are recorded again with changes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 
 def proxies_defined_in(bsym: BoundSymbol) -> Iterator[Proxy]:
-    """Yield the proxies that a bound symbol or its operations define, once for each name."""
+    """Yield the proxies that a bound symbol or its operations define; each name once."""
     defined = {proxy.name: proxy for part in bsym.subsymbols for proxy in proxies_defined_in(part)}
     yield from (defined | {proxy.name: proxy for proxy in bsym.defines}).values()
 
@@ -31,7 +31,7 @@ def proxies_defined_in(bsym: BoundSymbol) -> Iterator[Proxy]:
 class Replay(RecordedProgram):
     """Runs the bound symbols of a trace again, on fakes, and records the resulting bound symbols in `bsyms`.
 
-    `title` names the change in the message for a trace that cannot be run again.
+    `title` is the subject of the error message for a trace that cannot be run again ("Autocast cannot be applied ...").
     """
 
     title = "This transform"
@@ -59,7 +59,10 @@ class Replay(RecordedProgram):
 
     @abstractmethod
     def _restore(self, leaf: object) -> Any:
-        """Return the value of a proxy with the proxy's metadata; record bound symbols that restore the metadata."""
+        """Return the value of a proxy.
+
+        If its metadata differs from the proxy's, record bound symbols that restore it.
+        """
 
     def _run_all(self) -> None:
         """Run all bound symbols of the trace; the recorder must be recording."""
@@ -68,11 +71,11 @@ class Replay(RecordedProgram):
             self._run(bsym)
 
     def _proxies_of(self, output: object) -> Any:
-        """Return the proxies of the values in an output."""
+        """Return an output of the trace with the recording's proxies of its values."""
         return self._recorder.tensors.to_proxies(self._values_of(output))
 
     def _former_names(self) -> dict[str, Proxy]:
-        """Map each name of the recording to a proxy with the value's name in the trace, or with a new name."""
+        """Map each name of the recording to a proxy for the trace: with the value's former name, or with a new name."""
         input_names = {proxy.name for proxy in self.trace.inputs} | self.trace.constants.keys()
         defined = [proxy.name for bsym in self.trace.bound_symbols for proxy in bsym.defines]
         former: dict[str, str] = {}
@@ -104,14 +107,17 @@ class Replay(RecordedProgram):
         return fake.requires_grad_(True) if proxy.requires_grad else fake
 
     def _refuse_value(self) -> NoReturn:
-        """Raise `DataDependent` for a program that reads the value of a number while the trace runs again."""
+        """Raise `DataDependent`, because the program reads the value of a number while the trace runs again."""
         raise DataDependent(
             f"{self.title} cannot be applied to code that branches on the value of a number",
             fix="put this part under torch.autocast in the program",
         )
 
     def _keep(self, bsym: BoundSymbol) -> None:
-        """Keep a bound symbol that reads a value from a tensor, or checks a value; it reads the new proxies."""
+        """Append a bound symbol without running it again, with the new proxies as its arguments.
+
+        The bound symbol reads a value from a tensor, or checks a value.
+        """
         renamed = {proxy.name: Proxy(self._recorder.tensors.next_name()) for proxy in bsym.defines}
         self._values |= renamed
         read = {proxy.name: self._values[proxy.name] for proxy in bsym.inputs if not isinstance(proxy, NumberProxy)}
@@ -121,7 +127,10 @@ class Replay(RecordedProgram):
         self.bsyms.append(bsym.rename(names | renamed))
 
     def _keep_restored(self, bsym: BoundSymbol) -> None:
-        """Keep a bound symbol whose operands have their former metadata, so that its sub-traces remain valid."""
+        """Append a bound symbol without running it again; its operands get their former metadata.
+
+        Its sub-traces are valid only for this metadata.
+        """
         inputs = (proxy for proxy in bsym.inputs if not isinstance(proxy, NumberProxy))
         operands = {proxy.name: self._restore(proxy) for proxy in inputs}
         names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
@@ -138,7 +147,7 @@ class Replay(RecordedProgram):
         return output, list(self._recorder.bound_symbols[start:])
 
     def _values_of(self, tree: object) -> Any:
-        """Return a structure with the value of each proxy in it."""
+        """Return a structure with each proxy in it replaced by its value."""
         return replace_leaves(tree, self._value)
 
     def _value(self, leaf: object) -> Any:
@@ -148,7 +157,7 @@ class Replay(RecordedProgram):
         return self._values[leaf.name] if isinstance(leaf, Proxy) else leaf
 
     def _bind(self, names: Any, values: Any) -> None:
-        """Store the values of the proxies in a result, unless a proxy already has a value."""
+        """Store the value of each proxy in a result, unless the proxy already has a value."""
         if isinstance(names, Proxy):
             self._values.setdefault(names.name, values)
         elif isinstance(names, tuple | list):

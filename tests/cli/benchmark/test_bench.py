@@ -114,7 +114,7 @@ def test_a_damaged_artifact_is_rejected(thunder, artifact, tmp_path):
 
 
 def test_another_contender(thunder, model, monkeypatch):
-    monkeypatch.setitem(bench_request.AGAINST, "twice", "a contender of this test")
+    monkeypatch.setitem(bench_request.OTHER_CONTENDERS, "twice", "a contender of this test")
     monkeypatch.setitem(bench.CONTENDERS, "twice", lambda m: lambda **inputs: (m(**inputs), m(**inputs)))
     done = thunder("bench", model, "--seq", 4, "--against", "twice,eager", *ROUNDS, "--json")
     assert [candidate["name"] for candidate in done.json["reports"][0]["candidates"]] == ["twice", "eager", "thunder"]
@@ -129,7 +129,7 @@ def test_inductor_is_torch_compile_in_each_mode(monkeypatch):
         assert bench.CONTENDERS[f"inductor-{mode}"](module) is module
     assert [one["mode"] for one in asked] == [None, "reduce-overhead", "max-autotune"]
     assert {one["dynamic"] for one in asked} == {False}
-    assert bench.CONTENDERS.keys() == bench_request.AGAINST.keys()
+    assert bench.CONTENDERS.keys() == bench_request.OTHER_CONTENDERS.keys()
 
 
 @pytest.fixture

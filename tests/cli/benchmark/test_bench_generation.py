@@ -239,7 +239,7 @@ class TestContenders:
         return model_of("llama")
 
     def test_the_names_are_those_that_options_take(self):
-        assert CONTENDERS.keys() == bench_request.GENERATION_AGAINST.keys()
+        assert CONTENDERS.keys() == bench_request.OTHER_GENERATION_CONTENDERS.keys()
 
     def test_the_forward_alone_is_compiled_for_the_dynamic_cache(self, model, monkeypatch):
         asked = []

@@ -183,7 +183,7 @@ def raises(x, **_):
 def test_an_executor_that_breaks_its_promise_is_noticed(monkeypatch, claim, message):
     executor = SimpleNamespace(EXECUTOR=promising(claim))
     monkeypatch.setattr(plugins, "load", lambda group, name: executor)
-    check = doctor_checks.try_executor(plugins.Listed("promising", "Promises.", "nowhere.promising", None))
+    check = doctor_checks.try_executor(plugins.PluginDescription("promising", "Promises.", "nowhere.promising", None))
     assert check.state == "degraded"
     assert message in check.found
 
@@ -214,7 +214,9 @@ def test_executors_are_listed_with_their_claims(thunder):
 
 
 def test_an_executor_that_cannot_be_loaded_has_its_reason(thunder, monkeypatch):
-    listed = [plugins.Listed("swift", "Runs swiftly.", "nowhere.swift", "needs swiftlib, not installed here")]
+    listed = [
+        plugins.PluginDescription("swift", "Runs swiftly.", "nowhere.swift", "needs swiftlib, not installed here")
+    ]
     monkeypatch.setattr(plugins, "listing", lambda group: listed)
     done = thunder("executors")
     assert done.status == 0

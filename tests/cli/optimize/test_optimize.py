@@ -329,7 +329,7 @@ def test_ctrl_c_at_any_stage(thunder, here, llama, monkeypatch, stage):
         if name == stage:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(progress.Lines, "begin", begin)
+    monkeypatch.setattr(progress.StageLines, "begin", begin)
     done = thunder("optimize", llama, "--out", "result", *QUICK, "--quiet")
     assert_refused(done, here, 130, "TH1301", stage)
 

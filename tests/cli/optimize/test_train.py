@@ -279,7 +279,7 @@ class TestBench:
         def counted(model):
             return lambda **inputs: steps.append(model.training) or model(**inputs)
 
-        monkeypatch.setitem(bench_request.AGAINST, "counted", "a contender of this test")
+        monkeypatch.setitem(bench_request.OTHER_CONTENDERS, "counted", "a contender of this test")
         monkeypatch.setitem(bench.CONTENDERS, "counted", counted)
         run = ("bench", llama, "-r", "hf-llama", "--train", "--against", "eager,counted", *self.ROUNDS)
         report = thunder(*run, "--json").json["reports"][0]

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 import pytest
 
-from thunder_cli.views.quantity import ago, count_noun, magnitude, size, speedup
+from thunder_cli.views.quantity import count_noun, format_age, format_bytes, format_magnitude, format_speedup
 from thunder_core.workflow.benchmark import Interval
 
 
@@ -15,18 +15,18 @@ from thunder_core.workflow.benchmark import Interval
     ("value", "text"), [(0.0, "0"), (1.234e-7, "1.2e-07"), (0.5, "0.5"), (math.inf, "inf"), (math.nan, "nan")]
 )
 def test_magnitude(value, text):
-    assert magnitude(value) == text
+    assert format_magnitude(value) == text
 
 
 def test_speedup():
-    assert speedup(Interval(value=1.234, low=1.1, high=1.4)) == "1.23x  [1.10, 1.40]"
+    assert format_speedup(Interval(value=1.234, low=1.1, high=1.4)) == "1.23x  [1.10, 1.40]"
 
 
 @pytest.mark.parametrize(
     ("value", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (67_000, "65.4 KiB"), (3 << 39, "1.5 TiB")]
 )
 def test_size(value, text):
-    assert size(value) == text
+    assert format_bytes(value) == text
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_size(value, text):
     ],
 )
 def test_ago(elapsed, text):
-    assert ago(timedelta(seconds=elapsed)) == text
+    assert format_age(timedelta(seconds=elapsed)) == text
 
 
 def test_counted():

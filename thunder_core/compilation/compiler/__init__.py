@@ -1,4 +1,4 @@
-"""The compiler: trace a program, transform it, claim it for executors, free its memory and generate code.
+"""The compiler: it traces a program, transforms the trace, claims it for executors, and generates code.
 
 `jit` is the entry point. `compiler.py` runs the stages. `nested.py` records the calls of compiled functions within a
 program. The traces of every stage can be inspected.

@@ -1,4 +1,4 @@
-"""The attempts to trace a call, with and without symbolic numbers and sizes, and the reactions to failed attempts."""
+"""Attempts to trace a call, with and without symbolic numbers and sizes: which attempt follows a failed attempt."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ NEEDS_VALUES = "C code reads numbers inside a container"
 
 
 class TracingAttempts:
-    """The `pending` attempts to trace a call, and the `reason` why the attempts with symbolic sizes failed.
+    """The `pending` attempts to trace a call, and the `reason` why attempts with symbolic sizes failed.
 
     An attempt (`Symbolic`) is a choice of the numbers and sizes that are symbolic. If `counts` is set, a program that
-    reads values of tensors is traced again with symbols for the sizes that depend on these values. `refused_value` is
-    the error for a value that such symbols cannot replace.
+    reads values of tensors is traced again: then the sizes that depend on these values are symbols. If the program
+    still needs a value, `refused_value` is the error for this value.
     """
 
     def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic], *, counts: bool = False) -> None:
@@ -45,8 +45,8 @@ class TracingAttempts:
         self._subject = subject
         self._prologues_of_errors: dict[tuple[Any, ...], list[Trace]] = {}  # by class and line of the error
 
-    def take(self) -> Symbolic:
-        """Remove and return the next attempt."""
+    def pop_next(self) -> Symbolic:
+        """Remove the next attempt from the pending attempts, and return it."""
         if not self.pending:
             raise Bug("a call was not compiled", fix="report this with the program that was compiled")
         return self.pending.pop(0)
@@ -56,44 +56,47 @@ class TracingAttempts:
         cause = error.reason if isinstance(error, Retrace) else error
         reaction = next(reaction for kind, reaction in REACTIONS.items() if isinstance(cause, kind))
         has_next = reaction(self, tried, cause)
-        return self.take() if has_next else None
+        return self.pop_next() if has_next else None
 
-    def _drop_like(self, tried: Symbolic) -> None:
-        """Drop the pending attempts that cannot succeed if this attempt has failed."""
+    def _drop_hopeless(self, tried: Symbolic) -> None:
+        """Drop the pending attempts that cannot succeed, because this attempt has failed."""
         self.pending = [attempt for attempt in self.pending if not tried.is_like(attempt)]
 
-    # ---- reactions: they change the pending attempts, and return whether the next attempt is made -------------------
+    # ---- reactions: each changes the pending attempts, and returns True if the next attempt is made ------------------
 
-    def _at_symbol(self, tried: Symbolic, reason: MeetsSymbol) -> bool:
-        """Make the next attempt; drop similar attempts if this attempt ran to its end, and so met all symbols."""
+    def _on_symbol_use(self, tried: Symbolic, reason: MeetsSymbol) -> bool:
+        """Make the next attempt. If this attempt ran to its end, it has met all symbols: then drop similar attempts."""
         if reason.is_complete:
-            self._drop_like(tried)
+            self._drop_hopeless(tried)
         return True
 
-    def _at_guard(self, tried: Symbolic, error: GuardFailed) -> bool:  # noqa: ARG002
-        """Drop similar attempts: a condition that was traced with the sizes of hints does not hold for the call."""
+    def _on_failed_guard(self, tried: Symbolic, error: GuardFailed) -> bool:  # noqa: ARG002
+        """Drop similar attempts, because a traced condition on symbolic sizes does not hold for the call."""
         return self._drop_similar(tried, NOT_FOR_THIS_CALL)
 
-    def _at_strides(self, tried: Symbolic, reason: ReadsStrides) -> bool:  # noqa: ARG002
-        """Trace with a decision for each size whether it is 1, because the program reads strides."""
+    def _on_strides_read(self, tried: Symbolic, reason: ReadsStrides) -> bool:  # noqa: ARG002
+        """Let the next attempt decide for each size whether it is 1, because the program reads strides."""
         decided = tried.with_changes(oblivious=False, avoid_one_hints=False, decides_ones=True)
         self.pending = [decided, *(attempt for attempt in self.pending if not attempt.sizes)]
         return True
 
-    def _at_other_calls(self, tried: Symbolic, reason: DecidesForOtherCalls) -> bool:
-        """Trace with sizes of this call as hints: other hints led to a program that accepts only other calls."""
+    def _on_decisions_for_other_calls(self, tried: Symbolic, reason: DecidesForOtherCalls) -> bool:
+        """Let the next attempt decide by the sizes of this call.
+
+        With other hints, the program would not accept the call.
+        """
         if not reason.violated - tried.real_hints_for:
             return self._drop_similar(tried, NOT_FOR_THIS_CALL)
         self.reason = self.reason or NOT_FOR_THIS_CALL
         self.pending.insert(0, tried.with_changes(real_hints_for=tried.real_hints_for | reason.violated))
         return True
 
-    def _at_lost_kernels(self, tried: Symbolic, reason: LosesKernels) -> bool:
-        """Drop similar attempts, because an executor refused bound symbols whose sizes are symbolic."""
+    def _on_lost_kernels(self, tried: Symbolic, reason: LosesKernels) -> bool:
+        """Drop similar attempts, because an executor has no kernels for symbolic sizes."""
         return self._drop_similar(tried, reason.refusal)
 
-    def _at_numbers(self, tried: Symbolic, reason: NeedsNumbers) -> bool:  # noqa: ARG002
-        """Trace with constant numbers, because C code needs their values: first the numbers in containers, then all."""
+    def _on_needed_numbers(self, tried: Symbolic, reason: NeedsNumbers) -> bool:  # noqa: ARG002
+        """Make numbers constant, because C code needs their values: first those in containers, then all numbers."""
         if not tried.may_have_symbols:
             raise Bug(
                 f"{NEEDS_VALUES}, but all numbers are constants", fix="report this with the program that was compiled"
@@ -105,13 +108,16 @@ class TracingAttempts:
         return self._drop_similar(tried, NEEDS_VALUES)
 
     def _drop_similar(self, tried: Symbolic, reason: str) -> bool:
-        """Drop the attempts that would fail in the same way, keep the first reason for a failure, and return True."""
+        """Drop the attempts that would fail in the same way, set `reason` if it is not set, and return True."""
         self.reason = self.reason or reason
-        self._drop_like(tried)
+        self._drop_hopeless(tried)
         return True
 
-    def _at_error(self, tried: Symbolic, error: Exception) -> bool:
-        """Make the next attempt if symbolic values may have caused the error; otherwise let the caller raise it."""
+    def _on_error(self, tried: Symbolic, error: Exception) -> bool:
+        """Make the next attempt if symbolic values may have caused the error.
+
+        Otherwise, the caller raises the error.
+        """
         if isinstance(error, ProgramRaised):
             self._join_prologues(error)
         if not self.pending or tried.is_constant:
@@ -122,35 +128,38 @@ class TracingAttempts:
             warn_of(self._subject, what, REPORT, SymbolicAttemptWarning)
         return self._drop_similar(tried, first_line(error) or type(error).__name__)
 
-    def _at_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
-        """Trace with symbols for sizes that depend on tensor values, if allowed; else react as to any other error."""
+    def _on_tensor_value(self, tried: Symbolic, error: DataDependent) -> bool:
+        """Add attempts in which sizes that depend on tensor values are symbols, once per call, if this is allowed.
+
+        Otherwise, react as to any other error.
+        """
         if tried.counts:
             self.refused_value = error
         if not self._may_count:
-            return self._at_error(tried, error)
+            return self._on_error(tried, error)
         self._may_count = False
         counting = tried.with_changes(sizes=True, counts=True)
-        # If the attempts with such symbols fail, the same attempt is made again, without them.
+        # If the attempts with such symbols fail, this attempt is made again without them.
         self.pending = [counting.with_changes(avoid_one_hints=True), counting, tried.with_changes(), *self.pending]
         return True
 
     def _join_prologues(self, raised: ProgramRaised) -> None:
-        """Add the prologues of earlier attempts that raised the same error at the same line to this error."""
+        """Add to this error the prologues of earlier attempts that raised the same error at the same line."""
         prologues = self._prologues_of_errors.setdefault((type(raised.error), raised.where), [])
         prologues.extend(raised.prologues)
         raised.prologues = tuple(prologues)
 
 
-# The reactions by the class of the error, or of the reason to trace again; the first matching class is used.
+# The reaction to an error, or to a reason to trace again, by its class. The first class that matches is used.
 REACTIONS: Mapping[type, Callable[[TracingAttempts, Symbolic, Any], bool]] = {
-    MeetsSymbol: TracingAttempts._at_symbol,
-    GuardFailed: TracingAttempts._at_guard,
-    ReadsStrides: TracingAttempts._at_strides,
-    DecidesForOtherCalls: TracingAttempts._at_other_calls,
-    LosesKernels: TracingAttempts._at_lost_kernels,
-    NeedsNumbers: TracingAttempts._at_numbers,
-    FillsCache: lambda attempts, tried, reason: False,  # the caller makes the call in eager PyTorch
-    RunsInEager: lambda attempts, tried, reason: False,  # here, too
-    DataDependent: TracingAttempts._at_tensor_value,
-    Exception: TracingAttempts._at_error,
+    MeetsSymbol: TracingAttempts._on_symbol_use,
+    GuardFailed: TracingAttempts._on_failed_guard,
+    ReadsStrides: TracingAttempts._on_strides_read,
+    DecidesForOtherCalls: TracingAttempts._on_decisions_for_other_calls,
+    LosesKernels: TracingAttempts._on_lost_kernels,
+    NeedsNumbers: TracingAttempts._on_needed_numbers,
+    FillsCache: lambda attempts, tried, reason: False,  # the caller then makes the call in eager PyTorch
+    RunsInEager: lambda attempts, tried, reason: False,  # the caller then makes the call in eager PyTorch
+    DataDependent: TracingAttempts._on_tensor_value,
+    Exception: TracingAttempts._on_error,
 }

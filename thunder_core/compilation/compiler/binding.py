@@ -28,7 +28,7 @@ class BindableCompiler(ProgramCompiler, Protocol):
 
 
 def bind_compiler(compiler: BindableCompiler, subject: Callable[..., Any]) -> Any:
-    """Return the subject, compiled lazily by a compiler; copies of a compiled module have the same settings."""
+    """Return the compiled subject, whose calls the compiler compiles; copies of a module have the same settings."""
     call = Specializations(subject, compiler, compiler.options)
     if not isinstance(subject, torch.nn.Module):
         return compiled_function(call)

@@ -1,4 +1,4 @@
-"""Checks that a program with symbolic sizes serves the call that it was traced for; otherwise it is traced again."""
+"""Checks that a program with symbolic sizes accepts the call for which it was traced; if not, it is traced again."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def require_for_this_call(sizes: SymbolicSizes) -> None:
 
 
 def require_layouts_of_eager(trace: Trace, sizes: SymbolicSizes, symbolic: Symbolic) -> None:
-    """Raise `Retrace` if the program can distinguish its layouts for sizes of 1 from the layouts in eager PyTorch.
+    """Raise `Retrace` if a size of 1 would give the program other layouts than eager PyTorch, and the program notices.
 
-    The next attempt then decides for each size whether it is 1, or lets PyTorch decide.
+    The next attempt then decides for each size whether it is 1, or leaves this decision to PyTorch.
     """
     if sizes.reads_strides and not symbolic.decides_ones:
         raise Retrace(ReadsStrides())

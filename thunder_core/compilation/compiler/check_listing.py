@@ -1,4 +1,4 @@
-"""The checks of a program that was compiled with the `debug` executor: compared and skipped operations."""
+"""The list of the operations that the `debug` executor has compared with eager PyTorch, or has not compared."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from thunder_core.foundation.errors import SourceLine
 
 @dataclass(frozen=True)
 class CheckedOperation:
-    """An operation that an `executor` runs, and how often its results were `compared` with eager PyTorch's.
+    """An operation that an `executor` runs, with the number of times that its results were `compared` with eager's.
 
     `largest` is the largest difference of values, which was within rounding. `left_out` is the reason why the operation
-    was not compared, or empty. Operations that eager PyTorch runs have no check.
+    was not compared, or empty. Operations that eager PyTorch runs are not checked.
     """
 
     executor: str
@@ -38,14 +38,14 @@ def checks(compiled: object) -> list[CheckedOperation]:
 
 
 def checks_of_program(program: Program) -> Iterator[Check]:
-    """Yield each check of a program once, although several stages of a trace have it."""
+    """Yield each check of a program once, although several stages of a trace contain it."""
     backward = program.derivative.stages if program.derivative is not None else ()
     traces = [stage.trace for stage in (*program.stages, *backward)]
     yield from dict.fromkeys(check for trace in traces for check in checks_of(trace.bound_symbols))
 
 
 def describe(check: Check) -> CheckedOperation:
-    """Return the operation of a check and the results of its comparisons so far, as plain data."""
+    """Return the operation of a check, with the results of its comparisons so far."""
     claimed = check.claimed
     operations = tuple(dict.fromkeys(bsym.symbol.name for bsym in check.reference or (claimed,)))
     return CheckedOperation(claimed.executor, operations, claimed.source, check.compared, check.largest, check.left_out)

@@ -1,4 +1,4 @@
-"""The compiler: trace a subject, transform and differentiate the traces, claim them for executors, return a program."""
+"""The compiler: it traces a call, transforms and differentiates the trace, claims it, and returns a program."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from thunder_core.compilation.compiler.call_checks import (
 )
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
 from thunder_core.compilation.compiler.eager_pieces import EagerFunctions
-from thunder_core.compilation.compiler.nested import CallsByLine
+from thunder_core.compilation.compiler.nested import NestedCallRecorder
 from thunder_core.compilation.compiler.stage_log import StageLog
 from thunder_core.compilation.compiler.symbolic_warnings import out_of_range, warn_of_shortfalls
 from thunder_core.compilation.compiler.transformation import checked_trace
@@ -77,9 +77,9 @@ class Compiler:
     """A compiler with transforms in their order, executors in the user's order, other options, and lookasides.
 
     If `device` is set, programs are compiled for this device, even if the model and the arguments are on another device
-    and the machine does not have this device. If `moves_from` is set, too, only tensors on that device are assumed to
-    be on the program's device, and others stay where they are. `dump` is the folder for the stages of each program;
-    pickles omit it, because it does not affect programs.
+    and the machine does not have this device. By default, all tensors are treated as if they were on `device`; if
+    `moves_from` is set, only tensors on the device `moves_from` are. `dump` is the folder for the stages of each
+    program. Pickles do not contain it, because it does not affect programs.
     """
 
     transforms: tuple[Transform, ...]
@@ -102,12 +102,12 @@ class Compiler:
 
     @property
     def differs_from_eager(self) -> bool:
-        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
+        """Whether programs may compute something else than eager PyTorch: with lookasides or a parallel transform."""
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     @property
     def fills_caches(self) -> bool:
-        """Whether eager PyTorch makes calls that compute a value for a cache of `functools.lru_cache`."""
+        """Whether eager PyTorch makes the calls that compute a value for a cache of `functools.lru_cache`."""
         return self.device is None and not (self.differs_from_eager or self.options.functional)
 
     @property
@@ -145,11 +145,12 @@ class Compiler:
                 raise Retrace(MeetsSymbol(is_complete=True))
             return program
 
-        # A collection after tracing would scan all objects. Executors that compile regions may leave garbage.
+        # No garbage is collected after tracing, because a collection would scan all objects. Executors that compile
+        # regions may leave garbage.
         may_collect = any(executor.fuses_regions for executor in self.executors)
         try:
             with nullcontext() if may_collect else pause_collection():
-                program = retrace(attempt, attempts.take(), attempts.after)
+                program = retrace(attempt, attempts.pop_next(), attempts.after)
         except DataDependent as error:
             if attempts.refused_value in (None, error):
                 raise
@@ -161,16 +162,19 @@ class Compiler:
 
     @property
     def _may_count(self) -> bool:
-        """Whether sizes that depend on tensor values may be symbols: only if reading a tensor value is an error."""
+        """Whether sizes that depend on tensor values may be symbols.
+
+        This is so if reading a tensor value is an error otherwise, and all executors accept symbolic sizes.
+        """
         takes_sizes = all(executor.symbolic_sizes for executor in self.executors)
         return self.options.data_dependent == "error" and self.device is None and takes_sizes
 
     def _named_arguments(
         self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Mapping[str, SymbolicArgument], frozenset[str]]:
-        """Return the symbolic sizes and numbers of a call by path, and the paths that are constant.
+        """Return the sizes and numbers that the user declares symbolic, by path, and the paths that are constant.
 
-        A value outside the range of its name is not symbolic under this name, and a warning reports the value. If the
+        If a value is outside the range of its name, the name has no effect, and a warning reports the value. If the
         name is only a hint, the value is a constant, without a warning.
         """
         values = named_values(self.options.symbolic, subject, args, kwargs)
@@ -188,10 +192,10 @@ class Compiler:
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> list[Symbolic]:
-        """List the attempts to trace a call, with and without symbolic values; the first that succeeds is used.
+        """Return the attempts to trace a call, with and without symbolic values. The first successful attempt is used.
 
-        The first attempt is a probe, which only checks whether any value is symbolic. The probe is omitted if the
-        arguments already differ from earlier calls, or if the user requested symbolic values.
+        The first attempt is a probe, which finds out whether the program reads any value that may be symbolic. The
+        probe is omitted if the arguments already differ from earlier calls, or if the user requested symbolic values.
         """
         arguments = self.options.cache == "symbolic values"
         is_requested = arguments or bool(named)
@@ -230,7 +234,7 @@ class Compiler:
             forward = self._claim(trace, derivative, underivable, log)
             if symbolic.sizes and not (symbolic.is_requested or symbolic.named):
                 require_all_kernels(log.stages)
-            if derivative and (body := derivative.take(forward.inputs)) is not None:
+            if derivative and (body := derivative.adopt_inputs(forward.inputs)) is not None:
                 log.note(body)
         if acquired.sizes is not None:
             require_for_this_call(acquired.sizes)
@@ -243,7 +247,7 @@ class Compiler:
             return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
 
     def _run_options(self, symbolic: Symbolic, observed: ObservedValues) -> RunOptions:
-        """Return the options for tracing a call. Only a program for this machine may read the values of tensors."""
+        """Return the options for tracing a call. Only a program for this machine may read values of tensors."""
         may_evaluate = self.options.data_dependent != "error" and self.device is None
         calls_in_eager = may_evaluate and bool(observed.eager_lines)
         return RunOptions(
@@ -254,7 +258,7 @@ class Compiler:
             symbolic=symbolic,
             functional=self.options.functional,
             sharp_edges=self.options.sharp_edges,
-            nested=CallsByLine(self),
+            nested=NestedCallRecorder(self),
             lookasides=self.lookasides,
             differs_from_eager=self.differs_from_eager,
             fills_caches=self.fills_caches,
@@ -316,7 +320,10 @@ class Compiler:
         )
 
     def _differentiate(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
-        """Return the derivative of a trace; or None, the reason, and the bound symbol without a derivative formula."""
+        """Return the derivative of a trace, a reason, and a bound symbol.
+
+        Without a derivative, the first is None, the reason says why, and the bound symbol is the one without a formula.
+        """
         if self.device is not None:
             return None, TRACED_FOR_TARGET, None
         if torch.is_grad_enabled() and any(map(is_tracked_call, trace.bound_symbols)):
@@ -339,7 +346,7 @@ def program_of(
     stages: Iterable[Stage],
     constant_because: str,
 ) -> Program:
-    """Return the program of acquired and compiled traces."""
+    """Return a program with these acquired traces, this derivative and these compiled stages."""
     return Program(
         stages=tuple(stages),
         guards=acquired.guards,
@@ -356,7 +363,7 @@ def program_of(
 
 @dataclass(frozen=True)
 class CompilerLackingExecutor:
-    """A placeholder for a pickled compiler while this process lacks one of its executors; calls raise its error."""
+    """A placeholder for a pickled compiler while this process lacks one of its executors; its calls raise an error."""
 
     transforms: tuple[Transform, ...]
     executors: tuple[str, ...]
@@ -372,7 +379,7 @@ class CompilerLackingExecutor:
 
     @property
     def differs_from_eager(self) -> bool:
-        """Whether lookasides replace calls, or a transform is parallel: eager PyTorch computes something else."""
+        """Whether programs may compute something else than eager PyTorch: with lookasides or a parallel transform."""
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     @property
@@ -398,7 +405,7 @@ def compiler_by_names(
     device: torch.device | None,
     lookasides: tuple[Lookaside, ...] = (),
 ) -> Compiler | CompilerLackingExecutor:
-    """Return the compiler with the executors of these names; if an executor is missing, calls raise its error."""
+    """Return the compiler with the executors of these names, or a placeholder if an executor is missing."""
     lacking_executor = CompilerLackingExecutor(transforms, names, options, device, lookasides)
     try:
         return lacking_executor.settings

@@ -1,6 +1,6 @@
-"""Call the functions of a program that read tensor values in eager PyTorch; the rest of the program is compiled.
+"""Eager pieces: functions of a program that run in eager PyTorch, because they read tensor values.
 
-Such a function is an eager piece of the program.
+The rest of the program is compiled.
 """
 
 from __future__ import annotations
@@ -55,8 +55,9 @@ class EagerSettings:
 class EagerPiece:
     """A function that is called in eager PyTorch.
 
-    `constants` maps positions to copies of the positional arguments that are objects of constants, which the program
-    created. Each call gets new copies, as the program creates new objects at each call.
+    Some arguments are objects that the program creates and that contain only constants. `constants` maps the positions
+    of such arguments to copies of the objects. Each call gets new copies, because the program creates new objects at
+    each call.
     """
 
     subject: Callable[..., Any]
@@ -72,7 +73,7 @@ class EagerPiece:
 
 
 class PieceCall(NestedCall):
-    """A call of an eager piece while a program is traced. The piece is traced with the tensor values of this call."""
+    """A call of an eager piece while a program is traced. The values of tensors are those of the traced call."""
 
     def record(self) -> Any:
         """Run the function, record its bound symbol, and return its result.
@@ -84,8 +85,8 @@ class PieceCall(NestedCall):
         """
         piece: Any = self.compiled
         indices = [index for index in range(len(self.args)) if index not in piece.constants]
-        args = self._line_arguments(tuple(self.args[index] for index in indices))
-        kwargs = self._line_arguments(dict(self.kwargs))
+        args = self._bound_arguments(tuple(self.args[index] for index in indices))
+        kwargs = self._bound_arguments(dict(self.kwargs))
         probe, acquired = self._probe()
         if probe.outside.effects.effects or names_written_to(acquired.computation):
             self.refuse("writes to its arguments or to other state")
@@ -106,7 +107,7 @@ class PieceCall(NestedCall):
         return tree_unflatten([value for _, value in parts], spec)
 
     def _probe(self) -> tuple[Run, Acquired]:
-        """Trace the function; with symbolic sizes, on tensors with the sizes and the values of this call."""
+        """Trace the function on the tensors of this call."""
         if self.recorder.sizes is None:
             return super()._probe()
         self._give_values()
@@ -114,10 +115,10 @@ class PieceCall(NestedCall):
         return self._trace(evaluates=True)
 
     def _with_symbolic_sizes(self, proxy: TensorProxy) -> TensorProxy:
-        """Replace each size of a contiguous result that equals a symbolic size of an argument by this symbol.
+        """Return the proxy of a contiguous result; a symbol replaces each size equal to a symbolic size of an argument.
 
-        For example, the indices that sort a tensor have its size. A bound symbol checks the sizes at each call. Other
-        results are returned unchanged.
+        For example, the indices that sort a tensor have the size of the tensor. A bound symbol checks the sizes at each
+        call. A result that is not contiguous is returned unchanged.
         """
         if self.recorder.sizes is None or proxy.stride != make_contiguous_strides_for(proxy.shape):
             return proxy
@@ -138,7 +139,10 @@ class PieceCall(NestedCall):
         return symbols
 
     def _part(self, leaf: object, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
-        """Return a part of the result and its value; a number becomes symbolic, because it differs between calls."""
+        """Return a part of the result, and its value for the program.
+
+        A number becomes symbolic: it differs between calls.
+        """
         if type(leaf) not in SYMBOLIC_CLASSES:
             return super()._part(leaf, probe, proxies)
         number = self.recorder.numbers.new(type(leaf))
@@ -147,7 +151,10 @@ class PieceCall(NestedCall):
 
 @dataclass(frozen=True)
 class EagerFunctions:
-    """The recorder of calls of functions that contain `lines`, as eager calls of a program with these `settings`."""
+    """The recorder of eager calls: it handles calls of functions that contain one of these source `lines`.
+
+    `settings` are the settings of the calling program's compiler.
+    """
 
     settings: CompilerSettings
     lines: frozenset[SourceLine]
@@ -182,7 +189,7 @@ def eager_call(
             where=run.location().source,
         )
     constants = {index: value for index, value in enumerate(arguments) if is_made_of_constants(value, run)}
-    # The program may change these objects later.
+    # The program may change these objects later, so they are copied.
     piece: Any = EagerPiece(plain, EagerSettings(settings.options), copy.deepcopy(constants))
     return PieceCall(run, settings, piece, arguments, kwargs)
 
@@ -195,7 +202,7 @@ def is_made_of_constants(value: object, run: TracedRun) -> bool:
 
 
 def has_only_constants(value: object, seen: set[int]) -> bool:
-    """Whether each attribute of an object is a constant, or a container or module of constants; it has no slots."""
+    """Whether an object has no slots, and each attribute is a constant, or a container or module of constants."""
     attributes = getattr(value, "__dict__", None)
     if any("__slots__" in vars(kind) and vars(kind)["__slots__"] for kind in type(value).__mro__):
         return False

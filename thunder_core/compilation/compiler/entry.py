@@ -50,21 +50,21 @@ def jit(
 ) -> Any:
     """Compile a function or a module. Compilation happens at the first call, and again for inputs that differ.
 
-    A module returns a module of the same class that shares all its state; a function returns a function. `transforms`
-    are applied in the order of their traits, before dead code is dropped. `executors` claim bound symbols in the given
-    order, and eager PyTorch runs the rest.
+    For a module, the result is a module of the same class that shares all its state. For a function, the result is a
+    function. `transforms` are applied in the order of their traits, before dead code is dropped. `executors` claim
+    bound symbols in the given order, and eager PyTorch runs the rest.
 
     `cache` is one of:
 
     - `"constant values"`: a program serves all inputs that its guards accept;
     - `"symbolic values"`: sizes of tensors and numbers among the arguments are symbols, so that a program serves all
       inputs that satisfy its decisions;
-    - `"same input"`: the first program serves every call, and an input that it does not accept is refused;
+    - `"same input"`: the first program serves every call, and an input that the program does not accept is an error;
     - `"no caching"`: every call is traced.
 
     `sharp_edges` controls operations that can be neither guarded nor replayed (the time, random numbers outside torch,
-    input and output, opaque C state): `"allow"` records their results as constants, `"warn"` also warns, and `"error"`
-    refuses the program and lists them. A `functional` program reads only its arguments: see
+    input and output, opaque C state). `"allow"` records the results of such operations as constants. `"warn"` also
+    warns. `"error"` raises an error that lists the operations. A `functional` program reads only its arguments: see
     `thunder_core.functional.jit`.
 
     `memory_budget` limits the tensors that a training step saves for its backward: a fraction (0.0 to 1.0) of the bytes
@@ -74,7 +74,7 @@ def jit(
     `data_dependent` controls programs that read the value of a tensor for a branch or a size. `"guard"` traces the
     program for the value, or for the outcome if the value is compared with a number. It traces again for other values,
     and raises `DataDependent` at the ninth value of one source line. `"retrace"` traces again without this limit.
-    `"error"` refuses the first read.
+    `"error"` raises `DataDependent` at the first read.
 
     `max_programs` limits the number of programs; beyond it, the least recently used program is dropped. A
     `RecompileWarning` reports this once, and a third trace for the same reason.
@@ -88,8 +88,9 @@ def jit(
     `lookasides` are functions that are called instead of other functions, wherever the program calls these.
 
     `without` names transforms and executors to leave out (`"cse"`, `"inductor"`), and executors to leave out of some
-    modules: `"inductor:layers.3.mlp"` leaves this module with its submodules to the other executors, forward and
-    backward. The pattern uses the wildcards of `fnmatch`, and matches a module's path or the end of the path.
+    modules: with `"inductor:layers.3.mlp"`, the other executors run this module and its submodules, forward and
+    backward. The part after the colon is a pattern with the wildcards of `fnmatch`, which matches a module's path or
+    the end of the path.
 
     `dump` is a folder in which each program gets a subfolder. Each stage of its traces is written there as soon as it
     exists. The environment variable `THUNDER_LOGS` does the same without a code change.
@@ -136,7 +137,7 @@ def compile_in_order(
     lookasides: Sequence[Lookaside] = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Compile a function or a module as `jit` does, with transforms in their final order, including the cleanup."""
+    """Compile a function or a module like `jit`. `transforms` are complete and in their final order."""
     require_parameters(subject, options.symbolic)
     if isinstance(subject, torch.nn.Module) and not isinstance(subject, torch.fx.GraphModule):
         require_modules(options.without, subject)
@@ -151,7 +152,10 @@ def compile_in_order(
 
 
 def register_operators(executors: Sequence[Executor]) -> None:
-    """Register the derivatives of operators, whose implementations have no other derivative."""
+    """Register the derivatives of those executors that are operators.
+
+    Their implementations have no other derivative.
+    """
     for operator in executors:
         if isinstance(operator, Operator) and operator.derivative is not None:
             register_derivative(operator.implementation, setup_context=operator.setup_context)(operator.derivative)

@@ -35,9 +35,10 @@ WITHOUT_DATA = torch.device("meta")
 def trace_for(
     compiled: object, device: torch.device, args: tuple[Any, ...], kwargs: dict[str, Any], *, target: str = ""
 ) -> tuple[Program, tuple[DeviceCode, ...]]:
-    """Trace a call for a device that this machine may not have. The program is added to the cache and does not run.
+    """Trace a call for a device that this machine may not have; return the program and its kernels' machine code.
 
-    Also return the machine code of its kernels, compiled for a GPU of the architecture `target` (`sm_90`).
+    The program is added to the cache and does not run. The kernels are compiled for a GPU of the architecture `target`
+    (`sm_90`).
     """
     cache = specializations_of(compiled)
     compiler = replace(own_compiler(cache), device=device)
@@ -66,11 +67,11 @@ def kernels_of(program: Program, compiler: Compiler, target: str) -> tuple[Devic
 
 @dataclass(frozen=True)
 class CompilerForDevice:
-    """A compiler of the calls that a host program makes, for a device that this machine may not have.
+    """A compiler for a device that this machine may not have, for models that other code calls, such as `generate`.
 
-    Tensors on the meta device stand for tensors on the `device`. The programs are compiled and kept, but each call is
-    made in eager PyTorch. The machine code of the programs' kernels for the architecture `target` is added to
-    `kernels`.
+    Tensors on the meta device stand for tensors on the `device`. Each call compiles a program for the device, and then
+    runs in eager PyTorch on the meta device. The machine code of the programs' kernels for the architecture `target` is
+    added to `kernels`.
     """
 
     compiler: Compiler
@@ -137,14 +138,14 @@ class EagerProgram(Program):
     def __post_init__(self) -> None:
         super().__post_init__()
         source = self.source("prologue")
-        constants = {name: standing_for(value, self.device) for name, value in source.constants.items()}
+        constants = {name: accepting_meta_device(value, self.device) for name, value in source.constants.items()}
         accepts = executable(Source(source.text, constants), "prologue")
         object.__setattr__(self, "prepare", partial(self._prepare, accepts))
 
     def _prepare(
         self, accepts: Callable[..., Any], subject: object, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any]:
-        """Check the guards, and return the call itself; raise the errors of the prologue."""
+        """Check the guards, and return the arguments of the call for `run`; raise the errors of the prologue."""
         with without_functions(), _disable_current_modes(), devices_read_as(self.device, (args, kwargs)):
             accepts(subject, args, kwargs)
         return (), (subject, args, kwargs)
@@ -156,8 +157,8 @@ class EagerProgram(Program):
 
 
 @dataclass(frozen=True, eq=False)
-class StandingFor:
-    """A device in the guards of a program: equal to the device, and to the meta device, which stands for it."""
+class DeviceOrMeta:
+    """A device in the guards of a program, equal to `device` and to the meta device, which stands for `device`."""
 
     device: torch.device
 
@@ -168,16 +169,16 @@ class StandingFor:
         return hash(self.device)
 
 
-def standing_for(constant: object, device: torch.device) -> object:
-    """Return a constant of a prologue; a device of the absent device's type becomes a `StandingFor`."""
+def accepting_meta_device(constant: object, device: torch.device) -> object:
+    """Return a constant of a prologue. A device of the same type as `device` is replaced by a `DeviceOrMeta`."""
     if not isinstance(constant, torch.device) or constant.type != device.type:
         return constant
-    return StandingFor(constant)
+    return DeviceOrMeta(constant)
 
 
 @contextmanager
 def devices_read_as(device: torch.device, arguments: object) -> Iterator[None]:
-    """Replace the meta device by a device in objects in the arguments, such as caches, during the block."""
+    """During the block, replace the meta device by `device` in the attributes of arguments such as KV caches."""
     indexed = device if device.index is not None else torch.device(device.type, 0)
     attributes = [
         (state, name)
@@ -195,7 +196,7 @@ def devices_read_as(device: torch.device, arguments: object) -> Iterator[None]:
 
 
 def attribute_dicts(value: object, visited: set[int]) -> Iterator[dict[str, Any]]:
-    """Yield the attributes of the objects in arguments, without modules and tensors."""
+    """Yield the attribute dicts of all objects in arguments that are neither modules nor tensors."""
     if isinstance(value, torch.Tensor | torch.nn.Module | type | ModuleType) or id(value) in visited:
         return
     visited.add(id(value))
@@ -207,7 +208,7 @@ def attribute_dicts(value: object, visited: set[int]) -> Iterator[dict[str, Any]
 
 
 def compile_for(compiled: object, device: torch.device, target: str, kernels: list[DeviceCode]) -> torch.nn.Module:
-    """Return a compiled module whose calls are compiled for a device and made in eager PyTorch, on the meta device.
+    """Return a compiled module whose calls are compiled for a device, and then run in eager PyTorch on the meta device.
 
     The machine code of the kernels for the architecture `target` is added to `kernels`.
     """

@@ -47,7 +47,7 @@ def last_program(compiled: object) -> Program:
     caches = all_specializations_of(compiled)
     is_captured = isinstance(getattr(compiled, "_thunder", None), CapturedSubject)
     if is_captured and len(caches) != 1:
-        specializations_of(compiled)  # raises: each graph has a program of its own
+        specializations_of(compiled)  # raises the error, because each graph has a program of its own
     program = next((cache.last for cache in caches if cache.last is not None), None)
     if program is None:
         raise WrongInputs("nothing has been traced yet", fix="call the compiled function once")
@@ -55,26 +55,26 @@ def last_program(compiled: object) -> Program:
 
 
 def last_traces(compiled: object) -> list[Trace]:
-    """Return the computation of the latest call, stage by stage; the last trace runs."""
+    """Return the stages of the computation of the latest call, as traces. The call ran the last trace."""
     return last_program(compiled).traces("computation")
 
 
 def last_prologue_traces(compiled: object) -> list[Trace]:
-    """Return the prologue of the latest call: guards and unpacking."""
+    """Return the stages of the prologue of the latest call, which checks guards and unpacks arguments."""
     return last_program(compiled).traces("prologue")
 
 
 def last_epilogue_traces(compiled: object) -> list[Trace]:
-    """Return the epilogue of the latest call: side effects and the result."""
+    """Return the stages of the epilogue of the latest call, which has the side effects and builds the result."""
     return last_program(compiled).traces("epilogue")
 
 
 def last_backward_traces(compiled: object) -> list[Trace]:
-    """Return the backward of the latest call, stage by stage; empty without a backward, see `last_backward_reason`.
+    """Return the stages of the backward of the latest call; an empty list if there is none (`last_backward_reason`).
 
-    A backward is compiled when it first runs, for the results that have gradients. Before that, the list has the
-    derived trace, for gradients of all results. Each bound symbol has the source line of the operation that it
-    differentiates.
+    A backward is compiled when it first runs, for the results that have gradients. Before that, the list has only the
+    derived trace for gradients of all results. Each bound symbol has the source line of the operation whose derivative
+    it computes.
     """
     return last_program(compiled).traces("backward")
 
@@ -103,7 +103,7 @@ def cache_misses(compiled: object) -> int:
 
 
 def recompile_reasons(compiled: object) -> list[str]:
-    """Return the reasons why existing programs did not serve calls, the latest last: path, old value, new value.
+    """Return the reasons why calls had to be traced again, the latest last. A reason has the path and both values.
 
     >>> import torch
     >>> from thunder_core import jit, recompile_reasons

@@ -1,4 +1,8 @@
-"""Compiled functions that a program calls: traced into if their settings are the same, else recorded as one call."""
+"""Calls of compiled functions within a program.
+
+A function with the same settings as the program becomes a part of the program. A call of another function is recorded
+as one bound symbol.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +77,7 @@ class CompilerSettings(Protocol):
 
 
 @dataclass(frozen=True)
-class CallsByLine:
+class NestedCallRecorder:
     """The recorder of calls of compiled functions within a program with these `settings`.
 
     A function that was compiled with the same settings becomes a part of the program. Another function is called by one
@@ -84,9 +88,10 @@ class CallsByLine:
     settings: CompilerSettings
 
     def stays(self, compiled: Specializations) -> bool:
-        """Whether a compiled function is recorded as one call: its settings differ, or it may have bound constants.
+        """Whether a call of a compiled function is recorded as one bound symbol.
 
-        A derivative without settings of its own is never one call, because it uses the caller's settings.
+        This is so if its settings differ from the program's, or if it may have stored values as constants. A derivative
+        without settings of its own always becomes a part of the program, because it uses the caller's settings.
         """
         if compiled.uses_callers_settings:
             return False
@@ -103,7 +108,10 @@ class CallsByLine:
 def record_call(
     run: TracedRun, args: tuple[Any, ...], kwargs: dict[str, Any], call_with: Callable[..., NestedCall]
 ) -> Any:
-    """Record a call as one bound symbol, and return its result; `call_with` makes the call with concrete arguments."""
+    """Record a call as one bound symbol, and return its result.
+
+    `call_with` makes the `NestedCall` from arguments without placeholders of the tracer.
+    """
     try:
         with without_our_functions():
             guard_containers(run, (args, kwargs))
@@ -119,7 +127,7 @@ def record_call(
 
 
 def guard_containers(run: TracedRun, arguments: object) -> None:
-    """Guard the items of outside containers among the arguments, because the bound symbol copies them."""
+    """Guard the items of outside containers among the arguments, because the bound symbol contains copies of them."""
     pending, seen = [arguments], set[int]()
     while pending:
         container = pending.pop()
@@ -130,7 +138,7 @@ def guard_containers(run: TracedRun, arguments: object) -> None:
 
 
 def without_device(settings: Any) -> Any:
-    """Return settings without their device, which does not count when settings are compared."""
+    """Return settings without their device, for a comparison that ignores the device."""
     return replace(settings, device=None) if getattr(settings, "device", None) is not None else settings
 
 
@@ -174,7 +182,7 @@ class NestedCall:
         """Trace the function, check its reads and writes, record its bound symbol, and return its result."""
         for name in self.kwargs.keys() & OWN_KEYWORDS:
             self.refuse(f"takes a keyword argument `{name}`, a name that Thunder uses itself")
-        arguments = self._line_arguments((self.args, self.kwargs))
+        arguments = self._bound_arguments((self.args, self.kwargs))
         probe, acquired = self._probe()
         handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
         handover.require_no_conflict()
@@ -205,8 +213,8 @@ class NestedCall:
 
     # ---- arguments ----
 
-    def _line_arguments(self, tree: Any) -> Any:
-        """Return the arguments as the bound symbol holds them: proxies, constants, and containers of these."""
+    def _bound_arguments(self, tree: Any) -> Any:
+        """Return the arguments for the bound symbol: proxies, constants, and containers of these."""
         kind = type(tree)
         if isinstance(tree, torch.Tensor):
             return self.recorder.proxy_of(tree)
@@ -215,9 +223,9 @@ class NestedCall:
         if self.run.outside.path_of(tree) is not None or isinstance(tree, torch.Generator):
             return self.recorder.tensors.object_proxy(tree)
         if kind in (tuple, list):
-            return kind(self._line_arguments(item) for item in tree)
+            return kind(self._bound_arguments(item) for item in tree)
         if kind is dict and all(map(is_constant, tree)):
-            return {key: self._line_arguments(item) for key, item in tree.items()}
+            return {key: self._bound_arguments(item) for key, item in tree.items()}
         return self.refuse(f"takes a {kind.__name__} that the program makes")
 
     def _with_stand_ins(self, tree: Any) -> Any:
@@ -234,7 +242,10 @@ class NestedCall:
     # ---- tracing ----
 
     def _probe(self) -> tuple[Run, Acquired]:
-        """Trace the function without data, and again on the tensors of this call if it reads their values."""
+        """Trace the function without data.
+
+        If it reads values of tensors, trace it again on the tensors of this call.
+        """
         try:
             return self._trace(evaluates=False)
         except DataDependent:
@@ -245,7 +256,7 @@ class NestedCall:
             return self._trace(evaluates=True)
 
     def _give_values(self) -> None:
-        """Compute the tensors of this call, so that their stand-ins have values."""
+        """Compute the values of the tensors of this call, and give them to the stand-ins."""
         for tensor in tensors_of((self.args, self.kwargs), self.run):
             if isinstance(tensor, FakeTensor):
                 try:
@@ -263,7 +274,7 @@ class NestedCall:
                 evaluates=evaluates,
                 functional=options.functional,
                 sharp_edges="error" if options.sharp_edges == "error" else "allow",
-                nested=CallsByLine(self.own),
+                nested=NestedCallRecorder(self.own),
                 lookasides=self.own.lookasides,
             )
 
@@ -315,7 +326,7 @@ class NestedCall:
         return tuple(captured), tuple(mutates)
 
     def _require_unseen(self, tensor: torch.Tensor, proxy: TensorProxy, written: frozenset[str]) -> None:
-        """Raise `CannotReplay` for a tensor that requires a gradient or is written, if the caller has no path to it."""
+        """Raise `CannotReplay` if a tensor without a path from the caller requires a gradient or is written to."""
         if tensor.requires_grad and torch.is_grad_enabled():
             self.refuse("contains a tensor that requires a gradient")
         if proxy.name in written:
@@ -331,7 +342,7 @@ class NestedCall:
     # ---- the result ----
 
     def _part(self, leaf: object, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
-        """Return a part of the result as the bound symbol checks it, and as the program receives it."""
+        """Return a part of the result, which the bound symbol checks, and the value that the program gets for it."""
         if isinstance(leaf, torch.Tensor):
             return self._tensor(leaf, probe, proxies)
         if isinstance(leaf, SymbolicNumber):
@@ -364,9 +375,10 @@ class NestedCall:
     def _own_keywords(
         self, call: CompiledCall, captured: tuple[Proxy, ...], parts: Sequence[tuple[Part, Any]]
     ) -> dict[str, tuple[Proxy, ...]]:
-        """Return the keyword arguments of the bound symbol that the function does not receive.
+        """Return the keyword arguments that only the bound symbol receives, not the function.
 
-        If the control flow depends on values, another call may return another argument or outside object.
+        If the control flow depends on values, another call may return another argument or outside object. The keyword
+        arguments contain all objects that a call may return.
         """
         same = [value for part, value in parts if isinstance(part, Same)] if call.depends_on_values else []
         returned = tuple(
@@ -378,7 +390,10 @@ class NestedCall:
         return {name: proxies for name, proxies in ((BESIDE, captured), (RETURNED, returned)) if proxies}
 
     def _with_symbolic_sizes(self, proxy: TensorProxy) -> TensorProxy:
-        """Return the proxy of a result, with symbols for sizes that are not the same at each call; here, unchanged."""
+        """Return the proxy of a result with symbols for sizes that may vary.
+
+        Subclasses override this; here, none vary.
+        """
         return proxy
 
     def _require_repeatable(self, call: CompiledCall) -> None:

@@ -10,7 +10,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 class StageLog:
-    """A log of stages, each with the seconds since the previous stage; each stage is also passed to the sink."""
+    """A list of stages with their durations. Each stage is also passed to the sink."""
 
     def __init__(self, sink: Sink) -> None:
         self.stages: list[Stage] = []
@@ -18,7 +18,7 @@ class StageLog:
         self._before = time.perf_counter()
 
     def note(self, trace: Trace) -> Trace:
-        """Add a trace as a stage that was built since the previous stage, and return the trace."""
+        """Add a trace as a stage, whose duration is the time since the previous stage; return the trace."""
         self.add(trace, time.perf_counter() - self._before)
         self._before = time.perf_counter()
         return trace

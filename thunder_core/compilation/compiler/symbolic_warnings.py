@@ -1,4 +1,4 @@
-"""Warnings about the names in `symbolic=`: values outside their ranges, and constants where symbols were requested."""
+"""Warnings about the names in `symbolic=`: for values outside their ranges, and for values that became constants."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def out_of_range(values: Sequence[NamedValue]) -> tuple[str, str]:
 
 
 def warn_of_shortfalls(subject: Callable[..., Any], named: Mapping[str, SymbolicArgument], program: Program) -> None:
-    """Warn if a program has a constant for a requested symbolic size or number, or does not cover its whole range.
+    """Warn if a size or number that `symbolic=` names is a constant in a program, or if its range is not covered.
 
-    Names that are only hints (from recipes, for caches) cause no warning.
+    Names that are only hints (those of recipes for KV caches) cause no warning.
     """
     requested = [argument for argument in named.values() if not argument.is_conditional]
     if requested and program.constant_because:

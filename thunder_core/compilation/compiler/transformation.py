@@ -1,4 +1,4 @@
-"""Checks of the result of a transform: a trace that cannot run is a fault of the transform."""
+"""Checks of the trace that a transform returns: an invalid trace is reported as an error of the transform."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def checked_trace(transform: Callable[[Trace], Trace], result: object) -> Trace:
-    """Return a transform's trace; raise `BadRecipe` if a user's transform returned no trace or an invalid trace."""
+    """Return the trace that a transform returned; raise `BadRecipe` if a user's transform returned an invalid one."""
     transform = getattr(transform, "stands_for", transform)
     trace: Trace = require_return_type(transform, "__call__", result, Trace)
     try:

@@ -1,4 +1,4 @@
-"""Calls of subjects that Dynamo traces, without a silent fallback to eager PyTorch; errors of Dynamo are converted."""
+"""Calls of functions that Dynamo traces: they never silently fall back to eager PyTorch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FIX_SPLIT = "rewrite the line, or leave out fullgraph=True; thunder_core.splits(
 FIX_RECOMPILES = "call it with fewer kinds of inputs, raise max_programs, or use dynamic=True for changing sizes"
 
 
-# Held while Dynamo captures with changed settings, because the settings are global to the process.
+# This lock is locked while Dynamo captures with changed settings, because the settings are global to the process.
 CAPTURE_LOCK = RLock()
 
 
@@ -66,7 +66,7 @@ class DynamoCall:
 
 
 def thunder_error(error: Exception) -> Exception:
-    """Convert an error of Dynamo into an error of Thunder, and unwrap an error of Thunder; return others unchanged."""
+    """Return the error of Thunder for an error of Dynamo, or the error of Thunder inside it; other errors unchanged."""
     exceptions = torch._dynamo.exc
     if isinstance(error, exceptions.BackendCompilerFailed):
         inner = error.inner_exception

@@ -24,19 +24,19 @@ GROUP = "torch_dynamo_backends"
 def thunderfx(
     subject: Callable[..., Any], *, fullgraph: bool = False, dynamic: bool | None = None, **options: Any
 ) -> Any:
-    """Compile a function or a module that Dynamo traces: PyTorch's own tracer instead of Thunder's interpreter.
+    """Compile a function or a module that Dynamo, PyTorch's own tracer, traces instead of Thunder's interpreter.
 
-    Use it for programs that `jit` cannot compile as a whole. Dynamo captures graphs of the program. Lines between
-    graphs, which Dynamo cannot capture, run in eager PyTorch: `thunder_core.splits` lists them with the reasons, and
-    `thunder_core.graphs` returns the graphs. Each graph is compiled as `jit` compiles a function, with the same
-    `options` (transforms, executors, memory_budget, data_dependent, ...), forward and backward.
+    Use `thunderfx` for programs that `jit` cannot compile as a whole. Dynamo captures graphs of the program. Lines that
+    Dynamo cannot capture run in eager PyTorch between two graphs. `thunder_core.splits` lists these lines with the
+    reasons, and `thunder_core.graphs` returns the graphs. Each graph is compiled as `jit` compiles a function, forward
+    and backward, with the same `options` (transforms, executors, memory_budget, data_dependent, ...).
 
     `fullgraph` and `dynamic` are the options of `torch.compile`. With `fullgraph=True`, a split raises `DynamoRefuses`.
     `DynamoRefuses` is also raised if Dynamo would have to capture a function more than `max_programs` times. With
-    `dynamic=True`, the sizes of inputs are symbols from the first call on; with False, never; with None, once a size
-    changes. `symbolic` and `cache="symbolic values"` raise `BadOption`, because `dynamic` decides this. A lookaside for
-    a function outside PyTorch also raises `BadOption`, because Dynamo traces into the function before Thunder sees a
-    graph.
+    `dynamic=True`, the sizes of inputs are symbols from the first call on. With False, they are never symbols. With
+    None, a size becomes a symbol once it changes. `symbolic` and `cache="symbolic values"` raise `BadOption`, because
+    `dynamic` decides which sizes are symbols. A lookaside for a function outside PyTorch also raises `BadOption`,
+    because Dynamo traces into the function before Thunder receives a graph.
 
     Invalid options raise the errors of `jit`.
     """
@@ -46,7 +46,10 @@ def thunderfx(
 def trace_with_dynamo(
     subject: Callable[..., Any], compiler: Compiler, *, fullgraph: bool = False, dynamic: bool | None = None
 ) -> Any:
-    """Return the subject traced by Dynamo, with its graphs compiled by a compiler; so are copies of a module."""
+    """Return the subject as a function or module that Dynamo traces, and whose graphs the compiler compiles.
+
+    The same is true of copies of the module.
+    """
     backend = Backend(compiler)
     log = CaptureLog(backend.captured)
     call = DynamoCall(subject, backend, log, fullgraph=fullgraph, dynamic=dynamic)
@@ -60,10 +63,10 @@ def trace_with_dynamo(
 def compiler_for_graphs(subject: Callable[..., Any], options: Mapping[str, Any]) -> Compiler:
     """Return the compiler of `jit` with these options; raise `BadOption` if an option has no effect on graphs."""
     settings: Compiler = specializations_of(jit(subject, **options)).compiler.settings
-    return for_graphs(settings, subject)
+    return checked_for_graphs(settings, subject)
 
 
-def for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
+def checked_for_graphs(compiler: Compiler, subject: Callable[..., Any]) -> Compiler:
     """Return the compiler unchanged; raise `BadOption` if one of its options has no effect on graphs of Dynamo."""
     if compiler.options.symbolic or compiler.options.cache == "symbolic values":
         raise BadOption(
@@ -97,8 +100,8 @@ def thunder(
 ) -> Callable[..., Any]:
     """Compile a graph of Dynamo: `torch.compile(model, backend="thunder", options={...})` calls this function.
 
-    The options are those of `thunderfx`. If they are invalid, the ThunderError is raised when the graph is called,
-    because Dynamo does not change errors of that call.
+    The options are those of `thunderfx`. If they are invalid, the graph raises the ThunderError when it is called,
+    because Dynamo would wrap an error of this function, but does not wrap errors of that call.
     """
     try:
         compiler = compiler_for_graphs(module, options or {})
@@ -112,6 +115,6 @@ def _raise(error: ThunderError, *_: Any) -> Any:
 
 
 def register() -> None:
-    """Register the backend with `torch.compile`, unless the metadata of the installed package does that."""
+    """Register the backend with `torch.compile`, unless the metadata of the installed package already registers it."""
     if not metadata.entry_points(group=GROUP, name=NAME):
         torch._dynamo.register_backend(thunder, name=NAME)

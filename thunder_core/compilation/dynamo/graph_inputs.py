@@ -13,7 +13,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 
-FAR = 2**31  # Dynamo's bound for a size without a bound
+DYNAMO_MAX_SIZE = 2**31  # the upper bound that Dynamo gives a size without an upper bound
 
 
 def placeholders_of(module: torch.fx.GraphModule) -> list[torch.fx.Node]:
@@ -60,8 +60,8 @@ def read_sizes_from_tensors(module: torch.fx.GraphModule) -> None:
 def symbolic_inputs(module: torch.fx.GraphModule) -> tuple[SymbolicArgument, ...]:
     """Return the symbolic numbers and tensor sizes among the inputs, with their ranges.
 
-    They are hints, because no user has named them. If an executor has no kernels for symbolic sizes, they are
-    constants, and the graph is traced again for other sizes.
+    The result is used as hints, because no user has named these numbers and sizes. If an executor has no kernels for
+    symbolic sizes, they become constants, and the graph is traced again for other sizes.
     """
     names = inspect.signature(module.forward).parameters
     pairs = zip(names, placeholders_of(module), strict=True)
@@ -69,7 +69,7 @@ def symbolic_inputs(module: torch.fx.GraphModule) -> tuple[SymbolicArgument, ...
 
 
 def _symbols_of(name: str, example: object) -> Iterator[SymbolicArgument]:
-    hint = f" with {name}"  # a symbol with `with` is a hint; here, every call has the argument after `with`
+    hint = f" with {name}"  # makes the name a hint for calls that have the argument `name`, which every call has
     if is_symbol(example):
         yield SymbolicArgument(name + hint, *_range_of(example))
     elif isinstance(example, torch.Tensor) and not isinstance(example, torch.nn.Parameter):
@@ -94,6 +94,6 @@ def _range_of(symbol: Any) -> tuple[int | None, int | None]:
     if isinstance(symbol, torch.SymFloat):
         return None, None
     bounds = symbol.node.shape_env.bound_sympy(symbol.node.expr)
-    lower = None if bounds.lower in (-int_oo, int_oo) or bounds.lower < -FAR else int(bounds.lower)
-    upper = None if bounds.upper in (-int_oo, int_oo) or bounds.upper > FAR else int(bounds.upper)
+    lower = None if bounds.lower in (-int_oo, int_oo) or bounds.lower < -DYNAMO_MAX_SIZE else int(bounds.lower)
+    upper = None if bounds.upper in (-int_oo, int_oo) or bounds.upper > DYNAMO_MAX_SIZE else int(bounds.upper)
     return lower, upper

@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.tracing.library.captured_parts import CheckpointedBody, OwnDerivative
 
-# A keyword argument of `autograd_function_apply` in the PyTorch versions whose form of the operator is supported.
+# Thunder supports `autograd_function_apply` only in the PyTorch versions in which it has this keyword argument.
 SAVED = "saved_for_backward_idx"
 
 
@@ -29,7 +29,7 @@ def checkpointed_body(module: torch.fx.GraphModule, node: torch.fx.Node) -> Chec
 def with_own_derivative(module: torch.fx.GraphModule, node: torch.fx.Node) -> OwnDerivative | None:
     """Return a module with the autograd function that a node applies, and remove its graphs from the node's arguments.
 
-    Returns None for the form of the operator in another PyTorch version.
+    Returns None in PyTorch versions whose operator has other arguments.
     """
     if SAVED not in node.kwargs:
         return None
@@ -70,7 +70,7 @@ def replace_operators(module: torch.fx.GraphModule) -> None:
         if isinstance(inner, torch.fx.GraphModule):
             for node in list(inner.graph.nodes):
                 _replace(inner, node)
-            # Remove only the nodes that passed the graphs to the operators.
+            # This removes only the nodes that passed the graphs to the operators.
             inner.graph.eliminate_dead_code(lambda node: node.op != "get_attr")
             inner.recompile()
 

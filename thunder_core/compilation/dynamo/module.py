@@ -1,4 +1,4 @@
-"""The result of `thunderfx`: a function or module that behaves like the user's, with calls traced by Dynamo."""
+"""The result of `thunderfx`: a function or module that behaves like the user's, and whose calls Dynamo traces."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from thunder_core.backend.runtime.module import copying_methods
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 from thunder_core.compilation.dynamo.call import DynamoCall
 
-ORIGINAL = "_torchdynamo_orig_callable"  # refers to the original function, which a traced program runs
+ORIGINAL = "_torchdynamo_orig_callable"  # an attribute of Dynamo's function that is the original function
 
 
 def dynamo_function(call: DynamoCall, captured: CapturedSubject) -> Callable[..., Any]:
-    """Return a function that looks like the subject and runs the graphs that Dynamo captures."""
+    """Return a function with the subject's name and signature that runs the graphs that Dynamo captures."""
 
     @left_alone_by_dynamo
     @functools.wraps(call.subject)
@@ -57,7 +57,7 @@ def dynamo_module(
 
 
 def _method(original: Callable[..., Any], call: DynamoCall, state: dict[str, Any]) -> Callable[..., Any]:
-    """Return a method that Dynamo traces for an object with the subject's state; other objects call the original."""
+    """Return a method that Dynamo traces if its object has the dict `state`; for other objects, it calls `original`."""
 
     @left_alone_by_dynamo
     @functools.wraps(original)

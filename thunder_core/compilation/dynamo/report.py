@@ -39,14 +39,17 @@ class CaptureLog:
 
 
 def metrics_after(last: object) -> list[Any]:
-    """Return Dynamo's metrics of the captures after `last`; of all captures if `last` is None or no longer stored."""
+    """Return Dynamo's metrics of all captures after the capture `last`.
+
+    If `last` is None or no longer stored, the result has all stored metrics.
+    """
     metrics = torch._dynamo.utils.get_compilation_metrics()
     indices = [index for index, metric in enumerate(metrics) if metric is last]
     return metrics[indices[-1] + 1 :] if indices else metrics
 
 
 def split_of_uncaptured(metrics: Any) -> Split:
-    """Return the split for a function that Dynamo did not capture."""
+    """Return the `Split` that describes a function that Dynamo did not capture."""
     name = function_name(metrics.co_name or "")
     file, line = metrics.fail_user_frame_filename, metrics.fail_user_frame_lineno
     where = SourceLine(file or metrics.co_filename, line or metrics.co_firstlineno, name)

@@ -13,8 +13,10 @@ from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.capture.location import GENERATED_LOCATIONS, Location
 
 FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+), in (?P<function>.+)$', re.MULTILINE)
-RESUMED = re.compile(r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$")  # Dynamo's name for the code after a split
-MODULE = re.compile(r"^[LG]\['[^']*'\]\.?")  # the variable of the outermost module begins a module's path
+RESUMED_NAME = re.compile(
+    r"^torch_dynamo_resume_in_(?P<function>.+)_at_\d+$"
+)  # Dynamo's name for the code after a split
+MODULE = re.compile(r"^[LG]\['[^']*'\]\.?")  # the beginning of a module's path: the variable of the outermost module
 TORCH_FOLDER = torch.__path__[0]
 
 
@@ -52,12 +54,12 @@ def users_line(lines: Iterable[SourceLine]) -> SourceLine | None:
 
 
 def line_of_stack(stack: Iterable[Any]) -> SourceLine | None:
-    """Return the user's line of a stack of `traceback` frames."""
+    """Return the innermost line that is not in PyTorch from a stack of `traceback` frames."""
     return users_line(SourceLine(frame.filename, frame.lineno or 0, function_name(frame.name)) for frame in stack)
 
 
 def function_name(name: str) -> str:
     """Return the name of a function; for Dynamo's code after a split, the name of the function that was split."""
-    while (resumed := RESUMED.match(name)) is not None:
+    while (resumed := RESUMED_NAME.match(name)) is not None:
         name = resumed["function"]
     return name

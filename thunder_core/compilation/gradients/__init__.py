@@ -1,4 +1,4 @@
-"""Compiled derivatives as functions: `grad`, `value_and_grad`, `vjp` and `jvp`, which compose with each other."""
+"""`grad`, `value_and_grad`, `vjp` and `jvp`: they return compiled derivatives of functions, and can be combined."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.module import programs_of
 from thunder_core.compilation.compiler import Compiler, bind_compiler, jit, specializations_of
-from thunder_core.compilation.gradients.subjects import Gradient, Product
+from thunder_core.compilation.gradients.subjects import Gradient, JvpFunction
 from thunder_core.compilation.gradients.trees import (
     Argnums,
     differentiable_leaves,
@@ -27,7 +27,7 @@ from thunder_core.foundation.errors import WrongInputs
 from thunder_core.tracing.capture.torch_facts.graph import graph_of, leaves_of
 
 Executors = Sequence[str | Executor]
-MAX_CACHED = 128  # the number of cached derivatives, so that requesting the same derivative again costs nothing
+MAX_CACHED = 128  # the number of cached derivatives; a cached derivative is not compiled again
 
 
 def grad(
@@ -89,15 +89,15 @@ def jvp(
         raise WrongInputs(
             "jvp: the primals and the tangents must be tuples, one item for each argument", fix="write (x,), (t,)"
         )
-    return _compile(Product, function, (has_aux,), executors)(primals, tangents)
+    return _compile(JvpFunction, function, (has_aux,), executors)(primals, tangents)
 
 
 def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: Executors | None = None) -> Any:
-    """Return the results of a function, and a pullback, which maps their cotangents to cotangents of the arguments.
+    """Return the results of a function, and a pullback from cotangents of the results to cotangents of the arguments.
 
-    As in `torch.func.vjp`, the pullback can be called more than once, and differentiated. The forward is one program,
-    and the backward another, which reads the tensors that the forward saved. With `has_aux`, the function returns a
-    pair, and its second item is returned as the third result.
+    As in `torch.func.vjp`, the pullback can be called several times, and can be differentiated. The forward and the
+    backward are two programs; the backward reads the tensors that the forward saved. With `has_aux`, the function
+    returns a pair, and its second item is returned as the third result.
 
     >>> import torch
     >>> output, pull = vjp(torch.sin, torch.tensor(0.0))
@@ -136,12 +136,12 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a leaf of autograd's graph with the values of a tensor; a copy of a tensor made in inference mode."""
+    """Return a leaf of autograd's graph with the values of a tensor. A tensor made in inference mode is copied."""
     return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
 
 
 def _detach_unless_tracked(tree: object, is_tracked: bool) -> Any:
-    """Return the results, detached unless they depend on tensors that require a gradient of the caller."""
+    """Return a tree of results; unless `is_tracked`, its tensors are detached from autograd's graph."""
 
     def shown(leaf: object) -> Any:
         return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_tracked else leaf
@@ -150,7 +150,7 @@ def _detach_unless_tracked(tree: object, is_tracked: bool) -> Any:
 
 
 def _depends_on_others(results: Sequence[object], starts: Sequence[torch.Tensor]) -> bool:
-    """Whether a result depends on a tensor that requires a gradient and is not an argument, by autograd's graph."""
+    """Whether, in autograd's graph, a result depends on a tensor other than `starts` that requires a gradient."""
     tensors = [result for result in results if isinstance(result, torch.Tensor)]
     leaves = leaves_of(tensors, graph_of(tensors))
     return any(all(leaf is not start for start in starts) for leaf in leaves)
@@ -164,7 +164,10 @@ def _gradient(
 
 
 def _compile(kind: object, function: object, options: tuple[Hashable, ...], executors: Executors | None) -> Any:
-    """Return the compiled subject of a kind (None for the function itself), cached by function and options."""
+    """Return a compiled subject, cached by function and options.
+
+    `kind` is its class; None means the function itself.
+    """
     if not callable(function):
         raise WrongInputs(
             f"a derivative needs a function or a module, not a {type(function).__name__}",
@@ -172,15 +175,16 @@ def _compile(kind: object, function: object, options: tuple[Hashable, ...], exec
         )
     executor_tuple = None if executors is None else tuple(executors)
     try:
-        return _cached_compile(kind, SameFunction(function), options, executor_tuple)
+        return _cached_compile(kind, FunctionKey(function), options, executor_tuple)
     except TypeError:  # an option that cannot be hashed
-        return _cached_compile.__wrapped__(kind, SameFunction(function), options, executor_tuple)
+        return _cached_compile.__wrapped__(kind, FunctionKey(function), options, executor_tuple)
 
 
-class SameFunction:
-    """A key of the cache: equal to another key only for the same object, or for the same method of the same object.
+class FunctionKey:
+    """A key of the cache that is equal only for the same function object, or for the same method of the same object.
 
-    Callables of a class with an `__eq__` may compare equal and compute different results.
+    The functions themselves cannot be keys: callables of a class with an `__eq__` may be equal and compute different
+    results.
     """
 
     def __init__(self, function: object) -> None:
@@ -189,7 +193,7 @@ class SameFunction:
         self._identity = tuple(map(id, parts))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, SameFunction) and self._identity == other._identity
+        return isinstance(other, FunctionKey) and self._identity == other._identity
 
     def __hash__(self) -> int:
         return hash(self._identity)
@@ -197,7 +201,7 @@ class SameFunction:
 
 @lru_cache(maxsize=MAX_CACHED)
 def _cached_compile(
-    kind: object, same: SameFunction, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
+    kind: object, same: FunctionKey, options: tuple[Hashable, ...], executors: tuple[str | Executor, ...] | None
 ) -> Any:
     function = same.function
     specializations = programs_of(function)
@@ -217,9 +221,9 @@ def _subject(kind: Any, function: Any, options: tuple[Hashable, ...]) -> Any:
 
 
 def _settings(specializations: Specializations, executors: tuple[str | Executor, ...] | None) -> Compiler:
-    """Return the settings of a derivative: the options of a compiled function, with `executors` if given.
+    """Return the compiler of a derivative: the compiler of the function, with `executors` if given.
 
-    The values that a `functional` program has bound are guarded instead, with their present values.
+    If the function was compiled as `functional`, the derivative is not: it guards values outside of its arguments.
     """
     settings: Compiler = specializations.compiler.settings
     settings = replace(settings, options=replace(settings.options, functional=False))

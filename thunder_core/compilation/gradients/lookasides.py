@@ -1,6 +1,7 @@
 """Lookasides that record derivatives while a program is being traced.
 
-They record ordinary bound symbols, so that derivatives compose and a fusion executor sees all operations.
+They record ordinary bound symbols, so that a derivative can be differentiated again, and a fusion executor can fuse
+its operations with others.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from thunder_core.backend.functionalization.local import functionalize_local
 from thunder_core.compilation.gradients import functions
 from thunder_core.compilation.gradients.reverse import ALIAS, Pullback, Reverse, refuse_underivable
-from thunder_core.compilation.gradients.subjects import Gradient, Product
+from thunder_core.compilation.gradients.subjects import Gradient, JvpFunction
 from thunder_core.compilation.gradients.trees import (
     differentiable_leaves,
     indices_of,
@@ -33,7 +34,7 @@ from thunder_core.passes.autodiff.segment import RecordedSegment, without_record
 
 @lookaside(Gradient.call)
 def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -> Any:
-    """Record the function, and apply reverse mode to its bound symbols."""
+    """Record a call of the function, and then the bound symbols of its gradient, by reverse mode."""
     differentiated = run.machine.load_attr(gradient, "function")
     indices = indices_of(gradient.argnums, len(args), gradient.name)
     reverse = Reverse(run, gradient.name, tuple(args[index] for index in indices))
@@ -51,7 +52,7 @@ def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -
 def pull_back(
     run: TracedRun, /, function: Callable[..., Any], *primals: Any, has_aux: bool = False, executors: object = None
 ) -> Any:
-    """Record the function; reverse mode runs when the returned pullback is called.
+    """Record a call of the function, and return its pullback, which records the backward when it is called.
 
     `executors` has no effect here, because the executors of the traced program run the derivative.
     """
@@ -75,13 +76,13 @@ def push_forward(
     has_aux: bool = False,
     executors: object = None,
 ) -> Any:
-    """Record the function, and propagate the tangents through its bound symbols; `executors` has no effect here."""
+    """Record a call of the function together with the tangents of its results. `executors` has no effect here."""
     return record_jvp(run, function, primals, tangents, has_aux)
 
 
-@lookaside(Product.call)
-def product(run: TracedRun, product: Product, /, primals: object, tangents: object) -> Any:
-    """Record the function and its tangents, for a function that was compiled for `jvp`."""
+@lookaside(JvpFunction.call)
+def product(run: TracedRun, product: JvpFunction, /, primals: object, tangents: object) -> Any:
+    """Record the call of a `JvpFunction`: the function of the user, together with the tangents of its results."""
     return record_jvp(run, run.machine.load_attr(product, "function"), primals, tangents, product.has_aux)
 
 

@@ -28,9 +28,10 @@ FIX = "use operations that PyTorch can differentiate, or register a rule for thi
 
 @dataclass(eq=False)
 class Reverse:
-    """A recorded function that is differentiated with respect to `primals`, aliases of its `arguments`.
+    """A recorded function that is differentiated with respect to `primals`, which are aliases of its `arguments`.
 
-    Because the primals are aliases, other reads of these tensors by the function are not differentiated.
+    If the function reads the same tensor by another path, such as a global variable, it does not read the alias.
+    Therefore, this read is not differentiated.
     """
 
     run: TracedRun
@@ -52,7 +53,7 @@ class Reverse:
         self.primals = tree_unflatten(self._starts, self._structure)
 
     def call(self, function: Callable[..., Any], args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
-        """Call the function and record its bound symbols, with autograd on in any outer grad mode."""
+        """Call the function and record its bound symbols, with autograd on in every grad mode of the program."""
         with torch.enable_grad():
             self._segment = RecordedSegment(self.run.recorder)
             output = self.run.machine.call(function, *args, **kwargs)
@@ -63,7 +64,7 @@ class Reverse:
         """Derive the bound symbols that compute these results."""
         proxy = self.run.recorder.proxy_of
         self._results = tuple(proxy(result) for result in results)
-        starts = tuple(track(proxy(start)) for start in self._starts)
+        starts = tuple(with_requires_grad(proxy(start)) for start in self._starts)
         with refuse_underivable(self.name), without_recorder():
             self._sweep = self._derive(starts)
 
@@ -83,7 +84,10 @@ class Reverse:
             return ReverseSweep.of(segment.trace(starts, self._results), segment.names())
 
     def gradients(self, cotangents: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """Return the gradients of the primals for cotangents of the results; zeros for primals without influence."""
+        """Return the gradients of the primals for cotangents of the results.
+
+        The gradient of a primal that no result depends on is zero.
+        """
         sweep, recorder = self._sweep, self.run.recorder
         assert sweep is not None
         cotangents_taken: dict[str, torch.Tensor] = {}
@@ -114,7 +118,7 @@ class Reverse:
 
 @dataclass(frozen=True, eq=False)
 class Pullback:
-    """The pullback that `vjp` returns while tracing: from cotangents of the results to cotangents of the primals."""
+    """The pullback that `vjp` returns while tracing: it maps cotangents of the results to cotangents of the primals."""
 
     reverse: Reverse
     output: Any
@@ -125,14 +129,14 @@ class Pullback:
         return self.reverse.gradients(cotangents_taken)
 
 
-def track(proxy: TensorProxy) -> TensorProxy:
-    """Return the proxy of a tensor that requires a gradient."""
+def with_requires_grad(proxy: TensorProxy) -> TensorProxy:
+    """Return a copy of a proxy that requires a gradient."""
     return replace(proxy, requires_grad=True)
 
 
 @contextmanager
 def refuse_underivable(name: str) -> Iterator[None]:
-    """Raise `NotDifferentiable`, with the source line, if a bound symbol has no derivative."""
+    """Convert an `Underivable` of the block into `NotDifferentiable` with the source line of the bound symbol."""
     try:
         yield
     except Underivable as error:

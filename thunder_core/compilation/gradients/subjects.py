@@ -1,4 +1,4 @@
-"""The subjects of derivatives: functions that compute a derivative, defined by `torch.func`."""
+"""Functions that compute a derivative as `torch.func` does. `jit` compiles them."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ class Gradient:
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
-    """A function that returns the results and their tangents."""
+class JvpFunction:
+    """The function of `jvp`: it returns the results of a function and the tangents of the results."""
 
     function: Callable[..., Any]
     has_aux: bool

@@ -1,4 +1,4 @@
-"""Checks of arguments and results as pytrees: which tensors are differentiated, and whether they can be."""
+"""Checks of arguments and results, which are pytrees: whether their tensors can be differentiated."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) 
 
 
 def require_same(actual: object, expected: object, what: tuple[str, str], name: str) -> list[torch.Tensor]:
-    """Return the tensors of a tree; raise `WrongInputs` unless structure, shapes and dtypes are those of `expected`."""
+    """Return the tensors of `actual`; raise `WrongInputs` if its structure, shapes or dtypes differ from `expected`."""
     leaves, structure = tree_flatten(actual)
     wanted_leaves, wanted_structure = tree_flatten(expected)
     if structure != wanted_structure:

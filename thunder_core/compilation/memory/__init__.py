@@ -1,4 +1,4 @@
-"""The memory that a trace or a compiled program holds after each bound symbol."""
+"""The memory that the tensors of a trace or of a compiled program occupy after each bound symbol."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ REASONS_WITHOUT_GRADIENTS = ("", AUTOGRAD_OFF, NOTHING_REQUIRES_GRAD)
 
 
 def examine_memory(subject: object) -> MemoryUse:
-    """Return the bytes that are held after each bound symbol, with the peak and its line.
+    """Return the bytes that are allocated after each bound symbol, with the peak and its line.
 
     `subject` is a trace, or the result of `jit` or `compile`, of which the latest call is examined. If the call has a
-    backward, forward and backward are one timeline. A tensor that the forward saves is held until its last reader in
-    the backward, and the results of the call are held throughout.
+    backward, the result covers the forward followed by the backward. A tensor that the forward saves stays allocated
+    until its last reader in the backward. The results of the call stay allocated to the end.
 
-    Sizes are the bytes requested from the allocator. Raises `WrongInputs` for other subjects, and before the first
-    call.
+    Sizes are the bytes requested from the allocator. Raises `WrongInputs` for other subjects, and for a subject that
+    has not been called.
     """
     return memory_use(subject) if isinstance(subject, Trace) else program_memory(last_program(subject))
 
@@ -35,7 +35,7 @@ def examine_memory(subject: object) -> MemoryUse:
 def program_memory(program: Program, *, largest: bool = False) -> MemoryUse:
     """Return the memory use of a program: of its computation, and of its backward if it has one.
 
-    Symbolic sizes have their values at tracing or, with `largest`, the upper ends of their ranges.
+    Symbolic sizes have the values of the traced call or, with `largest`, the upper ends of their ranges.
     """
     at_size = at_upper_ends if largest else _as_traced
     forward, derivative = program.last("computation"), program.derivative
@@ -55,26 +55,26 @@ def _as_traced(trace: Trace) -> Trace:
 
 
 def _differentiated_use(forward: Trace, derivative: ProgramDerivative, at_size: Callable[[Trace], Trace]) -> MemoryUse:
-    """Return the memory use of forward and backward in sequence; the results belong to the caller, and stay."""
+    """Return the memory use of the forward followed by the backward. The results belong to the caller: they stay."""
     meter, forward = Meter(), at_size(forward)
-    meter.give(proxy for proxy in forward.inputs if isinstance(proxy, TensorProxy))
-    meter.keep(forward.constants)
+    meter.add_permanent(proxy for proxy in forward.inputs if isinstance(proxy, TensorProxy))
+    meter.add_constants(forward.constants)
     outside = meter.outside
     lines = list(meter.run(forward))
     saved = {proxy.name for proxy in derivative.saved}
     results = {proxy.name for proxy in forward.output[: len(forward.output) - len(saved)]}
-    meter.end(saved | results)
+    meter.end_function(saved | results)
     saved_bytes = meter.storages.size(saved | results) - meter.storages.size(results)
     for name in results:
         meter.storages.pin(name)
     backward = at_size(_latest_backward(derivative))
-    meter.keep(backward.constants)
-    meter.unpack(backward)
+    meter.add_constants(backward.constants)
+    meter.add_unpacked(backward)
     return MemoryUse(outside, (*lines, *meter.run(backward)), saved_bytes)
 
 
 def _latest_backward(derivative: ProgramDerivative) -> Trace:
-    """Return the latest compiled backward; before one exists, the derived trace with its future `del` statements."""
+    """Return the latest compiled backward. If there is none yet, return the derived trace with `del` statements."""
     compiled = [stage.trace for stage in derivative.stages if stage.trace.name == "backward"]
     if compiled:
         return compiled[-1]

@@ -1,4 +1,4 @@
-"""The memory of a compiled region while it runs, computed from the source code that calls its kernels."""
+"""The memory of a region that Inductor compiled, computed from its source code, which allocates and calls kernels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-ALLOCATES = "empty_strided_cpu"
-REINTERPRETS = "reinterpret_tensor"
+ALLOCATION = "empty_strided_cpu"
+REINTERPRETATION = "reinterpret_tensor"
 OPERATORS = "torch.ops."
-INSIDE = "in a region: "  # prefix of the region's own names, among the caller's names
+REGION_PREFIX = "in a region: "  # distinguishes the region's names from the caller's names
 
 
 def run_region(text: str, bsym: BoundSymbol, storages: Storages, sole_inputs: Sequence[str] = ()) -> int:
-    """Add the allocations of a call of the region, and return the peak in bytes during the call.
+    """Simulate a call of the region: add its results to `storages`, and return the peak in bytes during the call.
 
-    `sole_inputs` names the inputs that only the region holds, which are freed when the region drops them. A function
-    that ends by raising an error is only called after a failure, and does not count.
+    `text` is the source code of the region. `sole_inputs` names the inputs to which only the region refers, so that
+    they are freed when the region deletes them. A function that ends with `raise` runs only after a failure, and is
+    ignored.
     """
     run = _Run(bsym, storages, sole_inputs)
     for function in ast.parse(text).body:
@@ -33,7 +34,7 @@ def run_region(text: str, bsym: BoundSymbol, storages: Storages, sole_inputs: Se
             run.parameters = [argument.arg for argument in function.args.args]
             for statement in function.body:
                 run.statement(statement)
-    run.leave()
+    run.end_region()
     return run.peak
 
 
@@ -70,8 +71,8 @@ class _Run:
             self._drop_inputs()
         self.peak = max(self.peak, self.storages.live_bytes)
 
-    def leave(self) -> None:
-        """Drop the region's own names; allocate the outputs that are still unknown as PyTorch does."""
+    def end_region(self) -> None:
+        """End the region: drop its own names, and allocate the outputs that the simulation has not found."""
         for proxy, base in new_tensors(self.bsym):
             if not self.storages.is_live(proxy.name) and base is not None:
                 self.storages.share(proxy.name, base)
@@ -82,7 +83,7 @@ class _Run:
         self.peak = max(self.peak, self.storages.live_bytes)
 
     def _unpack(self, targets: ast.expr) -> None:
-        """Handle `arg0_1, arg1_1 = args`: bind the inputs one by one."""
+        """Handle `arg0_1, arg1_1 = args`, which binds the inputs."""
         if isinstance(targets, ast.Tuple | ast.List):
             for name, proxy in zip(targets.elts, self.bsym.inputs, strict=True):
                 if isinstance(proxy, NumberProxy):
@@ -90,7 +91,7 @@ class _Run:
                 self._share(ast.unparse(name), proxy.name)
 
     def _drop_inputs(self) -> None:
-        """Handle `args.clear()`: the region's names are now the only names of the inputs in `sole_inputs`."""
+        """Handle `args.clear()`, after which only the region's names refer to the inputs in `sole_inputs`."""
         for name in self.sole_inputs:
             self.storages.drop(name)
 
@@ -98,32 +99,32 @@ class _Run:
         for inner_name in [
             inner_name
             for inner_name in self.names
-            if inner_name == INSIDE + name or inner_name.startswith(f"{INSIDE}{name}[")
+            if inner_name == REGION_PREFIX + name or inner_name.startswith(f"{REGION_PREFIX}{name}[")
         ]:
             self.storages.drop(inner_name)
             self.names.discard(inner_name)
 
     def _make(self, name: str, size: int) -> None:
-        self.names.add(INSIDE + name)
-        self.storages.make(INSIDE + name, size)
+        self.names.add(REGION_PREFIX + name)
+        self.storages.make(REGION_PREFIX + name, size)
 
     def _share(self, name: str, base: str) -> None:
-        self.names.add(INSIDE + name)
-        self.storages.share(INSIDE + name, base)
+        self.names.add(REGION_PREFIX + name)
+        self.storages.share(REGION_PREFIX + name, base)
 
     def _assign(self, name: str, value: ast.expr) -> None:
         called = ast.unparse(value.func) if isinstance(value, ast.Call) else ""
-        if called == ALLOCATES and isinstance(value, ast.Call):
+        if called == ALLOCATION and isinstance(value, ast.Call):
             self._make(name, _allocated_bytes(value, self.numbers))
         elif ast.unparse(value) in self.numbers:
             self.numbers[name] = self.numbers[ast.unparse(value)]
         elif called.startswith(OPERATORS):
             self._take_results(name, next(self.called.get(called, iter(())), None))
         elif base := _referenced_name(value):
-            self._share(name, INSIDE + base)
+            self._share(name, REGION_PREFIX + base)
 
     def _take_results(self, name: str, operation: BoundSymbol | None) -> None:
-        """Allocate the results of an operation of PyTorch: one tensor, or several by index."""
+        """Allocate the results of an operation of PyTorch: one tensor, or several that the region reads by index."""
         output = None if operation is None else operation.output
         if isinstance(output, TensorProxy):
             self._make(name, size_of(output))
@@ -133,18 +134,18 @@ class _Run:
                     self._make(f"{name}[{index}]", size_of(proxy))
 
     def _return(self, value: ast.expr) -> None:
-        """Handle `return`: the results of the region also get their names in the caller."""
+        """Handle `return`, after which the caller's names also refer to the results."""
         values = value.elts if isinstance(value, ast.Tuple) else [value]
         if len(values) == len(self.bsym.outputs):
             for proxy, result in zip(self.bsym.outputs, values, strict=True):
-                self.storages.share(proxy.name, INSIDE + _referenced_name(result))
+                self.storages.share(proxy.name, REGION_PREFIX + _referenced_name(result))
 
 
 def _referenced_name(value: ast.expr) -> str:
     """Return the name whose memory an expression refers to; empty for any other expression."""
     if isinstance(value, ast.Name | ast.Subscript):
         return ast.unparse(value)
-    if isinstance(value, ast.Call) and ast.unparse(value.func) == REINTERPRETS:
+    if isinstance(value, ast.Call) and ast.unparse(value.func) == REINTERPRETATION:
         return ast.unparse(value.args[0])
     return ""
 

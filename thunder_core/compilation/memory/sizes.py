@@ -1,4 +1,4 @@
-"""Traces with symbolic sizes at the upper ends of their ranges, where they use the most memory."""
+"""Traces in which the largest values replace the symbolic sizes, so that they use the most memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 
 
 def at_upper_ends(trace: Trace) -> Trace:
-    """Return the trace with the largest value of each symbol or, without an upper bound, with its traced value.
+    """Return the trace with the largest value in place of each symbol; without an upper bound, with the traced value.
 
     A trace without symbols is returned unchanged.
     """

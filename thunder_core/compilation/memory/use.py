@@ -1,4 +1,4 @@
-"""The bytes that a computation holds after each bound symbol, computed from its trace alone."""
+"""The bytes that are allocated after each bound symbol of a computation, computed from its trace alone."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ EAGER = ("", "torch")
 
 @dataclass(frozen=True)
 class MemoryLine:
-    """A bound symbol of a trace: the bytes `held` after it, and the `peak` while it runs, including `outside`.
+    """A bound symbol of a trace, with the bytes allocated after it (`held`), and the most while it runs (`peak`).
 
-    `starts` is the number of collectives that it starts. If it computes, it overlaps the collectives that the lines
-    `beside` have started.
+    Both include the bytes `outside`. `starts` is the number of collectives that the bound symbol starts. If it
+    computes, it overlaps the collectives that the lines with the numbers `beside` have started.
     """
 
     trace: str
@@ -41,10 +41,10 @@ class MemoryLine:
 
 @dataclass(frozen=True)
 class MemoryUse:
-    """The bytes that a computation holds after each of its bound symbols.
+    """The bytes that are allocated after each bound symbol of a computation.
 
-    `outside` are the bytes of its inputs, parameters and constants, which are always held. `saved` are the bytes that
-    the forward saves for the backward. `note` describes memory that is not included.
+    `outside` are the bytes of its inputs, parameters and constants, which are always allocated. `saved` are the bytes
+    that the forward saves for the backward. `note` describes memory that is not included.
     """
 
     outside: int
@@ -54,12 +54,12 @@ class MemoryUse:
 
     @property
     def peak(self) -> int:
-        """The most bytes that are held at any time."""
+        """The most bytes that are allocated at any time."""
         return max((line.peak for line in self.lines), default=self.outside)
 
     @property
     def own(self) -> int:
-        """The peak without the bytes outside: the memory that running the computation adds."""
+        """The peak without the bytes `outside`: the memory that running the computation adds."""
         return self.peak - self.outside
 
     @property
@@ -69,7 +69,7 @@ class MemoryUse:
 
     @property
     def overlapping(self) -> tuple[MemoryLine, ...]:
-        """The bound symbols whose collectives overlap computation."""
+        """The bound symbols that start collectives which overlap computation."""
         starts = {(line.trace, number) for line in self.lines for number in line.beside}
         return tuple(line for line in self.lines if (line.trace, line.number) in starts)
 
@@ -85,31 +85,31 @@ class MemoryUse:
 
 
 def memory_use(trace: Trace) -> MemoryUse:
-    """Return the memory use of a trace, in which every tensor that no bound symbol deletes lives to the end."""
+    """Return the memory use of a trace. A tensor that no bound symbol deletes stays allocated to the end."""
     meter = Meter()
-    meter.give(proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy))
-    meter.keep(trace.constants)
-    meter.unpack(trace)
+    meter.add_permanent(proxy for proxy in trace.inputs if isinstance(proxy, TensorProxy))
+    meter.add_constants(trace.constants)
+    meter.add_unpacked(trace)
     outside = meter.outside
     return MemoryUse(outside, tuple(meter.run(trace)))
 
 
 @dataclass
 class Meter:
-    """A simulation of traces, in sequence, on sizes alone."""
+    """A simulation of the allocations of traces that run one after another."""
 
     storages: Storages = field(default_factory=Storages)
     outside: int = 0
     lists: dict[str, tuple[Proxy, ...]] = field(default_factory=dict)
 
-    def give(self, proxies: Iterable[TensorProxy]) -> None:
+    def add_permanent(self, proxies: Iterable[TensorProxy]) -> None:
         """Add tensors that exist before the run and are never freed."""
         for proxy in proxies:
             self.storages.make(proxy.name, size_of(proxy))
             self.storages.pin(proxy.name)
         self.outside = self.storages.live_bytes
 
-    def keep(self, constants: Mapping[str, object]) -> None:
+    def add_constants(self, constants: Mapping[str, object]) -> None:
         """Add the constants of a trace, which are never freed."""
         for name, value in constants.items():
             if isinstance(value, torch.Tensor) and value.layout is torch.strided:
@@ -117,16 +117,18 @@ class Meter:
                 self.storages.pin(name)
         self.outside = self.storages.live_bytes
 
-    def unpack(self, trace: Trace) -> None:
+    def add_unpacked(self, trace: Trace) -> None:
         """Add the tensors that a trace unpacks from its argument list; inputs of the program are never freed."""
         proxies = [proxy for bsym in trace.bound_symbols if bsym.symbol.name == PYTHON for proxy in bsym.tensors]
-        self.give(proxy for proxy in proxies if not self.storages.is_live(proxy.name) and is_outside(proxy, trace))
+        self.add_permanent(
+            proxy for proxy in proxies if not self.storages.is_live(proxy.name) and is_outside(proxy, trace)
+        )
         for proxy in proxies:
             if not self.storages.is_live(proxy.name):
                 self.storages.make(proxy.name, size_of(proxy))
 
     def run(self, trace: Trace) -> Iterator[MemoryLine]:
-        """Yield each bound symbol with the bytes held after it."""
+        """Simulate a trace, and yield a `MemoryLine` for each bound symbol."""
         waits = Waits(trace.bound_symbols)
         for index, bsym in enumerate(trace.bound_symbols):
             peak = self._run(bsym)
@@ -140,7 +142,7 @@ class Meter:
                 tuple(start + 1 for start in waits.in_flight(index)) if computes(bsym) else (),
             )
 
-    def end(self, names: Iterable[str]) -> None:
+    def end_function(self, names: Iterable[str]) -> None:
         """End a function that returns these names: drop its other names."""
         returned = set(names)
         for name in self.storages.names:
@@ -157,26 +159,26 @@ class Meter:
                 self.storages.drop(name)
             return before
         if bsym.symbol.name == LIST.name:
-            self._put(bsym.outputs[0].name, bsym.inputs)
+            self._fill_list(bsym.outputs[0].name, bsym.inputs)
             return before
         if bsym.symbol.empties:
-            return self._run_emptying(bsym)
+            return self._run_with_emptied_list(bsym)
         code = machine_code_of(bsym.symbol.target)
         if code is not None:
             return run_region(code.text, bsym, self.storages)
         if bsym.subsymbols and bsym.executor in EAGER:
-            return self._steps(bsym)
+            return self._run_operations(bsym)
         self.storages.enter(bsym)
         return self.storages.live_bytes + workspace(bsym)
 
-    def _put(self, list_name: str, proxies: tuple[Proxy, ...]) -> None:
-        """Record that a list holds tensors."""
+    def _fill_list(self, list_name: str, proxies: tuple[Proxy, ...]) -> None:
+        """Record that a list contains tensors."""
         self.lists[list_name] = proxies
         for index, proxy in enumerate(proxies):
             self.storages.share(f"{list_name}[{index}]", proxy.name)
 
-    def _run_emptying(self, bsym: BoundSymbol) -> int:
-        """Run a bound symbol that empties a list; tensors that only the list holds are freed during the run."""
+    def _run_with_emptied_list(self, bsym: BoundSymbol) -> int:
+        """Run a bound symbol that empties a list. Tensors to which only the list refers are freed during the run."""
         named, alone = self._with_names(bsym)
         code = machine_code_of(bsym.symbol.target)
         if code is not None:
@@ -189,7 +191,7 @@ class Meter:
         return peak
 
     def _with_names(self, bsym: BoundSymbol) -> tuple[BoundSymbol, list[str]]:
-        """Return the bound symbol with the names in its list, and the names that only the list still holds."""
+        """Return the bound symbol with names in place of its list, and the names of tensors only in the list."""
         list_name = bsym.inputs[0].name if bsym.inputs else ""
         proxies = self.lists.pop(list_name, ())
         alone = [proxy.name for proxy in proxies if not self.storages.is_live(proxy.name)]
@@ -199,8 +201,8 @@ class Meter:
             self.storages.drop(f"{list_name}[{index}]")
         return replace(bsym, args=([*proxies],), subsymbols=bsym.subsymbols[1:]) if proxies else bsym, alone
 
-    def _steps(self, bsym: BoundSymbol) -> int:
-        """Run the operations of a call, free each intermediate after its last reader, and return the peak."""
+    def _run_operations(self, bsym: BoundSymbol) -> int:
+        """Run the operations of a call, and return the peak. Each intermediate is freed after its last reader."""
         steps = tuple(bsym.at_level("aten"))
         returned = {proxy.name for proxy in bsym.outputs}
         last = {proxy.name: index for index, step in enumerate(steps) for proxy in (*step.inputs, *step.defines)}
@@ -220,13 +222,16 @@ class Meter:
 
 
 def computes(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol computes: it does not communicate, and does not only make views or handle names."""
+    """Whether a bound symbol computes.
+
+    Bound symbols that communicate, only make views, or only bind or delete names do not compute.
+    """
     names_only = bsym.symbol.name in (PYTHON, DELETE.name, LIST.name)
     return not (names_only or bsym.communicates or is_view(bsym))
 
 
 def is_outside(proxy: Proxy, trace: Trace) -> bool:
-    """Whether the origin of a name is an input of the program."""
+    """Whether a proxy is an input of the program, by the origin of its name."""
     origin = trace.origins.get(proxy.name, "gradient of")
     return not origin.startswith("gradient of")
 
@@ -243,7 +248,11 @@ def workspace(step: BoundSymbol) -> int:
 
 
 def _attention(query: int, key: int, forward: bool) -> Callable[[BoundSymbol], int]:
-    """Return the workspace of attention on the CPU: scores per thread (aten/native/cpu/FlashAttentionKernel.cpp)."""
+    """Return a function for the workspace of attention on the CPU: the scores of each thread.
+
+    PyTorch allocates them in aten/native/cpu/FlashAttentionKernel.cpp. `query` and `key` are the positions of these
+    arguments.
+    """
 
     def size(step: BoundSymbol) -> int:
         queries, keys = step.args[query], step.args[key]

@@ -8,8 +8,8 @@ from thunder_core.foundation.errors.tree import ArtifactError
 class NotAnArtifact(ArtifactError):
     """The folder has no readable Thunder manifest (`manifest.json`).
 
-    Name the folder that `thunder optimize` wrote, not a folder above it. For a model's folder, use `thunder
-    optimize`, `thunder bench` or `thunder debug`.
+    Name the folder that `thunder optimize` wrote, not a folder above it. If the folder is a model's folder, use the
+    commands `thunder optimize`, `thunder bench` or `thunder debug`, which take a model.
     """
 
     code = "TH0601"
@@ -38,9 +38,10 @@ class ArtifactTooNew(ArtifactError):
 class ArtifactForeign(ArtifactError):
     """The artifact was made for another model, other code, another version of PyTorch, or another machine.
 
-    For the machine, Thunder checks the device, the operating system, the processor family, the Python version that
-    compiled regions need, and the CPU instruction sets that they use. The message names what does not match. Load the
-    artifact where it was made for, or make it again with `thunder optimize` on this machine.
+    Of the machine, Thunder checks the device, the operating system, the processor family, and the Python version and
+    the CPU instruction sets that the compiled regions need. The message names the fact that differs. Load the artifact
+    with the model, the versions and a machine like those it was made for, or make it again with `thunder optimize`
+    here.
     """
 
     code = "TH0604"
@@ -64,9 +65,9 @@ class ImportRefused(ArtifactError):
 class BadSignature(ArtifactError):
     """A signature of the artifact is not valid: it was made for other contents, or it is damaged.
 
-    A signature signs the last line of the manifest, the digest that covers all files. Any change to the artifact
-    removes its signatures, so sign the artifact again. `thunder validate` changes an artifact whose validation was
-    pending.
+    A signature signs the last line of the manifest: the digest that covers all files. When Thunder changes an artifact,
+    it removes the signatures; sign the artifact again. For example, `thunder validate` changes an artifact that has not
+    been validated before.
     """
 
     code = "TH0606"
@@ -75,8 +76,8 @@ class BadSignature(ArtifactError):
 class NotSigned(ArtifactError):
     """A signature was required, and no trusted key has signed the artifact.
 
-    `trusted_keys` or `--key` name the trusted keys. Without them, the keys in the user's list are trusted: `thunder
-    keys trust FILE` adds a key to this list, and `thunder keys list` shows it.
+    The argument `trusted_keys` or the option `--key` names the trusted keys. Without it, the keys in the user's list
+    are trusted. `thunder keys trust FILE` adds a key to this list, and `thunder keys list` shows the list.
     """
 
     code = "TH0607"

@@ -8,7 +8,7 @@ from thunder_core.foundation.errors.tree import MissingRequirement
 class EnvironmentLacks(MissingRequirement):
     """The recipe needs hardware or a package that this machine lacks, and `--strict` was given.
 
-    Without `--strict`, the recipe skips the parts that need it, and the report is marked as degraded.
+    Without `--strict`, the recipe skips the parts that need the hardware or the package, and the report says so.
     """
 
     code = "TH0301"
@@ -47,8 +47,8 @@ class PythonNotSupported(MissingRequirement):
     """Thunder does not support this version or build of Python.
 
     Thunder traces programs by interpreting CPython bytecode, which changes with every minor version. Thunder therefore
-    refuses versions that are newer than the versions in the message. Thunder also refuses PyPy, 32-bit builds and
-    free-threaded builds (without the global interpreter lock), because the memory layout of their objects differs.
+    refuses versions that are newer than those in the message. Thunder also refuses PyPy, 32-bit builds and
+    free-threaded builds (without the global interpreter lock), because their objects have another memory layout.
     """
 
     code = "TH0305"
@@ -66,9 +66,9 @@ class OutsideProcessGroup(MissingRequirement):
 class TorchNotTested(MissingRequirement):
     """The tests of Thunder were never run on the installed release of PyTorch.
 
-    Thunder uses private names of PyTorch, which each release may change. Thunder therefore refuses a release that was
-    never tested: its programs were never compared with eager PyTorch. The environment variable
-    `THUNDER_ALLOW_UNTESTED_TORCH=1` and the option `--allow-untested-torch` lift the refusal.
+    Thunder uses private names of PyTorch, which each release may change. On a release that was never tested, Thunder's
+    programs were never compared with eager PyTorch, so Thunder refuses this release. The environment variable
+    `THUNDER_ALLOW_UNTESTED_TORCH=1` or the option `--allow-untested-torch` allows it.
     """
 
     code = "TH0306"

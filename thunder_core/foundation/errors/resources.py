@@ -9,8 +9,8 @@ class OutOfDisk(ResourceError):
     """The disk is full, or a file would be larger than `ulimit -f` allows.
 
     Thunder has removed the unfinished artifact. If an artifact includes weights, Thunder compares their size with the
-    free space before it writes anything. If the disk of the kernel cache is full, Thunder does not cache the kernels,
-    and that is not an error. `thunder cache prune` frees space if the cache fills the disk.
+    free space before it writes anything. A full disk of the kernel cache is not an error: Thunder then does not cache
+    the kernels. If the cache fills the disk, `thunder cache prune` frees space.
     """
 
     code = "TH0701"
@@ -19,10 +19,11 @@ class OutOfDisk(ResourceError):
 class OutOfMemory(ResourceError):
     """The model, the optimized model, or a call of one of them does not fit into the device's memory.
 
-    Before Thunder loads anything, it plans the memory of each stage from the config and compares the plan with the free
-    memory. Free memory takes control groups and process limits (`prlimit --as`) into account. `--dry-run` prints the
-    plan. Before a call, Thunder estimates its memory again with fake tensors. A limit on the private memory of the
-    process catches what cannot be estimated, so that the kernel does not kill the process.
+    Before Thunder loads anything, it plans the memory of each stage from the config, and compares the plan with the
+    free memory. `--dry-run` prints the plan. Control groups and process limits (`prlimit --as`) count as limits of the
+    free memory. Before a call, Thunder estimates the memory of the call again, with fake tensors. Some memory cannot be
+    estimated. Thunder therefore limits the private memory of the process, so that this error is raised before the
+    kernel of the operating system kills the process.
     """
 
     code = "TH0702"
@@ -41,8 +42,8 @@ class RankFailed(ResourceError):
 class SearchOutOfTime(ResourceError):
     """The time of a search ended before any candidate but eager PyTorch was measured.
 
-    A candidate is loaded, compiled, validated and measured in a process of its own, which takes at least ten seconds.
-    The measurements are kept: the same command continues the search.
+    Each candidate is loaded, compiled, validated and measured in its own process, which takes at least ten seconds. The
+    measurements are stored: the same command continues the search.
     """
 
     code = "TH0704"

@@ -40,7 +40,7 @@ class ThunderError(Exception):
     status: ClassVar[int] = 70
 
     def __init__(self, what: str, *, fix: str, where: SourceLine | None = None) -> None:
-        self.what, self.fix = printable(what), printable(fix)  # both quote strings from outside Thunder
+        self.what, self.fix = printable(what), printable(fix)  # both may quote text from outside Thunder
         super().__init__(self.what)
         self.where = where
 
@@ -78,7 +78,7 @@ class ValidationError(ThunderError):
     """The optimized model differs from eager PyTorch by more than the recipe's tolerance."""
 
     status = 4
-    faults: tuple[object, ...] = ()  # the wrong trace lines, first one first, for code that catches the error
+    faults: tuple[object, ...] = ()  # the wrong lines of the traces, in order, for code that catches the error
 
 
 class BaselineError(ThunderError):

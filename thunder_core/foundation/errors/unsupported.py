@@ -8,8 +8,8 @@ from thunder_core.foundation.errors.tree import UnsupportedError
 class UnknownArchitecture(UnsupportedError):
     """The config names an architecture that the installed transformers library does not have.
 
-    Check the names in `config.json` (`architectures`, `model_type`), or install a newer version of transformers. If
-    the model's folder brings its own code, read the code, and use `--trust-remote-code`.
+    Check the names in `config.json` (`architectures`, `model_type`), or install a newer version of transformers. If the
+    model's folder contains the model's code, read the code, and repeat the command with `--trust-remote-code`.
     """
 
     code = "TH0801"
@@ -18,17 +18,17 @@ class UnknownArchitecture(UnsupportedError):
 class DataDependent(UnsupportedError):
     """The program reads the value of a tensor while it is being traced (`if x.sum() > 0`, `x.item()`, ...).
 
-    A trace holds one path through the program. `jit` traces the program again for each new value, up to eight values
-    for one source line. Recipes also have to serve inputs that were not traced, so they refuse the first value, as
-    `data_dependent="error"` does. Thunder cannot know some values before the call.
+    A trace contains one path through the program. `jit` traces the program again for each new value, up to eight values
+    for one source line. The programs of recipes also have to accept inputs that were not traced, so recipes raise this
+    error for the first value, like `data_dependent="error"`. Some values cannot be known before the call.
 
     Alternatives:
 
     - `torch.where` instead of the branch;
-    - a comparison instead of the value (`if x.sum() > 0`, not `int(x.sum())`), because then only its outcome is
-      guarded;
-    - a decision that is made outside and passed in as a Python value;
-    - a compiled part that leaves out the function with the branch;
+    - a comparison instead of the value (`if x.sum() > 0`, not `int(x.sum())`), because then only the outcome of the
+      comparison is guarded;
+    - a decision that is made outside of the compiled function, and passed to it as a Python value;
+    - compiling a smaller part of the program, without the function that has the branch;
     - `jit(..., data_dependent="retrace")`, which traces for every value.
     """
 
@@ -63,7 +63,7 @@ class CannotInterpret(UnsupportedError):
     """The program uses a feature of Python that the interpreter does not support.
 
     The message names the feature and the source line. Rewrite the line, or compile a smaller part of the program
-    that does not contain it.
+    without this line.
     """
 
     code = "TH0805"
@@ -93,11 +93,12 @@ class NotDifferentiable(UnsupportedError, NotImplementedError):
 
     These derivatives are not supported:
 
-    - a second derivative, or a derivative of only some of the results, of a program that writes to its inputs, if the
-      program cannot run again on copies: the written inputs overlap with other inputs, autograd tracks the writes, or
+    - a second derivative, or a derivative of only some of the results, of a program that writes to its inputs and
+      cannot run again on copies of them: because these inputs overlap with other inputs, autograd tracks the writes, or
       the copies would take more than 64 MiB in each call;
     - a derivative of an artifact that was loaded with `strict=True` and has no backward;
-    - `grad`, `value_and_grad`, `vjp` or `jvp` of a function whose results they do not accept;
+    - `grad`, `value_and_grad`, `vjp` or `jvp` of a function that returns something other than they require (for
+      example, `grad` requires one real number);
     - a derivative through an operation that PyTorch cannot differentiate (the message names the line);
     - a hook on the `grad_fn` of a program's result, because this `grad_fn` represents the whole program;
     - a hook on a result of an artifact, if the hook would miss a part of the gradient.
@@ -107,24 +108,25 @@ class NotDifferentiable(UnsupportedError, NotImplementedError):
 
 
 class NotTraceable(UnsupportedError):
-    """A compiled function was called inside a tracer or transform of PyTorch that cannot look into it.
+    """A compiled function was called inside a tracer or transform of PyTorch that cannot trace it.
 
     `torch.func.functionalize`, `torch.jit.trace`, `torch.export`, `make_fx` and `torch.fx` run a function on tensors
-    without data, or on stand-ins. With recipes and `data_dependent="error"`, levels of `torch.autograd.forward_ad` are
-    refused, too; otherwise, eager PyTorch makes the call. A derivative of `torch.func` runs a function more than once,
-    which is wrong for a function that draws random numbers or writes to its arguments. Pass the original function
-    instead of the compiled function, or compile the function that contains the call of the transform. `torch.compile`
-    does not trace a compiled function: it calls the function between two of its own graphs.
+    without data, or on stand-ins. With recipes and `data_dependent="error"`, a call within a level of
+    `torch.autograd.forward_ad` is an error, too; otherwise, eager PyTorch makes such a call. A derivative of
+    `torch.func` runs a function more than once, so a function that draws random numbers or writes to its arguments
+    raises this error. Pass the original function instead of the compiled function, or compile the function that
+    contains the call of the transform. `torch.compile` does not raise this error: it calls a compiled function between
+    two of its own graphs.
     """
 
     code = "TH0809"
 
 
 class RangeNotServed(UnsupportedError):
-    """A few programs do not cover the whole range of `--dynamic`. Nothing was written.
+    """The range of `--dynamic` would need too many programs. Nothing was written.
 
-    The model branches on the exact size for many sizes. The message names the size, the source line that fixed it, and
-    the sizes that the programs cover. A narrower range may need fewer programs. A model that compares the size with a
+    The model branches on the exact value of the size. The message names the size, the source line that branches, and
+    the values that the programs cover. A narrower range may need fewer programs. A model that compares the size with a
     bound, instead of using its exact value, also needs fewer programs.
     """
 
@@ -145,15 +147,14 @@ class CannotGenerate(UnsupportedError):
 class CollectivesDiffer(UnsupportedError):
     """The ranks of a process group have compiled programs that call different collectives.
 
-    Such programs would wait for each other forever, or compute with each other's numbers. Ranks have to call the same
-    collectives in the same order, with tensors of the same sizes and dtypes. Before the first run of a program, the
-    ranks compare its collectives. A rank that finds a difference raises this error; the message names the first
-    collective that differs. A rank that starts the program more than ten seconds after the others may be the only rank
-    that raises the error. The others then wait in their collective. `THUNDER_COMPARE_COLLECTIVES=0` disables the
-    comparison.
+    Such programs would wait for each other forever, or compute wrong results. Ranks have to call the same collectives
+    in the same order, with tensors of the same sizes and dtypes. Before the first run of a program, the ranks compare
+    its collectives. A rank that finds a difference raises this error; the message names the first collective that
+    differs. If a rank starts the program more than ten seconds after the other ranks, only this rank may raise the
+    error, and the other ranks wait in their collective. `THUNDER_COMPARE_COLLECTIVES=0` disables the comparison.
 
-    The error also ends a deadlock: a rank waits in a collective for another rank, but the other rank has ended or waits
-    in another collective. For example, one rank has run one more step than the others.
+    This error also ends a deadlock, in which a rank waits in a collective for another rank, but the other rank has
+    ended or waits in another collective. For example, one rank has run one more step than the others.
     """
 
     code = "TH0813"
@@ -162,9 +163,9 @@ class CollectivesDiffer(UnsupportedError):
 class DynamoRefuses(UnsupportedError):
     """Dynamo cannot trace the program as requested, so a part of it would run in eager PyTorch.
 
-    With `fullgraph=True`, the cause is a program that Dynamo splits into several graphs. Without `fullgraph=True`, the
-    cause is a function that Dynamo would have to capture for more types of inputs than `max_programs` allows. Without
-    `fullgraph=True`, splits are no error, and `thunder_core.splits(compiled)` lists them.
+    With `fullgraph=True`, this error is raised if Dynamo would split the program into several graphs. Without it,
+    splits are no error, and `thunder_core.splits(compiled)` lists them. In both cases, this error is raised if Dynamo
+    would have to capture a function for more types of inputs than `max_programs` allows.
     """
 
     code = "TH0812"

@@ -26,7 +26,7 @@ class UnknownName(UsageError):
 class BadConfigFile(UsageError):
     """The file of `--config` is not valid TOML, or has an unknown key.
 
-    The keys are the long options without their dashes (`recipe`, `batch`, `seq`, ...), and a table `set` with the
+    The keys are the long options without their dashes (`recipe`, `batch`, `seq`, ...), and `set`, a table with the
     recipe's own options.
     """
 
@@ -37,7 +37,7 @@ class ModelNotFound(UsageError):
     """MODEL is neither a folder in Hugging Face layout nor the name of a Hub model in the local cache.
 
     While `HF_HUB_OFFLINE=1` is set, Thunder downloads nothing. On a machine with network access, `hf download NAME`
-    puts the model into the cache set by `HF_HOME`.
+    copies the model into the cache, the folder that `HF_HOME` sets.
     """
 
     code = "TH0204"
@@ -50,20 +50,21 @@ class BadModelFolder(UsageError):
     safetensors files only, because pickled weights (`pytorch_model.bin`) can run code when they are read. With
     `--random-weights`, a config alone is enough.
 
-    The weights in the checkpoint must be the weights of the model. By default, missing weights are an error, because
-    they would be random, and so are weights that the model does not use. `--allow-random-weights NAME` allows missing
-    weights, and `--allow-unused-weights NAME` allows unused weights; NAME is a weight or a module. Every verdict lists
-    the allowed weights. With `--task`, the head of the checkpoint may be unused.
+    The checkpoint must have exactly the weights of the model. Missing weights are an error, because they would be
+    random; `--allow-random-weights NAME` allows them. Weights that the model does not use are an error, too;
+    `--allow-unused-weights NAME` allows them. NAME is a weight or a module. Each report lists the allowed weights. With
+    `--task`, the head of the checkpoint may be unused.
     """
 
     code = "TH0205"
 
 
 class OutputExists(UsageError):
-    """The output folder or file exists. An artifact is replaced only if `--force` is given, and only at the end.
+    """The output folder or file exists. Only `--force` replaces an artifact, after the new artifact is complete.
 
-    `--force` replaces an empty folder, or a folder that holds an artifact and nothing else. Thunder must have written
-    the manifest, its digest must match, and the manifest must list every file. The message names the other files.
+    `--force` replaces an empty folder, or a folder that contains an artifact and nothing else. Thunder must have
+    written the manifest, its digest must match, and the manifest must list every file. The message names files that are
+    not listed.
     """
 
     code = "TH0206"
@@ -82,8 +83,8 @@ class OutputNotWritable(UsageError):
 class RecipeMismatch(UsageError):
     """The recipe is for another family of models.
 
-    Each recipe's `validate(model)` decides which models it takes. `hf-transformers` takes every model of the
-    transformers library, `default` every `torch.nn.Module`.
+    The method `validate(model)` of a recipe decides which models the recipe accepts. `hf-transformers` accepts every
+    model of the transformers library, and `default` accepts every `torch.nn.Module`.
     """
 
     code = "TH0208"
@@ -100,9 +101,10 @@ class SequenceTooLong(UsageError):
 
 
 class RemoteCodeRefused(UsageError):
-    """The model's folder asks to run its own Python code. Thunder refuses unless `--trust-remote-code` is given.
+    """The model's folder contains Python code that the model needs.
 
-    Read the Python files in the folder. If you trust this code, repeat the command with `--trust-remote-code`.
+    Thunder does not run it without `--trust-remote-code`. Read the Python files in the folder. If you trust this code,
+    repeat the command with `--trust-remote-code`.
     """
 
     code = "TH0210"
@@ -118,7 +120,7 @@ class RecipeConflict(UsageError):
 
 
 class NoSuchTrace(UsageError):
-    """The requested trace or stage does not exist; `thunder inspect-trace --list` lists the available ones.
+    """The requested trace or stage does not exist; `thunder inspect-trace --list` lists the traces and stages.
 
     The message names the traces, stages or modules that exist. A stage has a number and a name, and both are
     accepted.
@@ -130,9 +132,9 @@ class NoSuchTrace(UsageError):
 class WrongInputs(UsageError):
     """A compiled program was called with inputs that it does not accept.
 
-    The message names the guard that failed, with the accepted and the given value. Pass inputs with the traced types
-    and sizes (pad shorter texts), or optimize the model for a range of sizes with `--dynamic`. A module that was loaded
-    without `strict=True` traces again instead.
+    The message names the guard that failed, with the accepted and the given value. Pass inputs with the types and sizes
+    for which the program was traced (pad shorter texts), or optimize the model for a range of sizes with `--dynamic`. A
+    module that was loaded without `strict=True` does not raise this error, but traces the call.
     """
 
     code = "TH0213"
@@ -141,8 +143,9 @@ class WrongInputs(UsageError):
 class SharpEdgeError(UsageError):
     """The program has an operation that Thunder can neither guard nor replay, and `sharp_edges="error"` was given.
 
-    Change the line that the message names, or allow such lines with `sharp_edges="warn"` or `"allow"`. If such a line
-    is allowed, the compiled program may use an outdated value.
+    An example is a line that reads the time. Change the line that the message names, or allow such lines with
+    `sharp_edges="warn"` or `"allow"`. Then the compiled program uses the value from the traced call, which may be
+    outdated.
     """
 
     code = "TH0214"
@@ -151,9 +154,9 @@ class SharpEdgeError(UsageError):
 class CacheNotUsable(UsageError):
     """The cache folder cannot be read or written, or other users can write to it.
 
-    The cache holds machine code, so any user with write access can run code as the owner of the folder. The folder must
-    belong to you, and other users must not be able to write to it (`chmod 700`). `THUNDER_CACHE_DIR` sets another
-    folder.
+    The cache contains machine code that Thunder runs, so a user who can write to the folder can run code under your
+    name. The folder must belong to you, and other users must not be able to write to it (`chmod 700`).
+    `THUNDER_CACHE_DIR` sets another folder.
     """
 
     code = "TH0216"
@@ -174,7 +177,7 @@ class NoLoss(UsageError):
     """`--train` was given for a model that computes no loss: its task has no labels, or its forward ignores them.
 
     A training step is a forward, its loss and the backward of this loss. `--task` names the task to train for, if the
-    config does not. In Python, `thunder_core.jit` can compile a function that calls the model and computes its own
+    config does not name it. In Python, `thunder_core.jit` can compile a function that calls the model and computes a
     loss.
     """
 
@@ -184,9 +187,10 @@ class NoLoss(UsageError):
 class NothingToTrain(UsageError):
     """A model is to be trained, but its parameters are all frozen: none has `requires_grad`.
 
-    `--train` trains a model, and so do the recipes `ddp` and `fsdp` if the model is in training mode and quantized. Set
-    `requires_grad` of the parameters to train, or leave out `--train`. A recipe for adapters, such as `nf4-lora`, adds
-    parameters to a frozen model. Recipes that quantize freeze weights, except `bf16`.
+    `--train` raises this error for such a model, and so do the recipes `ddp` and `fsdp` if the model is quantized and
+    in training mode. Set `requires_grad` of the parameters to train, or leave out `--train`. A recipe for adapters,
+    such as `nf4-lora`, adds trainable parameters to a frozen model. Recipes that quantize freeze weights, except
+    `bf16`.
     """
 
     code = "TH0218"
@@ -195,15 +199,14 @@ class NothingToTrain(UsageError):
 class BadRecipe(UsageError):
     """A recipe, plug-in or transform has an unknown attribute, or a value of the wrong type.
 
-    Without this error, each of these mistakes would silently do nothing, or do something unintended:
+    Without this error, each of these mistakes would silently have no effect, or an unintended effect:
 
     - a method `setup_...` that is never called, or a misspelled attribute;
     - a string instead of a tuple, or a class instead of an instance;
     - the sum (`+`) of a recipe and another object.
 
-    This error also reports an exception in the code of a recipe, a transform or an executor, a return value of the
-    wrong type, and a call of `sys.exit`. The message names the recipe, transform or executor, and the file and the
-    line.
+    This error also reports an exception, a return value of the wrong type, and a call of `sys.exit` in the code of a
+    recipe, a transform or an executor. The message names the recipe, transform or executor, the file and the line.
     """
 
     code = "TH0219"
@@ -212,9 +215,9 @@ class BadRecipe(UsageError):
 class BadKey(UsageError):
     """A key file, or the list of trusted keys, cannot be read or used.
 
-    Artifacts are signed with Ed25519 keys. `thunder keys new FILE` makes them, and keys of `ssh-keygen -t ed25519` work
-    as well. Only its user may be able to read a private key, and only the user may be able to write the list of trusted
-    keys. A private key may have a passphrase, which Thunder reads from `THUNDER_KEY_PASSPHRASE`.
+    Artifacts are signed with Ed25519 keys. `thunder keys new FILE` makes such a key; keys of `ssh-keygen -t ed25519`
+    work, too. The permissions must be strict: other users must not be able to read your private key, or to write your
+    list of trusted keys. A private key may have a passphrase, which Thunder reads from `THUNDER_KEY_PASSPHRASE`.
     """
 
     code = "TH0220"
@@ -223,10 +226,10 @@ class BadKey(UsageError):
 class BadData(UsageError):
     """A data file of `--input` or `--eval` cannot be read, or does not fit the model.
 
-    `.safetensors` and `.npz` files hold arrays whose first dimension is the batch, named like the parameters of the
-    model's forward. `.jsonl` files hold one object for each sample: `input_ids` and other parameters of the forward, or
-    `text` if the model's folder has a tokenizer. The message names the line or the sample, the problem, and the inputs
-    that the model takes.
+    A `.safetensors` or `.npz` file has one array for each parameter of the model's forward, with the parameter's name.
+    The first dimension of each array is the batch. A `.jsonl` file has one object for each sample, with `input_ids` and
+    other parameters of the forward, or with `text` if the model's folder has a tokenizer. The message names the line or
+    the sample, the problem, and the inputs that the model takes.
     """
 
     code = "TH0221"
@@ -235,10 +238,10 @@ class BadData(UsageError):
 class BadSymbolicArgument(UsageError):
     """A name or a range of `symbolic=` or `--dynamic` is invalid, or the call has no such argument.
 
-    A name is a parameter for a number (`scale`), or a dimension of a tensor (`input_ids.size(1)`). Items of lists,
-    tuples and dicts are allowed (`batch['input_ids'].size(1)`). A range is a minimum and a maximum, both included: two
-    different integers, or None for no bound. The minimum of a size is at least 1. Only `int` and `float` values can be
-    symbolic, and only integers have a range.
+    The name of a number is its parameter (`scale`). The name of a size is a dimension of a tensor
+    (`input_ids.size(1)`). Items of lists, tuples and dicts are allowed (`batch['input_ids'].size(1)`). A range is a
+    minimum and a maximum, both included: two different integers, or None for no bound. The minimum of a size is at
+    least 1. Only `int` and `float` values can be symbolic, and only integers have a range.
     """
 
     code = "TH0222"
@@ -247,8 +250,8 @@ class BadSymbolicArgument(UsageError):
 class AmbiguousName(UsageError):
     """Two installed packages have an executor, a recipe or a transform of the same name.
 
-    Thunder does not choose one silently, even if one of them is Thunder's own. Use one of the full names in the message
-    instead of the short name.
+    Thunder does not choose one of them, even if one is Thunder's own. Use one of the full names in the message instead
+    of the short name.
     """
 
     code = "TH0223"
@@ -258,7 +261,7 @@ class BadQuantization(UsageError):
     """The model cannot be quantized as requested: the layers, the groups or the calibration data do not fit.
 
     The message names the problem. Examples: a pattern that matches no layer, a group size that does not divide the
-    columns of a layer's weight, calibration data whose names or shapes differ from the model's inputs.
+    number of columns of a layer's weight, calibration data whose names or shapes differ from the model's inputs.
     """
 
     code = "TH0224"

@@ -1,10 +1,10 @@
-"""The warnings that Thunder gives, as classes for `warnings.filterwarnings`."""
+"""The classes of Thunder's warnings, for `warnings.filterwarnings`."""
 
 from __future__ import annotations
 
 
 class RecompileWarning(UserWarning):
-    """A compiled function is traced too often, has more programs than are kept, or is called outside a range.
+    """A compiled function is traced too often, has too many programs, or is called with a size outside its range.
 
     The message names the cause and what to do. Python's `warnings` module shows the warning once for each source line.
     """
@@ -26,7 +26,7 @@ class DegradedWarning(UserWarning):
 
 
 class UnsignedWarning(UserWarning):
-    """The user has a list of trusted keys, and none of them has signed the artifact that was loaded."""
+    """The user has a list of trusted keys, but none of these keys has signed the artifact that was loaded."""
 
 
 class SpecializationWarning(UserWarning):
@@ -38,9 +38,9 @@ class SpecializationWarning(UserWarning):
 
 
 class EagerMethodWarning(UserWarning):
-    """A method of a compiled module ran entirely in eager PyTorch, although it does the model's work.
+    """A method of a compiled module ran entirely in eager PyTorch, although the method calls the model's layers.
 
-    The message names the method, and what to compile instead.
+    The message names the method, and the function or module to compile instead.
     """
 
 

@@ -1,4 +1,4 @@
-"""Options: each option is defined once, on the field of the request that it sets, with its type, bounds and help.
+"""Options: the definition of a field of a request also defines the option that sets it: its type, bounds and help.
 
 The long options of the command line, the keys of a settings file, the checks of a request, and docs/cli.md are
 generated from these definitions.
@@ -22,8 +22,8 @@ class Option:
 
     `name` is the name of the long option without dashes, and the key in a settings file. `panel` is the heading of the
     option in the help. `default_text` is the default as the help shows it. A flag that is `negative` sets the field to
-    False. An option that `repeats` may be given several times. The option accepts numbers from `least` to `most`, and
-    values for which `check(option, value)` does not raise. `parse(option, text)` converts a string into the value.
+    False. An option that `repeats` may be given several times. The option accepts numbers from `minimum` to `maximum`,
+    and values for which `check(option, value)` does not raise. `parse(option, text)` converts a string into the value.
     `completion` is the name of the list that shells offer for completion. `field` is the name of the dataclass field.
     """
 
@@ -34,8 +34,8 @@ class Option:
     short: str = ""
     panel: str = ""
     default_text: str = ""
-    least: float | None = None
-    most: float | None = None
+    minimum: float | None = None
+    maximum: float | None = None
     negative: bool = False
     repeats: bool = False
     completion: str = ""
@@ -58,11 +58,11 @@ class Option:
 
     def require(self, value: Any) -> None:
         """Raise `BadOption` if a value is out of bounds, and the errors of the option's `check`."""
-        if (self.least is not None and value < self.least) or (self.most is not None and value > self.most):
+        if (self.minimum is not None and value < self.minimum) or (self.maximum is not None and value > self.maximum):
             bounds = (
-                f"a number of {self.least} or more"
-                if self.most is None
-                else f"a number from {self.least} to {self.most}"
+                f"a number of {self.minimum} or more"
+                if self.maximum is None
+                else f"a number from {self.minimum} to {self.maximum}"
             )
             raise BadOption(f"{self.flag} is {value}", fix=f"set {self.flag} to {bounds}")
         if self.check is not None:
@@ -78,7 +78,7 @@ def option(
     name: str = "",
     **rest: Any,
 ) -> Any:
-    """Return a dataclass field that users set by an option. `rest` are further attributes of `Option`.
+    """Return a dataclass field that users set by an option. `rest` are other attributes of `Option`.
 
     The option has the name of the field unless `name` is given.
     """
@@ -92,15 +92,15 @@ def option(
     )
 
 
-def same_option(request: type, field_name: str, *, starts: object = MISSING, **changes: Any) -> Any:
+def same_option(request: type, field_name: str, *, default: object = MISSING, **changes: Any) -> Any:
     """Return a dataclass field with the same option as the field `field_name` of another request.
 
-    The default is `starts` if given, and otherwise the default of the other field. `changes` replace attributes of the
+    The default is `default` if given, and otherwise the default of the other field. `changes` replace attributes of the
     option.
     """
     other_field = next(candidate for candidate in dataclasses.fields(request) if candidate.name == field_name)
     option_of_field = replace(options_of(request)[field_name], **changes)
-    return field(default=other_field.default if starts is MISSING else starts, metadata={METADATA: option_of_field})
+    return field(default=other_field.default if default is MISSING else default, metadata={METADATA: option_of_field})
 
 
 def options_of(request: type) -> Mapping[str, Option]:

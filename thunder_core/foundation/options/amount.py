@@ -21,13 +21,13 @@ LONGEST = 36_525 * SECONDS["d"]  # a century
 
 
 def bytes_of(option: str, text: str) -> int:
-    """Return the number of bytes for a size such as `500M` or `1.5GiB`; raise `BadOption`."""
+    """Return the number of bytes for a size such as `500M` or `1.5GiB`; raise `BadOption` for any other text."""
     number, factor = _parse(text, BYTES) or _refuse(option, text, "a size", "500M, 2G, 1.5GiB or a number of bytes")
     return int(number * factor)
 
 
 def age_of(option: str, text: str) -> timedelta:
-    """Return the time for an age such as `30d` or `12h`; raise `BadOption`."""
+    """Return the time for an age such as `30d` or `12h`; raise `BadOption` for any other text."""
     accepted = "45m, 12h, 30d or 2w"
     number, factor = _parse(text, SECONDS) or _refuse(option, text, "an age", accepted)
     if number * factor > LONGEST:

@@ -1,4 +1,4 @@
-"""The options of `jit` as plain data, without torch; the manifests of artifacts hold them unchanged."""
+"""The options of `jit` as plain data, without torch. The manifests of artifacts contain them unchanged."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ CHOICES: Mapping[str, tuple[object, ...]] = {
 class CompileOptions:
     """The options of `jit`, except the subject, the transforms and the executors; the docstring of `jit` explains each.
 
-    No field has a default, so every caller names every option, and a manifest holds all of them.
+    No field has a default, so every caller passes every option, and a manifest contains all options.
 
     Raises `BadOption` if an option has an invalid value.
     """
@@ -46,9 +46,9 @@ class CompileOptions:
         for name, choices in CHOICES.items():
             require_choice(name, getattr(self, name), choices)
         require_budget(self.memory_budget)
-        require_limit(self.max_programs)
-        require_names(self.symbolic)
-        require_texts(self.without)
+        require_max_programs(self.max_programs)
+        require_symbolic(self.symbolic)
+        require_without(self.without)
 
 
 def require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
@@ -67,19 +67,19 @@ def require_budget(budget: float) -> None:
         )
 
 
-def require_limit(limit: int) -> None:
+def require_max_programs(limit: int) -> None:
     """Raise `BadOption` if a limit is not a positive number of programs."""
     if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
         raise BadOption(f"max_programs={limit!r:.80} is not a number of programs", fix="use an integer of 1 or more")
 
 
-def require_names(symbolic: object) -> None:
+def require_symbolic(symbolic: object) -> None:
     """Raise `BadOption` if `symbolic` is not a tuple of symbolic arguments, as `symbolic_arguments` returns it."""
     if not isinstance(symbolic, tuple) or not all(isinstance(argument, SymbolicArgument) for argument in symbolic):
         raise BadOption(f"symbolic={symbolic!r:.80} are not symbolic arguments", fix="use symbolic_arguments(names)")
 
 
-def require_texts(without: object) -> None:
+def require_without(without: object) -> None:
     """Raise `BadOption` if `without` is not a tuple of unique sorted names, as `left_out_texts` returns it."""
     if not isinstance(without, tuple) or left_out_texts(without) != without:
         raise BadOption(f"without={without!r:.80} is not normalized", fix="use left_out_texts(without)")

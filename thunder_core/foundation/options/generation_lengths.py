@@ -1,4 +1,4 @@
-"""The limits of the generations that an artifact supports, and the batches of prompts to test within these limits."""
+"""The limits of the generations that an artifact supports, and batches of prompts that test these limits."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from math import isqrt
 from typing import NamedTuple
 
-MIN_PADDED_LENGTH = 2  # tokens in the longest prompt of a padded batch, because a shorter prompt has at least one token
+# The longest prompt of a padded batch has at least two tokens, because the shorter prompts have at least one.
+MIN_PADDED_LENGTH = 2
 
 
 class Prompts(NamedTuple):
@@ -26,7 +27,7 @@ class Prompts(NamedTuple):
 
 @dataclass(frozen=True)
 class GenerationLengths:
-    """The limits of a generation: at most `batch` prompts, each of at most `prompt_length` tokens, and `new_tokens`."""
+    """The limits of a generation: the number of prompts (`batch`), of tokens in a prompt, and of new tokens."""
 
     prompt_length: int
     new_tokens: int
@@ -79,10 +80,10 @@ class GenerationLengths:
         return is_possible(prompts) and prompts.batch <= self.batch and prompts.length <= self.prompt_length
 
     def all_kinds(self) -> list[Prompts]:
-        """Return one batch of each kind of prompts that may need its own program.
+        """Return batches of prompts, one of each kind that may need its own program.
 
-        The batches have 1, 2 or the largest number of prompts. The longest prompt has 1, 2, a medium number, or the
-        largest number of tokens. Each possible batch occurs without and with padding.
+        The batches have 1, 2 or the largest number of prompts. Their longest prompts have 1, 2, a medium number or the
+        largest number of tokens. Each of these batches occurs without padding and, if possible, with padding.
         """
         batch_sizes = sorted({1, min(2, self.batch), self.batch})
         lengths = sorted({1, min(2, self.prompt_length), self.medium_length, self.prompt_length})

@@ -1,4 +1,7 @@
-"""Names of parts to leave out: a transform, an executor, or an executor in some modules. This file needs no torch."""
+"""The parts of Thunder that a user leaves out: a transform, an executor, or an executor in some modules.
+
+This file does not import torch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from thunder_core.foundation.errors import BadOption
 
 ROOT = "module"  # the path of the model itself
 ITEM = re.compile(r"\[['\"]?([^\]'\"]*)['\"]?\]")  # paths of modules may have items, such as `layers[0]`
-FORM = "write the name of an executor or a transform, or of an executor and a module: inductor:layers.3.mlp"
+WITHOUT_FIX = "write the name of an executor or a transform, or of an executor and a module: inductor:layers.3.mlp"
 
 
 @dataclass(frozen=True)
@@ -32,10 +35,10 @@ class LeftOut:
 def parse_left_out(text: object) -> LeftOut:
     """Parse `NAME` or `NAME:MODULE`; raise `BadOption` for any other form."""
     if not isinstance(text, str):
-        raise BadOption(f"without has {text!r:.80}, which is not a string", fix=FORM)
+        raise BadOption(f"without has {text!r:.80}, which is not a string", fix=WITHOUT_FIX)
     name, colon, pattern = (part.strip() for part in text.partition(":"))
     if not name or bool(colon) != bool(pattern):
-        raise BadOption(f"without has {text!r:.80}, which names nothing", fix=FORM)
+        raise BadOption(f"without has {text!r:.80}, which has no name", fix=WITHOUT_FIX)
     return LeftOut(name, pattern)
 
 

@@ -22,7 +22,7 @@ WRITE = (
     "items of lists and dicts and attributes are allowed (\"batch['input_ids'].size(1)\", "
     '"cache.layers[*].keys.size(2)" for each item)'
 )
-WRITE_RANGE = 'write the minimum and the maximum, as in {"input_ids.size(1)": (1, 8192)}, or None for no range'
+RANGE_FIX = 'write the minimum and the maximum, as in {"input_ids.size(1)": (1, 8192)}, or None for no range'
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ Step = str | int | Attribute | EachItem  # a string or a number is the key or in
 
 @dataclass(frozen=True)
 class ArgumentPath:
-    """A parsed name: the parameter, the steps from it to the value, and the dimension if the value is a size.
+    """A parsed name: the parameter, the steps from the parameter to the value, and the dimension of a size.
 
-    If `companion` is set, the name applies only to calls that have an argument of that name.
+    If `companion` is set, the name applies only to calls that have an argument with the name `companion`.
     """
 
     argument: str
@@ -58,7 +58,7 @@ class SymbolicArgument:
     """A size or a number among the arguments that is symbolic from the first call on.
 
     `name` is the name as the user wrote it. Values from `lower` to `upper` are allowed, both included; None means no
-    bound. If `required` is false, a call may lack the argument, because a recipe names the inputs of many models.
+    bound. If `required` is false, a call need not have the argument: a recipe names the inputs of many models.
 
     Raises `BadSymbolicArgument` if the name does not follow the grammar, or if the range is invalid.
     """
@@ -79,10 +79,10 @@ class SymbolicArgument:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether the name applies only to calls that have a further argument, as recipes declare it for caches.
+        """Whether the name applies only to calls that have another argument too.
 
-        Such a name is a hint: the value becomes symbolic if that costs nothing. No message reports that a hint had no
-        effect.
+        Recipes declare such names for KV caches. Such a name is a hint: the value becomes symbolic only if all
+        executors support that. No warning is given otherwise.
         """
         return self.path.companion is not None
 
@@ -122,7 +122,10 @@ def parse_name(name: object) -> ArgumentPath:
 
 
 def _step(text: str) -> Step:
-    """Parse one step of a name; raise `SyntaxError` or `ValueError` if it is neither an index nor a key."""
+    """Parse one step of a name.
+
+    Raise `SyntaxError` or `ValueError` if a text in brackets is neither an index nor a key.
+    """
     if text.startswith("."):
         return Attribute(text[1:])
     key: str | int = ast.literal_eval(text[1:-1]) if text != "[*]" else ""
@@ -130,11 +133,11 @@ def _step(text: str) -> Step:
 
 
 def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
-    """Raise `BadSymbolicArgument` if bounds are not integers, or allow fewer than two values from `least` on."""
+    """Raise `BadSymbolicArgument` for bounds that are no integers, below `least`, or allow fewer than two values."""
     lower, upper = bounds
     if not all(bound is None or type(bound) is int for bound in bounds):
         raise BadSymbolicArgument(
-            f"the range of {name} is {bounds!r:.80}, but both ends must be integers", fix=WRITE_RANGE
+            f"the range of {name} is {bounds!r:.80}, but both ends must be integers", fix=RANGE_FIX
         )
     if least is not None and lower is not None and lower < least:
         raise BadSymbolicArgument(
@@ -145,7 +148,7 @@ def require_bounds(name: str, bounds: Bounds, least: int | None = None) -> None:
     lower = least if lower is None else lower
     if lower is not None and upper is not None and lower >= upper:
         wrong = "which has only one value" if lower == upper else "which has no values"
-        raise BadSymbolicArgument(f"the range of {name} is ({lower}, {upper}), {wrong}", fix=WRITE_RANGE)
+        raise BadSymbolicArgument(f"the range of {name} is ({lower}, {upper}), {wrong}", fix=RANGE_FIX)
 
 
 def symbolic_arguments(ranges: Given) -> tuple[SymbolicArgument, ...]:
@@ -163,5 +166,5 @@ def bounds_of(name: object, bounds: object) -> Bounds:
     if bounds is None:
         return None, None
     if not isinstance(bounds, tuple | list) or len(bounds) != 2:
-        raise BadSymbolicArgument(f"the range of {name} is {bounds!r:.80}, which is not a pair", fix=WRITE_RANGE)
+        raise BadSymbolicArgument(f"the range of {name} is {bounds!r:.80}, which is not a pair", fix=RANGE_FIX)
     return bounds[0], bounds[1]

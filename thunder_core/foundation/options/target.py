@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from thunder_core.foundation.errors import BadOption
 
-# Architectures that programs can be cross-compiled for, by NVIDIA's names; older ones lack bfloat16.
+# Architectures that programs can be cross-compiled for, by NVIDIA's names. Older architectures do not have bfloat16.
 TARGETS: dict[str, tuple[int, int]] = {
     "sm_80": (8, 0),
     "sm_86": (8, 6),
@@ -18,7 +18,7 @@ TARGETS: dict[str, tuple[int, int]] = {
 
 
 def parse_target(name: str) -> str:
-    """Return the name of an architecture; raise `BadOption`, which lists the known ones, if it is unknown."""
+    """Return the name of an architecture; for an unknown name, raise `BadOption`, which lists the known names."""
     if name not in TARGETS:
         raise BadOption(
             f"--target is {name!r}, but Thunder cannot compile kernels for this architecture",

@@ -8,12 +8,14 @@ from dataclasses import dataclass, fields, replace
 
 from thunder_core.foundation.errors import BadOption
 
-LARGEST = {"top1": 1.0}  # the largest value of a bound; the others have none
+MAX_VALUES = {"top1": 1.0}  # the largest value that a bound may have; the other bounds have no largest value
 
 
 @dataclass(frozen=True)
 class Tolerance:
-    """The largest accepted difference between an optimized output and the reference, the model in higher precision.
+    """The largest accepted difference between an optimized output and the reference.
+
+    The reference is the output of the model in higher precision.
 
     `times_eager` bounds the error: it may be this multiple of eager PyTorch's own error, plus `floor` times the largest
     magnitude of the reference. `kl` is the mean Kullback-Leibler divergence of the logits over positions, in nats.
@@ -57,10 +59,10 @@ def requested_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> T
     names = [field.name for field in fields(Tolerance)]
     for text in texts:
         name, equals, value = text.rpartition("=")
-        number = finite(value)
-        most = LARGEST.get(name.strip(), math.inf)
+        number = finite_number(value)
+        most = MAX_VALUES.get(name.strip(), math.inf)
         if (equals and name.strip() not in names) or number is None or not 0 <= number <= most:
-            bounds = "".join(f"; {name} is at most {value:g}" for name, value in LARGEST.items())
+            bounds = "".join(f"; {name} is at most {value:g}" for name, value in MAX_VALUES.items())
             raise BadOption(
                 f"{option} {text!r:.80} is not a tolerance",
                 fix=f"give a number, or one of {', '.join(names)} with its value{bounds}",
@@ -69,8 +71,8 @@ def requested_tolerance(option: str, texts: Iterable[str], base: Tolerance) -> T
     return base
 
 
-def finite(text: str) -> float | None:
-    """Return the finite number that a text represents, or None for any other text."""
+def finite_number(text: str) -> float | None:
+    """Return the finite_number number that a text represents, or None for any other text."""
     try:
         number = float(text)
     except ValueError:

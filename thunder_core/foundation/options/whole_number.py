@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-MAX_DIGITS = 19  # of a 64-bit number; `int` refuses a text of more than some thousand digits
+MAX_DIGITS = 19  # the digits of a 64-bit number; `int` raises an error for a text of more than 4,300 digits
 
 
 def is_whole_number(text: str) -> bool:

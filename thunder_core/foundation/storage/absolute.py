@@ -1,4 +1,4 @@
-"""Absolute paths as messages show them: without `~` and without `..`."""
+"""Absolute paths for messages, without `~` and without `..`."""
 
 from __future__ import annotations
 

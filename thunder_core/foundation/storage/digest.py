@@ -1,4 +1,4 @@
-"""BLAKE3 digests of bytes and files; large data is hashed by threads that survive a fork."""
+"""BLAKE3 digests of bytes and files. Large data is hashed by several threads, also after a fork of the process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def digest_of(content: bytes) -> str:
 
 
 def digest_of_file(path: Path) -> str:
-    """Return the BLAKE3 digest of a file, without `mmap`, because a mapped file that shrinks would kill the process."""
+    """Return the BLAKE3 digest of a file. `mmap` is not used, because a mapped file that shrinks kills the process."""
     size = path.stat().st_size
     digest = digest_for(size)
     block = bytearray(min(BLOCK, max(1, size)))

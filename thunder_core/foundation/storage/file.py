@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-LONGEST_SUFFIX = 32  # bytes of a suffix that the temporary name keeps, because names have at most 255 bytes
+LONGEST_SUFFIX = 32  # bytes; temporary names have no longer suffix, because a name has at most 255 bytes
 
 
 @contextmanager
@@ -36,6 +36,6 @@ def replaced_file(path: Path) -> Iterator[Path]:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Write a text in UTF-8 to a file, atomically replacing an existing file; raise OSError if that fails."""
+    """Write a text in UTF-8 to a file, which replaces an existing file atomically; raise OSError if that fails."""
     with replaced_file(path) as new:
         new.write_text(text, encoding="utf-8")

@@ -1,8 +1,8 @@
 """Folders that are replaced atomically: a folder is written next to its final place and then renamed.
 
-A folder is locked while it is written, and the operating system unlocks it when the process ends for any reason. So a
-folder that a process left behind can be distinguished from a folder that is being written, even by another process in
-another container of the machine.
+A folder is locked while it is written, and the operating system unlocks it when the process ends for any reason.
+Therefore, other processes, even in other containers of the machine, can distinguish a folder that is being written from
+a folder that an ended process has left behind.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ RequireFree = Callable[[Path], None]
 def replaced_folder(folder: Path, require_free: RequireFree) -> Iterator[Path]:
     """Yield a new folder next to `folder`; it becomes `folder` if the block ends, and is removed if the block raises.
 
-    An existing folder is replaced as a whole at the end, unless `require_free` raises for it. `require_free` is called
-    once before the replacement, and again for the moved folder, which other processes no longer find under its name. If
-    `folder` is a symbolic link, the folder that it refers to is replaced. Every exception of the block is raised again.
+    An existing folder is replaced as a whole at the end, unless `require_free(path)` raises an error for it.
+    `require_free` is called twice: before the replacement, and again for the old folder after it was moved to another
+    name, when no other process writes to it. If `folder` is a symbolic link, the folder that it refers to is replaced.
+    Every exception of the block is raised again.
     """
     folder = folder.resolve() if folder.is_symlink() and folder.exists() else folder
     parents = make_parents(folder)
@@ -65,7 +66,7 @@ def new_locked_folder(folder: Path) -> Iterator[Path]:
     """Create a folder next to `folder`, locked during the block, and remove it afterwards unless it was renamed."""
     while True:
         with fresh_folder(temporary_name(folder, "new")) as new, opened_folder(new) as descriptor:
-            if descriptor is not None and hold(descriptor) and is_at(descriptor, new):
+            if descriptor is not None and wait_for_lock(descriptor) and is_at(descriptor, new):
                 yield new
                 return
         # Another process removed the folder as a leftover before it was locked.
@@ -84,20 +85,21 @@ def opened_folder(folder: Path) -> Iterator[int | None]:
             os.close(descriptor)
 
 
-def hold(descriptor: int) -> bool:
-    """Wait for the lock of an open folder, and return True.
+def wait_for_lock(descriptor: int) -> bool:
+    """Wait until an open folder is locked, and return True.
 
-    It is also True if the file system cannot lock, because then no process cleans up there.
+    The result is also True if the file system does not support locks: then no process removes folders there.
     """
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_EX)
     return True
 
 
-def is_abandoned(descriptor: int) -> bool:
-    """Lock an open folder, and return whether that succeeded: no process holds a folder that was left behind.
+def try_lock(descriptor: int) -> bool:
+    """Lock an open folder without waiting, and return whether that succeeded.
 
-    It is False if the file system cannot lock.
+    It succeeds for a folder that an ended process left behind. It does not succeed if the file system does not support
+    locks.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +109,7 @@ def is_abandoned(descriptor: int) -> bool:
 
 
 def is_at(descriptor: int, path: Path) -> bool:
-    """Whether an open folder still has its path."""
+    """Whether an open folder is still the folder at `path`."""
     try:
         return os.path.samestat(os.fstat(descriptor), path.lstat())
     except OSError:
@@ -130,34 +132,34 @@ def make_parents(folder: Path) -> list[Path]:
 
 
 def temporary_name(folder: Path, kind: str) -> Path:
-    """Return a free name next to the folder that includes the process that made it."""
+    """Return an unused path next to the folder. Its name includes the folder's name, the host and this process."""
     return folder.parent / f".{folder.name}.{HOST}-{os.getpid()}-{secrets.token_hex(4)}.{kind}"
 
 
 def clean_up(folder: Path) -> None:
-    """Remove the temporary folders of ended processes next to the folder, and restore a folder that they moved."""
+    """Remove temporary folders of ended processes next to the folder, and restore a folder that they had moved."""
     for path in sorted(folder.parent.iterdir()):
         match = LEFT_BEHIND.fullmatch(path.name)
         if match is None or match["name"] != folder.name or match["host"] != HOST:
             continue
         with opened_folder(path) as descriptor:
-            if descriptor is not None and is_abandoned(descriptor) and is_at(descriptor, path):
+            if descriptor is not None and try_lock(descriptor) and is_at(descriptor, path):
                 put_back_or_remove(path, folder if match["kind"] == "old" else None)
 
 
 def put_back_or_remove(old: Path, folder: Path | None) -> None:
-    """Restore the name of a folder that was left behind if that name is free; otherwise remove the folder."""
+    """Move an old folder that an ended process left back to its name if this name is free; otherwise remove it."""
     if folder is not None and not folder.exists():
-        with suppress(OSError):  # another process was faster
+        with suppress(OSError):  # another process has already created or moved the folder
             old.rename(folder)
     else:
         shutil.rmtree(old, ignore_errors=True)
 
 
 def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
-    """Replace a folder by a new one; if that fails, the old folder stays.
+    """Replace a folder by a new folder; if that fails, the old folder stays.
 
-    The old folder is locked until it is removed or restored, so that no process takes it for left behind.
+    The old folder is locked until it is removed or restored, so that no other process removes it as left behind.
     """
     if not folder.exists():
         new.rename(folder)
@@ -175,16 +177,16 @@ def replace_folder(new: Path, folder: Path, require_free: RequireFree) -> None:
 
 @contextmanager
 def lock_existing_folder(folder: Path) -> Iterator[None]:
-    """Lock an existing folder during the block; if another process replaces it meanwhile, lock the new folder."""
+    """Lock an existing folder during the block. If another process has just replaced it, lock the new folder."""
     while True:
         with opened_folder(folder) as descriptor:
-            if descriptor is None or (hold(descriptor) and is_at(descriptor, folder)):
+            if descriptor is None or (wait_for_lock(descriptor) and is_at(descriptor, folder)):
                 yield
                 return
 
 
 def rename_both(new: Path, folder: Path, require_free: RequireFree) -> None:
-    """Move the old folder away and the new one into its place, on systems that cannot exchange two names."""
+    """Rename the old folder, and then give its name to the new folder, on systems that cannot exchange two names."""
     old = temporary_name(folder, "old")
     folder.rename(old)
     with undo_on_error(lambda: old.rename(folder)):
@@ -215,7 +217,7 @@ def exchange_names(first: Path, second: Path) -> bool:
 
 
 def sync_files(folder: Path) -> None:
-    """Write everything below a folder to the disk before the folder gets its name; symbolic links are not followed."""
+    """Synchronize all files below a folder with the disk, without following symbolic links."""
     for directory, _, files in os.walk(folder, topdown=False):
         for path in (Path(directory) / name for name in files):
             if stat.S_ISREG(path.lstat().st_mode):  # other kinds cannot be synchronized, and opening a pipe would block
@@ -225,7 +227,7 @@ def sync_files(folder: Path) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Write the names in a folder to the disk."""
+    """Synchronize the names in a folder with the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

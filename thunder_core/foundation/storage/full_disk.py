@@ -17,11 +17,11 @@ class FullDisk(NamedTuple):
     fix: str
 
 
-ROOM = "free disk space, or use a folder on another disk"  # a fix
+FREE_SPACE = "free disk space, or use a folder on another disk"
 # The reasons and fixes by the number of the system's error.
-FULL: dict[int | None, FullDisk] = {
-    errno.ENOSPC: FullDisk("the disk is full", ROOM),
-    errno.EDQUOT: FullDisk("the user's disk quota is exhausted", ROOM),
+FULL_DISKS: dict[int | None, FullDisk] = {
+    errno.ENOSPC: FullDisk("the disk is full", FREE_SPACE),
+    errno.EDQUOT: FullDisk("the user's disk quota is exhausted", FREE_SPACE),
     errno.EFBIG: FullDisk("a file would exceed this process's limit", "raise the limit (`ulimit -f`)"),
 }
 NO_FOLDER = "No usable temporary directory"  # the message of Python's `tempfile` if it can write to no folder
@@ -31,17 +31,17 @@ NO_TEMPORARY = FullDisk(
 
 
 def fullness(error: BaseException) -> FullDisk | None:
-    """Return the reason why the file system accepts no more data, or None for any other error."""
+    """Return the reason and the fix if an error means that the file system accepts no more data; None otherwise."""
     if not isinstance(error, OSError):
         return None
-    return NO_TEMPORARY if NO_FOLDER in str(error) else FULL.get(error.errno)
+    return NO_TEMPORARY if NO_FOLDER in str(error) else FULL_DISKS.get(error.errno)
 
 
 @contextmanager
 def report_full_disk(consequence: str, advice: str = "") -> Iterator[None]:
     """Raise `OutOfDisk` if the file system accepts no more data during the block.
 
-    `consequence` follows the reason in the message, and `advice` is appended to the fix.
+    The message is the reason, followed by `consequence`. `advice` is appended to the fix.
     """
     try:
         yield

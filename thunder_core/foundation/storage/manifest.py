@@ -1,4 +1,4 @@
-"""Sealed manifests: the size and digest of every file in a folder, other facts, and a digest of the manifest itself."""
+"""Sealed manifests: files with the size and digest of every file in a folder, other facts, and their own digest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONGEST_SEAL = 128  # bytes that contain the seal at the end of a manifest
 
 
 class StoredFacts(BaseModel):
-    """Frozen data that refuses unknown keys."""
+    """The base class of the data in manifests, which is frozen and has no unknown keys."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 

@@ -9,7 +9,7 @@ WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
 
 def owners() -> frozenset[int]:
-    """Return the user numbers whose folders are trusted: the user's own and the administrator's."""
+    """Return the ids of the users whose folders are trusted: this user and the administrator."""
     return frozenset({os.geteuid(), 0})
 
 

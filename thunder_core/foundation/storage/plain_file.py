@@ -1,4 +1,4 @@
-"""Files that users name: describe why a file cannot be read, and read its bytes up to a limit.
+"""Files that users name: the reason why a file cannot be read, and its bytes up to a limit.
 
 Devices and pipes are not opened, because they may have no end or no data.
 """
@@ -25,14 +25,14 @@ def fault_of_file(path: Path) -> str:
     return "" if os.access(path, os.R_OK) else "cannot be read: Permission denied"
 
 
-def read_plain(path: Path, most: int) -> bytes:
-    """Return the bytes of a file; raise OSError with the reason if it cannot be read or has more than `most` bytes."""
+def read_plain(path: Path, max_bytes: int) -> bytes:
+    """Return the bytes of a file; raise OSError if the file cannot be read or has more than `max_bytes` bytes."""
     if fault := fault_of_file(path):
         raise OSError(fault)
     with path.open("rb") as file:
-        content = file.read(most + 1)
-    if len(content) > most:
-        raise OSError(f"cannot be read: it has more than {most} bytes")
+        content = file.read(max_bytes + 1)
+    if len(content) > max_bytes:
+        raise OSError(f"cannot be read: it has more than {max_bytes} bytes")
     return content
 
 

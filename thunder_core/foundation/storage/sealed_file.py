@@ -1,6 +1,6 @@
-"""Differences between the files of sealed folders and their manifests; each function describes one kind in words.
+"""Problems with the files of sealed folders: each function describes one kind of problem in words.
 
-Artifacts and the cache use these functions, and each raises its own errors.
+The modules for artifacts and for the cache use these functions, and raise different errors with these words.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import stat
 
 
 def fault_of_kind(status: os.stat_result) -> str:
-    """Return the problem with a folder, a symbolic link or a pipe; empty for a plain file."""
+    """Return the problem with a path that is not a plain file (a folder, a symbolic link, a pipe); empty for a file."""
     return "" if stat.S_ISREG(status.st_mode) else "is not a plain file"
 
 

@@ -43,15 +43,16 @@ MODIFIED_INPUT_MESSAGE = (
 class Bridge:
     """A computation that autograd sees as one operation.
 
-    `forward(*inputs)` returns the results, followed by the saved values. `backward(has_cotangent)` returns a function
-    for the results marked in `has_cotangent`: from a list of the saved values and of the gradients of these results, it
-    computes the gradients of the inputs, and it empties the list. `backward` returns None if autograd has to record the
-    computation instead. In that case, and for derivatives of the derivative, `recorded(*inputs)` computes the results
-    by operations that autograd records.
+    `forward(*inputs)` returns the results, followed by the saved values. `backward(has_cotangent)` returns the backward
+    for the results that are marked in `has_cotangent`. This backward takes a list of the saved values and of the
+    gradients of these results, empties the list, and returns the gradients of the inputs. `backward` returns None if
+    autograd has to record the computation instead. In that case, and for derivatives of the derivative,
+    `recorded(*inputs)` computes the results by operations that autograd records.
 
     `split` is the `SplitBackward` of a program with dependent results. `readers` read the values outside of the program
-    that the user's own backwards read; if such a value changes before the backward, autograd records the computation.
-    `separate` returns the results that can have backward passes of their own; None if these are not known.
+    that the user's own backwards read. If such a value changes before the backward, autograd records the computation.
+    `separate` returns the results that can have backward passes of their own. `separate` is None if it is unknown which
+    results can.
     """
 
     signature: AutogradSignature
@@ -64,13 +65,14 @@ class Bridge:
 
     @cached_property
     def upstream_results(self) -> tuple[tuple[int, tuple[int, ...]], ...]:
-        """The index of each result that other results are computed from, with the positions of these results."""
+        """The index of each result from which other results are computed, with the positions of these other results."""
         pairs = zip(self.signature.results, self.signature.downstream, strict=False)
         return tuple((index, downstream) for index, downstream in pairs if downstream)
 
     def __call__(self, *inputs: torch.Tensor) -> Tensors:
-        """Return the results of one autograd node; if saved-tensor hooks are set, autograd records the operations
-        instead.
+        """Return the results, which belong to one autograd node.
+
+        If saved-tensor hooks are set, autograd records the operations of the program instead.
         """
         if are_users_hooks_set() and torch.is_grad_enabled():
             with self.mode():
@@ -118,7 +120,7 @@ class Bridge:
         return gradients_of_inputs
 
     def source_gradients(self, call: Any, dependent: DependentResult, gradient: torch.Tensor) -> Gradients:
-        """Return the gradients of the sources of a dependent result, for the gradient of the result."""
+        """Return the gradients of the sources of a dependent result, computed from the `gradient` of the result."""
         node, position = call.node, self.signature.results.index(dependent.place)
         run = None if torch.is_grad_enabled() or are_vectorized([gradient]) else self.split.backward(dependent.place)
         incoming: list[torch.Tensor | None] = [None] * len(self.signature.results)
@@ -160,9 +162,10 @@ class Bridge:
         return [index for index in changed if index in needed]
 
     def saved_values(self, node: Any, received: Collection[int]) -> list[Any] | None:
-        """Return the saved values of a node; None if inputs that the `received` results do not need were written to.
+        """Return the saved values of a node for a backward pass with gradients of the `received` results.
 
-        Raises PyTorch's error if the `received` results depend on a written input.
+        If an input was written to since the forward, the saved values are not available. Then this function raises
+        PyTorch's error if a `received` result depends on the input, and returns None otherwise.
         """
         try:
             return [*node.saved_tensors, *node.numbers]
@@ -221,7 +224,7 @@ class Compiled(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        """Run the backward for the gradients that are not None."""
+        """Run the backward for the results whose gradient is not None."""
         bridge: Bridge = ctx.bridge
         incoming = [gradients[index] for index in bridge.signature.results]
         input_gradients: list[torch.Tensor | None] = [None] * len(ctx.needs_input_grad)
@@ -253,7 +256,10 @@ class Compiled(torch.autograd.Function):
 
 
 def read_values(readers: Iterable[Callable[[], object]]) -> list[tuple[type, object]]:
-    """Return the value that each reader returns, with its type; if a value is missing, the text of the error."""
+    """Call each reader, and return its value with the type of the value.
+
+    If a reader raises an error because its value is missing, the value is the text of the error.
+    """
     values: list[object] = []
     for read in readers:
         try:
@@ -264,13 +270,16 @@ def read_values(readers: Iterable[Callable[[], object]]) -> list[tuple[type, obj
 
 
 def split_call(reference: ref[Any] | None) -> Any:
-    """Return the call of a program with dependent results if the current backward pass splits the call; else None."""
+    """Return the `DependentCall` behind a weak reference if the current backward pass is split; None otherwise."""
     call = None if reference is None else reference()
     return call if call is not None and call.is_split else None
 
 
 def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
-    """Raise `NotDifferentiable` if a hook of a result would miss a gradient that flows to it inside the program."""
+    """Raise `NotDifferentiable` if a result has a hook that would miss a gradient.
+
+    The hook would miss the gradient that reaches its result inside the program, from results computed from this result.
+    """
     for reference, downstream in watched:
         result = reference()
         hooked = result is not None and (result.retains_grad or result._backward_hooks)
@@ -284,7 +293,9 @@ def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int
 
 
 def _free_saved(ctx: Any, received: set[int]) -> None:
-    """Free the saved values unless the graph is retained; keep the inputs if other results may have a later pass.
+    """Free the saved values unless the graph is retained.
+
+    The inputs are not freed if other results may have a later backward pass.
 
     `received` are the positions of the results that have a gradient.
     """
@@ -314,7 +325,7 @@ def _has_changed_input(node: Any) -> bool:
 def _require_unchanged(
     inputs: Sequence[tuple[torch.Tensor, int | None]] | None, changed: Sequence[int]
 ) -> list[torch.Tensor]:
-    """Return the inputs of a program if none of them has `changed`; raise PyTorch's own errors otherwise."""
+    """Return the inputs of a program; raise PyTorch's own error if `changed` names any, or if the inputs are freed."""
     if inputs is None:
         raise RuntimeError(FREED_GRAPH_MESSAGE)
     for index in changed:
@@ -334,7 +345,7 @@ def version_of(value: object) -> int:
 
 
 def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..., Any]:
-    """Return the function that computes all results of a program: one autograd operation, followed by views."""
+    """Return a function that computes all results of a program: the bridge's operation, and then the tail's views."""
     if tail is None:
         return bridge
 
@@ -345,13 +356,16 @@ def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..
 
 
 def to_savable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that autograd can save: an alias of a view, without its base, or a copy of an inference tensor.
+    """Return a tensor that autograd can save.
 
-    A view of a result refers to the result, the result to its node in autograd's graph, and the node to the saved view.
-    Python never collects such a cycle of C++ objects. Without the base, autograd still notices writes to the memory.
+    For a view, this is an alias without the view's base. For a tensor made in inference mode, this is a copy.
 
-    Autograd does not save a tensor that inference mode made. A compiled backward may read such an input where the
-    backward of eager PyTorch recomputes or copies values.
+    If a node saved a view of its own result, the view would refer to the result, the result to the node, and the node
+    to the view. Python never collects such a cycle of C++ objects. An alias without a base avoids the cycle, and
+    autograd still notices writes to its memory.
+
+    Autograd refuses to save a tensor that was made in inference mode. A compiled backward may read such an input in
+    cases where eager PyTorch does not save the input.
     """
     if tensor.is_inference():
         return tensor.clone()

@@ -22,10 +22,10 @@ from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
 
 
 class BackwardPieces(Protocol):
-    """The pieces of the backward of a program."""
+    """An object that cuts the backward of a program into pieces."""
 
     def groups(self, buckets: BucketSizes) -> Groups:
-        """Return the groups of gradients, one for each piece; one group or none for a backward that is not cut."""
+        """Return the groups of gradients, one for each piece. A backward that is not cut has at most one group."""
 
     def functions(self, has_cotangent: tuple[bool, ...], groups: Groups) -> Sequence[Backward] | None:
         """Return a function for each group; None if the backward for these cotangents is not cut."""
@@ -46,7 +46,7 @@ class ChainedBridge(Bridge):
         return super().__call__(*inputs) if len(groups) < 2 else self._in_chain(groups, inputs)
 
     def _in_chain(self, groups: Groups, inputs: Sequence[torch.Tensor]) -> Tensors:
-        """Return the results of a chain of nodes, which is made from the last node to the first."""
+        """Return the program's results from a chain of nodes. The last node of the chain is made first."""
         chain = Chain(self, groups, list(inputs))
         indices = [[self.signature.requires_grad_inputs[position] for position in group] for group in groups]
         following: Any = None
@@ -66,8 +66,12 @@ def bucket_sizes_of(wrapper: DistributedDataParallel) -> BucketSizes:
 
 
 @dataclass
-class Rest:
-    """The remaining part of a backward pass: the values for the functions of later pieces, or all gradients."""
+class RemainingPieces:
+    """The part of a backward pass that later nodes of a chain run.
+
+    If the backward is cut, `values` are the arguments of the next of the `functions`. Otherwise, `gradients` are the
+    gradients of all inputs.
+    """
 
     values: list[Any] = field(default_factory=list)
     functions: Sequence[Backward] = ()
@@ -76,16 +80,16 @@ class Rest:
 
 @dataclass(eq=False)
 class Chain:
-    """The state that the nodes of a call share; `inputs` are the inputs of the program, until the forward has run.
+    """The state that the nodes of a call share. `inputs` are the program's inputs; the forward removes them.
 
-    In a backward pass, each node stores the remaining pieces and their inputs (`Rest`) for the next node, under the
-    number of the pass.
+    In a backward pass, each node stores the remaining pieces and their inputs for the next node (`RemainingPieces`), by
+    the number of the pass.
     """
 
     bridge: ChainedBridge
     groups: Groups
     inputs: list[Any]
-    _rests: dict[int, Rest] = field(default_factory=dict)
+    _remaining: dict[int, RemainingPieces] = field(default_factory=dict)
 
     def take_inputs(self) -> list[Any]:
         """Return the inputs of the program, and remove them from the chain."""
@@ -99,32 +103,32 @@ class Chain:
             return self.bridge.backward(has_cotangent)
 
         def run(values: list[Any]) -> Gradients:
-            return self._run_piece(0, Rest(values, functions))
+            return self._run_piece(0, RemainingPieces(values, functions))
 
         return run
 
     def keep(self, node: object, gradients: Gradients) -> Gradients:
-        """Return the gradients of the first group, and None for other groups; store the others for the next nodes."""
+        """Return the gradients of the first group, with None for other inputs; store the others for the next nodes."""
         task = torch._C._current_graph_task_id()
         others = list(gradients)
         first: list[torch.Tensor | None] = [None] * len(others)
         for position in self.groups[0]:
             first[position], others[position] = others[position], None
-        self._rests.setdefault(task, Rest(gradients=others))
+        self._remaining.setdefault(task, RemainingPieces(gradients=others))
         self._drop_unused_rest(node, task)
         return first
 
     def gradients_of(self, node: object, number: int) -> Gradients:
         """Return the gradients of a group, for the node of the group."""
         task = torch._C._current_graph_task_id()
-        rest = self._rests.pop(task, None)
+        rest = self._remaining.pop(task, None)
         if rest is None:  # no result of the program has received a gradient
             return [None] * len(self.groups[number])
         if rest.gradients is None:
             with torch._C._DisableAutocast(), torch._C.DisableTorchFunctionSubclass():
                 gradients = self._run_piece(number, rest)
         else:
-            self._rests[task], gradients = rest, rest.gradients
+            self._remaining[task], gradients = rest, rest.gradients
         gradients_of_group = [gradients[position] for position in self.groups[number]]
         for position in self.groups[number]:
             gradients[position] = None  # autograd may then take the memory of the gradient
@@ -132,13 +136,13 @@ class Chain:
         return gradients_of_group
 
     def _drop_unused_rest(self, node: Any, task: int) -> None:
-        """Drop the rest of a backward pass if the pass does not run the next node of the chain."""
+        """Delete the stored values of a backward pass if the pass does not run the next node of the chain."""
         following: Any = node.next_functions[0][0] if node.next_functions else None
         is_chained = isinstance(following, PieceNode._backward_cls)
         if not (is_chained and torch._C._will_engine_execute_node(following)):
-            self._rests.pop(task, None)
+            self._remaining.pop(task, None)
 
-    def _run_piece(self, number: int, rest: Rest) -> list[torch.Tensor | None]:
+    def _run_piece(self, number: int, rest: RemainingPieces) -> list[torch.Tensor | None]:
         """Run a piece, store the values for the next piece, and return the gradients: None outside of the piece."""
         group = self.groups[number]
         outputs = rest.functions[number](rest.values)
@@ -146,7 +150,9 @@ class Chain:
         for position, gradient in zip(group, outputs, strict=False):
             gradients[position] = gradient
         if number + 1 < len(self.groups):
-            self._rests[torch._C._current_graph_task_id()] = Rest(list(outputs[len(group) :]), rest.functions)
+            self._remaining[torch._C._current_graph_task_id()] = RemainingPieces(
+                list(outputs[len(group) :]), rest.functions
+            )
         return gradients
 
 

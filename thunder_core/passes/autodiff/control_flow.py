@@ -1,8 +1,8 @@
-"""Derivatives of branches and loops: their backward applies the backwards of the call's functions.
+"""Derivatives of branches and loops, made of the derivatives of the functions that are passed to them.
 
-The backward of a `cond` is a `cond` on the same predicate over the backwards of its branches, which take the operands
-again and recompute the intermediates of the branch. Whichever branch runs, only the operands are saved, and the
-branches must agree only on the gradients. PyTorch's own derivative of `cond` does the same.
+The backward of a `cond` is another `cond` with the same predicate, whose branches are the backwards of the original
+branches. Each backward takes the operands again, and recomputes the intermediates of its branch. Therefore, only the
+operands are saved, whichever branch runs. PyTorch's own derivative of `cond` does the same.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from thunder_core.tracing.library.control_flow import cond, map_slices, scan
 
 
 def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of: SweepOf) -> Derivation | None:
-    """Return the derivation of a call of a higher-order operator; None if autograd would track none of its results.
+    """Return the derivation of a call of a higher-order operator; None if autograd tracks none of its results.
 
     Raises `Underivable` for an operator that is not in `DERIVATIONS`, and for functions that cannot be derived or
-    recomputed. Autograd then has to record the operations of the call.
+    recomputed. In these cases, autograd has to record the operations of the call.
     """
     if not any(map(is_differentiable_proxy, bsym.outputs)):
         return None
@@ -37,13 +37,14 @@ def derive_control_flow(bsym: BoundSymbol, requires_grad_names: frozenset[str], 
     try:
         return derive(bsym, requires_grad_names, sweep_of)
     except Underivable as error:
-        # without `missing_formula`, which would name the whole call as the operation without a formula
+        # `missing_formula` is not passed on, because it would blame the whole call for the one operation without a
+        # formula.
         raise Underivable(str(error)) from error
 
 
 @dataclass(eq=False)
 class BranchDerivation(Derivation):
-    """A call of `cond` with the derivatives of its branches; `indices` are those of the differentiated operands."""
+    """A call of `cond` with the derivatives of its branches; `indices` are the differentiated operands' positions."""
 
     branches: tuple[DifferentiatedFunction, ...] = field(repr=False)
     indices: tuple[int, ...]
@@ -63,7 +64,7 @@ class BranchDerivation(Derivation):
         used = [
             index for index, _ in enumerate(operands) if any(reads_input(backward, index) for backward in backwards)
         ]
-        traces, numbers = functions_of(backwards, used, [backward.function.name for backward in backwards])
+        traces, numbers = backward_traces(backwards, used, [backward.function.name for backward in backwards])
         names = tuple(None if proxy is None else proxy.named(f"%c{index}") for index, proxy in enumerate(cotangents))
         arguments = (*(operands[index] for index in used), *numbers, *(name for name in names if name is not None))
         gradients = tuple(like.named(f"%d{index}") for index, like in enumerate(traces[0].output))
@@ -91,12 +92,12 @@ def reads_input(backward: FunctionBackward, index: int) -> bool:
     return backward.function.inputs[index].name in backward.names_read()
 
 
-def functions_of(
+def backward_traces(
     backwards: Sequence[FunctionBackward], used: Sequence[int], names: Sequence[str]
 ) -> tuple[list[Trace], tuple[Proxy, ...]]:
-    """Return the backwards as functions of the inputs at the indices `used`, of symbolic numbers, and of cotangents.
+    """Return the backwards as traces that take the inputs at the indices `used`, symbolic numbers, and cotangents.
 
-    The second result has the symbolic numbers that any backward reads besides these inputs.
+    The second result has these symbolic numbers: all that any backward reads and that are not among the inputs.
     """
     traces = [
         Trace(

@@ -34,7 +34,7 @@ def decompose_autocast(bsyms: Iterable[BoundSymbol]) -> list[BoundSymbol]:
 
 
 def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
-    """Yield the aten operations of a bound symbol, or the bound symbol itself if it has none and needs none."""
+    """Yield the aten operations of a bound symbol, or the bound symbol itself if it needs no decomposition."""
     if has_derivative_rule(bsym):
         raise Underivable(f"`{bsym.symbol.name}` has its own derivative under autocast")
     if bsym.functions:
@@ -46,7 +46,7 @@ def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
             return
         raise Underivable(f"`{bsym.symbol.name}`: its operations under autocast are not known")
     for part in bsym.operations:
-        # Autograd does not track a tensor that a factory function has just made, so detaching it only makes an alias. A
+        # Autograd does not track a tensor that a factory function has just made, so `alias` can replace `detach`. A
         # `detach` would hide from autograd that a later write to the detached tensor also changes the original.
         operation = replace(part, symbol=symbol_of(ALIAS)) if detaches_new_tensor(part, bsym) else part
         yield operation if part is bsym else as_bound_symbol(operation, bsym)
@@ -57,9 +57,9 @@ def _decomposed_function(function: Trace) -> Trace:
 
 
 def with_autocast_off(bsyms: Sequence[BoundSymbol], on: Sequence[str] | None = None) -> list[BoundSymbol]:
-    """Return bound symbols with autocast switched off around them.
+    """Return the bound symbols between bound symbols that switch autocast off and on again.
 
-    `on` are the devices for which the program has autocast on; by default, this thread's state decides.
+    `on` are the devices whose autocast is on; by default, those of this thread's current state.
     """
     if on is None:
         on = [device for device in AUTOCAST_DEVICES if torch.is_autocast_enabled(device)]

@@ -2,8 +2,8 @@
 
 A program is one autograd node, so no result of the program leads to another result in the graph. Each dependent result
 gets another node, which leads to the sources of the dependent result: the results that it is computed from. If the
-gradient of a source is needed (`torch.autograd.grad(loss, scores)`, a hook, `retain_grad`), the backward pass is split:
-the node of the dependent result computes the gradients of its sources, and then the program's node runs.
+gradient of a source is needed (`torch.autograd.grad(loss, scores)`, a hook, `retain_grad`), the backward pass is split.
+Then the node of the dependent result first computes the gradients of its sources, and the program's node runs after it.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ INPUTS_POSITION = 3  # in the arguments of `_engine_run_backward`: the tensors w
 class SplitBackward:
     """The functions that run the backward of a program in parts.
 
-    `backward(index)` returns the backward of the dependent result at an index, and `backward(has_cotangent)` the
-    backward of the program for the results that have gradients; both return None if autograd has to record the part.
-    `make_recordable()` returns a computation for autograd to record, which takes the inputs and then tensors that
+    `backward(index)` returns the backward of the dependent result at an index. `backward(has_cotangent)` returns the
+    backward of the program for the marked results. Both return None if autograd has to record the computation.
+    `make_recordable()` returns a function for autograd to record. The function takes the inputs, and then tensors that
     replace the sources.
     """
 
@@ -42,13 +42,13 @@ class SplitBackward:
 
     @cached_property
     def recordable(self) -> Callable[..., tuple[torch.Tensor, ...]]:
-        """The computation for autograd to record, made once."""
+        """The function for autograd to record, made once."""
         return self.make_recordable()
 
 
 @dataclass(eq=False)
 class SourceTensors:
-    """The sources of a dependent result in a call, until a backward pass that frees the graph has used them."""
+    """The sources of a dependent result in a call. A backward pass that frees the graph frees them."""
 
     tensors: tuple[torch.Tensor, ...]
     is_freed: bool = False
@@ -83,11 +83,14 @@ class DependentCall:
         return torch._C._current_graph_task_id() == self._task and self._is_split
 
     def add_sources(self, indices: tuple[int, ...], sources: SourceTensors) -> None:
-        """Record the sources of a node that the backward pass has visited."""
+        """Record the sources of a node that the backward pass has run."""
         self._visited_sources.append((indices, ref(sources)))
 
     def replacements(self) -> list[torch.Tensor | None]:
-        """Return, for each source, a view of the tensor that a visited node reads; None if no visited node reads it."""
+        """Return, for each source, a view of the tensor that a run node reads.
+
+        None if no node that has run reads it.
+        """
         tensors: dict[int, torch.Tensor] = {}
         for indices, reference in self._visited_sources:
             tensors |= zip(indices, sources.tensors if (sources := reference()) else (), strict=False)
@@ -96,23 +99,23 @@ class DependentCall:
             return [None if tensor is None else tensor.view_as(tensor) for tensor in visited]
 
     def free_sources(self) -> None:
-        """Release the sources of the nodes that the backward pass has visited."""
+        """Free the sources of the nodes that the backward pass has run."""
         for _, reference in self._visited_sources:
             if (sources := reference()) is not None:
                 sources.tensors = ()
 
 
 def may_take_gradients_of(anchor: Node, results: Iterable[ReferenceType[torch.Tensor]]) -> bool:
-    """Whether the current backward pass computes gradients of requested tensors only, including one of `results`.
+    """Whether the current backward pass may compute gradients of requested tensors only, including one of `results`.
 
-    A complete backward pass executes the node of the anchor, a leaf that users cannot reach. For other passes, the
-    requested tensors are in the Python frame of `_engine_run_backward`. If the pass runs in one of autograd's threads,
-    this frame is not on the stack, and the answer is True.
+    The `anchor` is the node of a leaf that users cannot reach, so only a complete backward pass executes it. In other
+    passes, the requested tensors are in the Python frame of `_engine_run_backward`. If the pass runs in one of
+    autograd's own threads, this frame is not on the stack, and the function returns True.
     """
     try:
         if torch._C._will_engine_execute_node(anchor):
             return False
-    except RuntimeError:  # in a pass of torch.autograd.grad, leaves cannot be queried
+    except RuntimeError:  # PyTorch raises this for a leaf in a pass of torch.autograd.grad
         pass
     tensors = tensors_of_pass()
     if tensors is None:
@@ -126,7 +129,7 @@ def may_take_gradients_of(anchor: Node, results: Iterable[ReferenceType[torch.Te
 
 
 def edge_of(tensor: Any) -> tuple[Any, int]:
-    """Return the node and the number of the node's result for a tensor or edge whose gradient is computed."""
+    """Return the autograd node of a tensor or edge, and the number of the tensor among the node's results."""
     is_tensor = isinstance(tensor, torch.Tensor)
     return (tensor.grad_fn if is_tensor else tensor.node), tensor.output_nr
 
@@ -145,7 +148,7 @@ def tensors_of_pass() -> Sequence[Any] | None:
 
 
 def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:
-    """Whether the result has a hook or `retain_grad`, or the node of one of its views has a hook.
+    """Whether the result behind a weak reference has a hook or `retain_grad`, or its node has a hook.
 
     Raises `NotDifferentiable` for a hook on a view between the result and the memory that the program made.
     """
@@ -165,7 +168,7 @@ def is_watched(reference: ReferenceType[torch.Tensor]) -> bool:
 
 
 def nodes_of_views(tensor: torch.Tensor) -> list[Any]:
-    """Return the nodes of the views from a result to the memory that the program made, last view first."""
+    """Return the autograd nodes of the views that lead from the program's own tensor to a result, last view first."""
     nodes: list[Any] = []
     node: Any = tensor.grad_fn
     while node is not None and not isinstance(node, torch.autograd.function.BackwardCFunction):
@@ -225,12 +228,12 @@ class DependentProgram:
     _anchor: torch.Tensor = field(default=ANCHOR)
 
     def __call__(self, *inputs: torch.Tensor) -> Any:
-        """Return the results, each at its position in autograd's graph as in eager PyTorch."""
+        """Return the results. Their nodes lead to each other in autograd's graph as in eager PyTorch."""
         bases = list(self.bridge(*inputs))
         outputs = self._outputs(inputs, bases)
         node: Any = next((base.grad_fn for base in bases if isinstance(base, torch.Tensor) and base.grad_fn), None)
         is_program_node = isinstance(node, Compiled._backward_cls)
-        if not is_program_node:  # autograd is off, or saved-tensor hooks made it record the operations instead
+        if not is_program_node:  # autograd is off, or records the operations because saved-tensor hooks are set
             return tuple(outputs)
         call = DependentCall(self.bridge, node)
         node.dependent_call = ref(call)
@@ -245,7 +248,7 @@ class DependentProgram:
         return tuple(outputs)
 
     def _outputs(self, inputs: Sequence[torch.Tensor], bases: Sequence[torch.Tensor]) -> Sequence[Any]:
-        """Return the outputs of the computation: the results of the body, or the tail's outputs."""
+        """Return the outputs of the tail, or of the body if there is no tail."""
         if self.tail is None:
             return bases
         tail_arguments = (inputs[index] for index in self.bridge.signature.tail_inputs)

@@ -1,4 +1,7 @@
-"""Results of a program that are computed from other results: how they are found, and how a computation is cut there."""
+"""Dependent results: results of a program that are computed from other results.
+
+The functions find these results, and cut a computation where they start.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ def find_dependent_results(
 ) -> tuple[DependentResult, ...]:
     """Return the dependent results of a body, each after the dependent results among its sources.
 
-    A dependent result is computed from other outputs of the program. A `tail` makes the outputs that are views of the
-    body's results. `results` are the indices of the body's results that receive gradients.
+    A dependent result is computed from other outputs of the program, its sources. The `tail` makes the outputs that are
+    views of the body's results. `results` are the indices of the body's results that receive gradients.
     """
     outputs = (body if tail is None else tail).output
     names_of_views = {index: _names_of_views(body.output[index].name, tail) for index in results}
@@ -31,7 +34,7 @@ def find_dependent_results(
         for index, proxy in enumerate(outputs)
         if isinstance(proxy, TensorProxy) and proxy.name in sweep.requires_grad_names
     }
-    reached = {name: _names_reached_by_gradients(name, sweep) for name in set(candidates.values())}
+    reached = {name: _names_with_gradients_to(name, sweep) for name in set(candidates.values())}
     sources = {
         index: tuple(
             source
@@ -56,8 +59,8 @@ def _names_of_views(name: str, tail: Trace | None) -> set[str]:
     return {name} if tail is None else dependent_names([name], tail)
 
 
-def _names_reached_by_gradients(name: str, sweep: ReverseSweep) -> set[str]:
-    """Return the names of all tensors that autograd's graph computes from a tensor, including the tensor."""
+def _names_with_gradients_to(name: str, sweep: ReverseSweep) -> set[str]:
+    """Return the name of a tensor, and the names of all tensors whose gradients flow back to this tensor."""
     reached = {name}
     for step in sweep.steps:
         if any(proxy.name in reached for proxy in step.differentiated_inputs):
@@ -68,8 +71,8 @@ def _names_reached_by_gradients(name: str, sweep: ReverseSweep) -> set[str]:
 def cut_at_sources(body: Trace, names: Sequence[str]) -> Trace:
     """Return the body with an additional input for each of these names.
 
-    All later bound symbols read the input in place of the computed tensor. The new body returns its results as it
-    computed them, followed by the tensors of the names.
+    All later bound symbols read the input in place of the computed tensor. The new body returns the results of the body
+    as it computes them, followed by the computed tensors with these names.
     """
     computed: dict[str, TensorProxy] = {}
     bsyms: list[BoundSymbol] = []

@@ -1,4 +1,4 @@
-"""Derivations: bound symbols with their vector-Jacobian products, from any source."""
+"""Derivations: bound symbols with their vector-Jacobian products (VJPs)."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from thunder_core.tracing.ir.trace import Trace
 class VJP:
     """The vector-Jacobian product of a bound symbol: its backward, as bound symbols.
 
-    For y = f(x), the product maps a cotangent of y, the gradient of some loss with respect to y, to the cotangent of x.
-    `bsyms` read the `cotangents` (one for each result that autograd tracks, or None), tensors of the forward, and each
-    other. `gradients` are the cotangents of the differentiated inputs: proxies with the inputs' metadata, or None if
-    autograd has none, which means zero. They include the previously `accumulated` gradients (one for each
-    differentiated input, or None).
+    For y = f(x), the product maps a cotangent of y to the cotangent of x. The cotangent of a tensor is the gradient of
+    a loss with respect to the tensor. `bsyms` read the `cotangents` (one for each result that autograd tracks, or
+    None), tensors of the forward, and each other's results. `gradients` are the cotangents of the differentiated
+    inputs. None stands for a gradient of zero. The `gradients` include the gradients that were `accumulated` before
+    (one for each differentiated input, or None).
     """
 
     cotangents: tuple[TensorProxy | None, ...]
@@ -34,7 +34,7 @@ class VJP:
 
     @cached_property
     def sums(self) -> tuple[bool, ...]:
-        """For each gradient, whether it is a sum, whose summands autograd adds one by one to an earlier gradient."""
+        """For each gradient, whether it is a sum. Autograd adds the summands to an earlier gradient one by one."""
         adds = {bsym.output.name for bsym in self.bsyms if bsym.symbol.target is torch.ops.aten.add.Tensor}
         return tuple(gradient is not None and gradient.name in adds for gradient in self.gradients)
 
@@ -52,8 +52,8 @@ class Derivation(ABC):
     """A bound symbol that autograd tracks, with its backward.
 
     `bsyms` are the forward, `differentiated_inputs` the inputs that gradients are computed for, and `results` the
-    outputs of the bound symbol that autograd tracks. All names are those of `bsym`; equal bound symbols, which share
-    the derivation, have other names.
+    outputs of the bound symbol that autograd tracks. All names are names of `bsym`. Equal bound symbols share the
+    derivation, although their values have other names.
     """
 
     bsym: BoundSymbol
@@ -65,12 +65,11 @@ class Derivation(ABC):
     def vjp(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None] | None = None
     ) -> VJP:
-        """Return the product for cotangents of this metadata, one for each of `results`, or None.
+        """Return the VJP for cotangents with this metadata. `cotangents` has one proxy, or None, for each of `results`.
 
-        Formulas choose their kernels by the metadata of cotangents, so there is one product for each metadata. The
-        `cotangents` of the returned product have other names, those of its tape. If gradients of the differentiated
-        inputs are already `accumulated`, summands are added to them like in autograd's buffers: the sum is rounded
-        after each summand.
+        PyTorch's formulas choose their kernels by the metadata of cotangents, so there is one VJP for each metadata.
+        The `cotangents` of the returned VJP have new names. If gradients of the differentiated inputs are already
+        `accumulated`, the summands are added to them one by one, and each sum is rounded, as in autograd's buffers.
         """
         accumulated = accumulated or [None] * len(self.differentiated_inputs)
         key = tuple(proxy and metadata(proxy) for proxy in (*cotangents, *accumulated))
@@ -83,7 +82,7 @@ class Derivation(ABC):
     def _differentiate(
         self, cotangents: Sequence[TensorProxy | None], accumulated: Sequence[TensorProxy | None]
     ) -> VJP:
-        """Derive the product for these cotangents and accumulated gradients."""
+        """Derive the VJP for these cotangents and accumulated gradients."""
 
 
 def fresh_names(trace: Trace) -> Iterator[str]:

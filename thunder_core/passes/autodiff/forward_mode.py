@@ -1,4 +1,4 @@
-"""Forward mode: a computation is extended to compute tangents, by the JVPs of its bound symbols."""
+"""Forward mode: the Jacobian-vector products (JVPs) of bound symbols extend a computation by tangents."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(eq=False)
 class ForwardSweep:
-    """Bound symbols that also compute tangents; `tangents` maps the names of tensors to their tangents.
+    """A computation, as `bsyms`, that also computes tangents. `tangents` maps names of tensors to their tangents.
 
     `names` yields fresh names for intermediates. Equal bound symbols share a JVP.
     """
@@ -71,7 +71,7 @@ class ForwardSweep:
 def forward_sweep(
     bsyms: Sequence[BoundSymbol], tangents: Mapping[str, TensorProxy], names: Iterator[str]
 ) -> ForwardSweep:
-    """Return the sweep over bound symbols, from tangents by the names of tensors; `names` yields fresh names."""
+    """Return the sweep over bound symbols. `tangents` has the inputs' tangents by name; `names` yields fresh names."""
     sweep = ForwardSweep(names, dict(tangents))
     for bsym in bsyms:
         sweep.add(bsym)

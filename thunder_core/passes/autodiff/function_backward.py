@@ -39,7 +39,7 @@ class Sweep(Protocol):
         """Return the bound symbols that compute gradients from the `cotangents`, and all gradients by tensor name."""
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """Return the function with `saved` after its results."""
+        """Return the trace of the function, which also returns the tensors `saved` after its results."""
 
 
 SweepOf = Callable[[Trace, Iterator[str]], Sweep]
@@ -49,9 +49,9 @@ SweepOf = Callable[[Trace, Iterator[str]], Sweep]
 class FunctionBackward:
     """The bound symbols that compute gradients of a function's inputs.
 
-    They read the function's inputs and the gradients of its results. `cotangents` are the gradients of all results that
-    have one. `gradients` are the gradients of the differentiated inputs, each contiguous and in its own memory,
-    or None if no result depends on the input.
+    The bound symbols read the function's inputs and the gradients of its results. `cotangents` are the gradients of all
+    results that have one. `gradients` has, for each differentiated input, a contiguous tensor in its own memory, or
+    None if no result depends on the input.
     """
 
     function: Trace
@@ -68,7 +68,7 @@ class FunctionBackward:
         return proxy
 
     def fill_zeros(self, indices: Sequence[int], like: Sequence[TensorProxy]) -> None:
-        """Put zeros at these indices of the gradients; `like` are the differentiated inputs."""
+        """Replace the gradients at these indices by zeros; `like` are the differentiated inputs."""
         for index in indices:
             self.gradients[index] = zeros_of(self.call, like[index])
 
@@ -131,9 +131,9 @@ def zeros_of(call: Callable[..., TensorProxy], like: TensorProxy) -> TensorProxy
 
 
 def bind_operation(name: str, target: Callable[..., Any], *args: Any, **kwargs: Any) -> BoundSymbol:
-    """Return the bound symbol of a call whose one result has this name.
+    """Return the bound symbol of a call. The call has one result, which gets this name.
 
-    The result's metadata comes from running the operation on fake tensors.
+    The operation runs on fake tensors to find the metadata of the result.
     """
     proxies = [leaf for leaf in (*args, *kwargs.values()) if isinstance(leaf, TensorProxy)]
 
@@ -155,9 +155,9 @@ def external_inputs(bsyms: Sequence[BoundSymbol], available: set[str]) -> list[T
 
 
 def _copy_into_own_contiguous_memory(backward: FunctionBackward) -> None:
-    """Copy each gradient that shares memory, is not contiguous, or has a lazy conjugate or negative bit.
+    """Copy each gradient that is not contiguous, has a lazy conjugate or negative bit, or shares memory.
 
-    Shared memory is that of another gradient or of an input of the backward.
+    A gradient may share memory with another gradient or with an input of the backward.
     """
     aliasing = alias_sets(backward.bsyms, backward.function.aliases)
     arguments = (*backward.function.inputs, *backward.cotangents)

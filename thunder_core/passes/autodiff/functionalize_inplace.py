@@ -1,4 +1,4 @@
-"""Functionalization of writes to tensors that autograd tracks, if eager PyTorch's backward accepts the writes."""
+"""Functionalization of writes to tensors that autograd tracks, for programs that eager PyTorch differentiates."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from thunder_core.tracing.library.checks import REQUIRE
 from thunder_core.tracing.library.control_flow import Body, cond
 from thunder_core.tracing.library.objects import CHECK_NAMES
 
-# PyTorch's gradient for the first argument of this operation is wrong: it keeps the elements that the operation
-# overwrites, and sets the others to zero.
+# PyTorch's gradient for the first argument of this operation is wrong: it is zero for the elements that the operation
+# leaves unchanged, and not for the elements that it overwrites.
 SCATTER_WITH_WRONG_DERIVATIVE = "torch.ops.aten.as_strided_scatter.default"
 
 
 def functionalize_tracked_writes(trace: Trace) -> Trace | None:
     """Return a functionalized trace that computes the same results; None if the trace must stay as it is.
 
-    The result is None if the trace writes to no tracked tensor, if `autograd_refuses` the trace, or if the
-    functionalized trace would have a wrong derivative. It is also None if the trace applies a user's
-    `torch.autograd.Function` whose backward has to run after the program: `autograd_refuses` would run this backward
-    now, which may change the program's objects.
+    The trace must stay as it is if it writes to no tracked tensor, if eager PyTorch raises an error for it
+    (`autograd_refuses`), or if the functionalized trace would have a wrong derivative. It must also stay if it applies
+    a user's `torch.autograd.Function` whose backward has to run after the program: `autograd_refuses` would run this
+    backward now, which may change the program's objects.
     """
     tracked = tracked_by_autograd(trace)
     writes = any(name in tracked for bsym in trace.bound_symbols for name in bsym.mutates)
@@ -53,9 +53,9 @@ def functionalize_tracked_writes(trace: Trace) -> Trace | None:
 
 
 def require_accepted_writes(trace: Trace) -> None:
-    """Raise `Underivable` if a trace writes to tracked tensors while autograd is off, and `autograd_refuses` it.
+    """Raise `Underivable` if a trace writes to tracked tensors while autograd is off, and eager PyTorch refuses it.
 
-    A trace with a backward that has to run after the program is not checked, because `autograd_refuses` would run it.
+    A trace with a backward that has to run after the program is not checked, because the check would run this backward.
     """
     if _has_live_backward(trace):
         return
@@ -103,9 +103,9 @@ def autograd_refuses(trace: Trace) -> bool:
 def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_written: Callable[[str], bool]) -> None:
     """Run a bound symbol on tensors without data, and add its results to `values`.
 
-    If the bound symbol fails because it needs data, its results are fakes with the metadata in the trace. All other
-    errors are raised. The error is also raised if the bound symbol writes, if autograd tracks a result, or if any bound
-    symbol writes to memory that a result may share.
+    If the bound symbol fails because it needs data, its results are fakes with the metadata in the trace, provided that
+    the bound symbol does not write, that autograd tracks no result, and that no bound symbol writes to memory that a
+    result may share. In all other cases, the error of the bound symbol is raised.
     """
     if bsym.symbol.target is cond:
         bsym = replace(bsym, symbol=Symbol(bsym.symbol.name, run_both_branches))
@@ -125,7 +125,7 @@ def _run(bsym: BoundSymbol, values: dict[str, Any], mode: FaithfulMode, is_writt
 def run_both_branches(
     predicate: torch.Tensor, true_branch: Body, false_branch: Body, operands: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
-    """Run both branches of a `cond`, so that autograd saves what either branch saves, and select between their results.
+    """Run both branches of a `cond`, so that autograd saves the tensors of both, and select between their results.
 
     The predicate needs no data.
     """
@@ -140,7 +140,7 @@ def _may_share_memory(bsym: BoundSymbol) -> bool:
 
 
 def _fakes_of_results(bsym: BoundSymbol, mode: FaithfulMode) -> dict[str, torch.Tensor]:
-    """Return fakes for the tensor results of a bound symbol that is not run, because it only reads values.
+    """Return fakes for the tensor results of a bound symbol that is not run.
 
     Raises `Underivable` if autograd might track one of these results.
     """
@@ -171,6 +171,9 @@ def _input_values(trace: Trace, mode: FaithfulMode) -> dict[str, Any]:
 
 
 def _only_reads_values(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol checks values, or returns numbers read from tensors: autograd does not record either."""
+    """Whether a bound symbol only checks values, or only returns numbers read from tensors.
+
+    Autograd records neither.
+    """
     returns_numbers = bool(bsym.outputs) and not bsym.tensors
     return bsym.symbol.name in {*CHECK_NAMES, REQUIRE} or (returns_numbers and not bsym.mutates)

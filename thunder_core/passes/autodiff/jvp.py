@@ -23,11 +23,11 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(frozen=True)
 class JVP:
-    """The Jacobian-vector product of a bound symbol, in the names of the bound symbol.
+    """The Jacobian-vector product (JVP) of a bound symbol, as bound symbols (`bsyms`).
 
-    `bsyms` compute the `tangents` of its results from the `input_tangents`, each by the name of its tensor. They also
-    read the inputs and results of the bound symbol. If `computes_results` is set, they also compute the results and
-    replace the bound symbol; otherwise they follow it.
+    `bsyms` compute the `tangents` of the results from the `input_tangents`. Both map the name of a tensor to its
+    tangent. `bsyms` also read the inputs and results of the bound symbol. If `computes_results` is set, they compute
+    the results, too, and replace the bound symbol; otherwise they run after it.
     """
 
     input_tangents: Mapping[str, TensorProxy]
@@ -37,7 +37,7 @@ class JVP:
 
 
 def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
-    """Return the Jacobian-vector product of a bound symbol for tangents of its inputs with this metadata.
+    """Return the JVP of a bound symbol for tangents of its inputs with this metadata.
 
     Raises `Underivable` for a bound symbol that writes to a tensor with a tangent, or that PyTorch has no formula for.
     """
@@ -55,15 +55,18 @@ def derive_jvp(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
 
 
 def _is_pytorch_operation(operation: BoundSymbol) -> bool:
-    """Whether an operation is PyTorch's own. Forward AD ignores tangents at custom operations with only a backward."""
+    """Whether an operation is PyTorch's own.
+
+    For custom operations without a JVP, forward AD silently drops tangents.
+    """
     return operation.symbol.name.startswith("torch.ops.aten.")
 
 
 def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP | str:
-    """Return the product by dual numbers, or the reason why there is none.
+    """Return the JVP by dual numbers, or, as a string, the reason why PyTorch cannot compute it.
 
-    The attempt runs in a separate thread: if one of PyTorch's formulas fails, the thread's dispatcher continues without
-    autograd.
+    The attempt runs in a separate thread, because a failing formula of PyTorch leaves autograd switched off in the
+    thread's dispatcher.
     """
     answers: list[JVP | str] = []
 
@@ -81,7 +84,7 @@ def _by_dual_numbers_in_thread(bsym: BoundSymbol, tangents: Mapping[str, TensorP
 
 
 def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
-    """Return the product by dual numbers, PyTorch's own forward-mode derivative, from a run on fakes."""
+    """Return the JVP from a run on fakes with dual numbers, PyTorch's own forward-mode derivative."""
     mode, tape = new_mode(environment_of(bsym.inputs)), Tape("%s")
     with mode:
         inputs = {proxy.name: empty(proxy) for proxy in bsym.inputs if isinstance(proxy, TensorProxy)}
@@ -108,7 +111,10 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
 
 
 def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:
-    """Return the product as the derivative of the backward by its cotangents, in which the backward is linear."""
+    """Return the JVP from the backward: the derivative of the backward with respect to its cotangents.
+
+    The backward is linear in the cotangents, so this derivative is the transpose of the VJP.
+    """
     derivation = derive(bsym, frozenset(tangents))
     if derivation is None:
         return JVP({}, (), {}, computes_results=False)
@@ -149,10 +155,10 @@ def _prune(
     bsyms: Sequence[BoundSymbol],
     result_tangents: Mapping[str, TensorProxy],
 ) -> JVP:
-    """Return the product with only the operations that the tangents depend on.
+    """Return the JVP with only the operations that the tangents depend on.
 
-    If one of these operations has an effect or makes a result, the operations replace the bound symbol. In that case,
-    they also include the operations that its results depend on.
+    If one of these operations has an effect or makes a result of the bound symbol, the JVP replaces the bound symbol.
+    Then it also contains the operations that the results depend on.
     """
     results = {proxy.name for proxy in bsym.outputs}
     names = {proxy.name for proxy in result_tangents.values()}
@@ -166,7 +172,7 @@ def _prune(
 def _operations_for(
     bsyms: Sequence[BoundSymbol], names: Iterable[str], available: Iterable[str] = ()
 ) -> Iterator[BoundSymbol]:
-    """Return the bound symbols, in order, that compute these names from the `available` names."""
+    """Return those bound symbols, in order, that are needed to compute these names from the `available` names."""
     defined, operations = set(available), []
     read = set(names) - defined
     for bsym in reversed(bsyms):
@@ -178,7 +184,7 @@ def _operations_for(
 
 @contextmanager
 def _dual_level() -> Iterator[int]:
-    """Enter PyTorch's only level of dual numbers within this context.
+    """Make dual numbers possible within this context, by entering the one level that PyTorch supports.
 
     `forward_ad.make_dual` is not used, because it first loads TorchScript's derivatives, which takes a second.
     """

@@ -1,4 +1,4 @@
-"""Output aliases: returned views are recomputed in a program's tail, where autograd sees their bases."""
+"""Output aliases: a program's tail makes the returned views, so that autograd knows the base of each view."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:
 class _ReturnedViews:
     """The operations of a trace that make returned views.
 
-    `operations` are all operations, and `view_ids` the identities of the operations that make returned views. A bound
-    symbol that also has other operations is replaced by its operations.
+    `operations` are all operations, and `view_ids` are the identities (`id`) of the operations that make returned
+    views. A bound symbol that has such an operation and other operations is replaced by its operations.
     """
 
     def __init__(self, trace: Trace) -> None:

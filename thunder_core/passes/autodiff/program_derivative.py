@@ -1,4 +1,4 @@
-"""Programs with their own backward: the division of a computation into forward, backward and tail, and compilation."""
+"""Programs with a compiled backward: a computation is divided into forward, backward and tail, which are compiled."""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ ORDERED_WITHOUT_RANDOMNESS = (SET_GRAD, *REQUIRE_GRAD)  # ordered bound symbols 
 class ProgramDerivative:
     """A differentiated computation: its `body`, the body's forward and backward, and the `tail` that makes views.
 
-    `steps` are the traces between the computation and its forward. A backward is compiled when it is first needed, and
-    its stages are then written to the `sink`. The `schedulers` rewrite each backward right before executors claim it.
+    `steps` are the intermediate traces of the passes that made the forward from the computation. A backward is compiled
+    when it is first needed, and its stages are then written to the `sink`. The `schedulers` rewrite each backward right
+    before executors claim it.
     """
 
     body: Trace
@@ -93,10 +94,10 @@ class ProgramDerivative:
         recorded = (Stage(self.recorded_trace, 0.0),) if self.signature.dependent else ()
         return (*tail, *recorded, *self._backwards)
 
-    def take(self, inputs: tuple[Proxy, ...]) -> Trace | None:
-        """Make the inputs of the forward, which may include new symbolic numbers, the inputs of the body.
+    def adopt_inputs(self, inputs: tuple[Proxy, ...]) -> Trace | None:
+        """Give the body the inputs of the forward, which may include new symbolic numbers.
 
-        The result is the body if it has changed, and None otherwise. The backward of a program with symbolic numbers is
+        Returns the body if it has changed, and None otherwise. The backward of a program with symbolic numbers is
         compiled at once, because the program's prologue checks the constraints that this compilation adds.
         """
         changed = len(inputs) > len(self.body.inputs)
@@ -158,7 +159,7 @@ class ProgramDerivative:
 
     @cached_property
     def recorded_trace(self) -> Trace:
-        """The computation for autograd to record, which takes tensors in place of the sources of dependent results."""
+        """The body as autograd records it, with additional inputs that replace the sources of dependent results."""
         return cut_at_sources(self.body, self._source_names)
 
     @property
@@ -180,7 +181,7 @@ class ProgramDerivative:
         return (True,) * len(self.differentiated.results)
 
     def _compiled_part(self, key: int | tuple[bool, ...]) -> Backward | None:
-        """Implement `SplitBackward.backward`: return a part of the backward, or None if autograd has to record it."""
+        """Return a part of the backward, or None if autograd has to record the part (see `SplitBackward.backward`)."""
         if key not in self._parts:
             with self._lock:
                 if key not in self._parts:
@@ -203,7 +204,7 @@ class ProgramDerivative:
             return None
 
     def groups(self, buckets: BucketSizes) -> Groups:
-        """Implement `BackwardPieces.groups`: return the groups of gradients for which the backward is cut."""
+        """Return the groups of gradients, one for each piece of the backward (see `BackwardPieces.groups`)."""
         if buckets not in self._groups:
             with self._lock:
                 self.compile_backward(self._all_results)
@@ -215,14 +216,17 @@ class ProgramDerivative:
         return () if arrivals is None else groups_of_gradients(arrivals, buckets)
 
     def _arrivals(self, has_cotangent: tuple[bool, ...]) -> GradientArrivals | None:
-        """Return the lines and bytes of the gradients in a claimed backward; None if the backward is not cut."""
+        """Return the line and the bytes of each gradient in a claimed backward; None if the backward cannot be cut."""
         claimed = self._claimed.get(has_cotangent)
         inputs = [self.body.inputs[index] for index in self.differentiated.requires_grad_inputs]
         returns_input = not {proxy.name for proxy in inputs}.isdisjoint(proxy.name for proxy in self.body.outputs)
         return None if claimed is None or returns_input else gradient_arrivals(claimed, inputs)
 
     def arrivals(self, has_cotangent: tuple[bool, ...]) -> GradientArrivals | None:
-        """Return the lines and bytes of the gradients in a backward as executed; None if the backward is not cut."""
+        """Return the line and the bytes of each gradient in the executed backward.
+
+        None if the backward cannot be cut.
+        """
         arrivals = self._arrivals(has_cotangent)
         if arrivals is None:
             return None
@@ -230,7 +234,7 @@ class ProgramDerivative:
         return arrivals.at_lines(lines_after_freeing(claimed, free_after_last_use(take_single_list(claimed))))
 
     def functions(self, has_cotangent: tuple[bool, ...], groups: Groups) -> Sequence[Backward] | None:
-        """Implement `BackwardPieces.functions`: return the compiled pieces of the backward for these cotangents."""
+        """Return the compiled pieces of the backward for these cotangents (see `BackwardPieces.functions`)."""
         key = (has_cotangent, groups)
         if key not in self._pieces:
             with self._lock:
@@ -250,7 +254,10 @@ class ProgramDerivative:
         return self._compiled[has_cotangent]
 
     def _compile_or_fall_back(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
-        """Return the backward for these cotangents, or with zeros for missing ones; None if autograd has to record."""
+        """Return the backward for these cotangents, or the backward for all results with zeros for missing cotangents.
+
+        Returns None if autograd has to record the body.
+        """
         try:
             with compiling():
                 return self._compile(has_cotangent)
@@ -261,7 +268,7 @@ class ProgramDerivative:
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
         """Return a function that calls the backward for all results, with zeros for missing cotangents.
 
-        This function is used if the body cannot run again for autograd, because the body writes to inputs.
+        It is used if the body cannot run again for autograd to record, because the body writes to inputs.
         """
         run = self._compile(self._all_results)
         results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]
@@ -320,14 +327,15 @@ def differentiate_program(
     executors: Sequence[Executor],
     transforms: Sequence[Transform],
     budget: float = 1.0,
-    sink: Sink = NoSink(),  # noqa: B008 - it has no state
+    sink: Sink = NoSink(),  # noqa: B008 - a NoSink has no state
     schedulers: Sequence[Transform] = (),
 ) -> ProgramDerivative:
     """Divide the trace into forward and backward; raise `Underivable` if autograd has to record it instead.
 
     Under autocast, the trace is first decomposed into autocast's operations. If bound symbols write to tensors that
-    autograd tracks, the trace is functionalized. `budget` bounds the saved bytes: a fraction of the usual bytes, or a
-    number of bytes. `schedulers` rewrite each backward right before executors claim it.
+    autograd tracks, the trace is functionalized. `budget` bounds the bytes that the forward saves: up to 1.0, a
+    fraction of the bytes that it saves without a budget; above 1, a number of bytes. `schedulers` rewrite each backward
+    right before executors claim it.
     """
     require_derivable(trace)
     steps: list[Trace] = []
@@ -370,7 +378,7 @@ def _divide(
 
 
 def with_number_inputs_of_tail(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
-    """Return the body and the tail, with the symbolic numbers that the tail reads as inputs of both."""
+    """Return the body and the tail, both with the symbolic numbers that the tail reads as additional inputs."""
     numbers = () if tail is None else numbers_of(tail)
     if tail is None or not numbers:
         return body, tail

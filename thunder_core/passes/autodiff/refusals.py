@@ -1,4 +1,4 @@
-"""Refusals: bound symbols that are not differentiated ahead of time, because autograd would behave differently."""
+"""Checks that refuse a trace whose derivative, made ahead of time, would behave differently from autograd."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def underivable(bsym: BoundSymbol, why: str, missing_formula: BoundSymbol | None
 
 
 def require_strided(bsym: BoundSymbol, gradients: Iterable[TensorProxy | None]) -> None:
-    """Raise `Underivable` if a gradient with which the backward of a bound symbol computes is sparse."""
+    """Raise `Underivable` if the backward of a bound symbol computes with a sparse gradient."""
     if any(gradient is not None and len(gradient.stride) != len(gradient.shape) for gradient in gradients):
         raise underivable(bsym, "its backward computes with a sparse gradient")
 
@@ -87,10 +87,10 @@ def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> N
 
 
 def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:
-    """Return the views that a bound symbol makes, while autograd is off, of tensors that require a gradient.
+    """Return the views of tensors that require a gradient, made by a bound symbol that runs while autograd is off.
 
-    Each of these views requires a gradient too, and is a leaf: values computed from it while autograd is on have
-    gradients for the view only.
+    Such a view requires a gradient and is a leaf. The gradient of a value computed from the view later, with autograd
+    on, therefore stops at the view.
     """
     names = set(requires_grad_names)
     for operation in bsym.at_level("aten"):
@@ -110,8 +110,8 @@ def require_no_grad_views_unused(bsym: BoundSymbol, no_grad_views: Set[str], *, 
 def require_unwritten(steps: Sequence[Step], saved: Set[str], aliases: Iterable[Iterable[str]]) -> None:
     """Raise `Underivable` for a write to a tensor that the backward of an earlier bound symbol reads.
 
-    Eager PyTorch raises an error in the backward for such a write. `aliases` are the groups of names that share memory
-    before the first step.
+    Eager PyTorch reports such a write as an error in the backward. `aliases` are groups of names; the tensors of a
+    group share memory before the first step.
     """
     if not any(step.bsym.mutates for step in steps):
         return

@@ -29,11 +29,11 @@ from thunder_core.tracing.ir.trace import Trace, numbers_of, with_number_inputs
 class Differentiated:
     """A computation and its derivative.
 
-    `requires_grad_inputs` are the indices of the inputs that gradients are computed for, and `results` the indices of
-    the outputs that receive gradients. `forward` returns the outputs, then `saved`, then the symbolic `numbers` that
-    the backward takes after the saved tensors. `backward` makes the trace for the results that have gradients.
-    `full_backward` is the reverse sweep for all results, before recomputation, and `rematerialized` is the forward with
-    its saved tensors.
+    `requires_grad_inputs` are the indices of the inputs that gradients are computed for, and `results` are the indices
+    of the outputs that receive gradients. `forward` is the trace that returns the outputs, then `saved`, and then the
+    symbolic `numbers`. `backward(...)` makes the backward, which takes `saved` and `numbers`, for the results that have
+    gradients. `full_backward` is the backward for all results, before recomputation is added. `rematerialized` is the
+    forward with its saved tensors.
     """
 
     requires_grad_inputs: tuple[int, ...]
@@ -59,9 +59,10 @@ class Differentiated:
     ) -> Trace:
         """Return the backward for the results that are marked in `has_cotangent`.
 
-        Its inputs are `saved`, `numbers` and the gradients of those results; it returns a gradient, or None, for each
-        of `requires_grad_inputs`. The gradients of `cuts` are not propagated further; `ends` are the cuts whose
-        gradients are returned instead. Raises `Underivable` if the backward would read unsaved values.
+        Its inputs are `saved`, `numbers` and the gradients of these results. It returns a gradient, or None, for each
+        of `requires_grad_inputs`. `cuts` are names of tensors from which gradients are not propagated further. If
+        `ends` is given, which names some of the cuts, the backward returns the gradients of `ends` instead of the
+        inputs' gradients. Raises `Underivable` if the backward would read a value that is not saved.
         """
         is_full = all(has_cotangent) and not cuts
         swept = self.full_backward if is_full else self.sweep.backward(has_cotangent, cuts, ends)
@@ -78,7 +79,7 @@ class Differentiated:
         return trace
 
     def reached_gradients(self, has_cotangent: Sequence[bool]) -> list[bool]:
-        """Return, for each outgoing gradient, whether it depends on the marked incoming gradients."""
+        """Return, for each gradient of an input, whether it depends on the gradients of the marked results."""
         starts = (
             proxy.name for proxy, is_marked in zip(self.full_backward.inputs, has_cotangent, strict=True) if is_marked
         )
@@ -89,10 +90,11 @@ class Differentiated:
 def differentiate(trace: Trace, *, recompute: bool = False, budget: float = 1.0) -> Differentiated:
     """Return the forward and the backward of a trace whose results autograd would track.
 
-    With `recompute`, the backward recomputes cheap values instead of reading saved ones. `budget` bounds the saved
-    bytes: below 1.0, a fraction of the usual bytes; above 1, a number of bytes; 1.0 sets no bound. Raises `Underivable`
-    if no result requires a gradient, if a bound symbol has no derivative that can be traced, or if eager PyTorch would
-    report an error that this backward would miss, such as a write to a saved tensor.
+    With `recompute`, the forward does not save cheap values, and the backward recomputes them. `budget` bounds the
+    bytes that the forward saves: below 1.0, a fraction of the bytes that it saves without a budget; above 1, a number
+    of bytes; 1.0 sets no bound. Raises `Underivable` if no result requires a gradient, if a bound symbol has no
+    derivative that can be traced, or if eager PyTorch would report an error that this backward would not report, such
+    as a write to a saved tensor.
     """
     sweep = ReverseSweep.of(trace)
     if not sweep.results:

@@ -1,4 +1,4 @@
-"""The reverse sweep: the derivations of a trace's bound symbols, composed from the last to the first."""
+"""The reverse sweep: it composes the derivations of a trace's bound symbols, from the last to the first."""
 
 from __future__ import annotations
 
@@ -52,9 +52,10 @@ class ReverseSweep:
 
     @classmethod
     def of(cls, trace: Trace, names: Iterator[str] | None = None) -> ReverseSweep:
-        """Derive each bound symbol that autograd would track; equal bound symbols share a derivation.
+        """Return the sweep over a trace, with a derivation for each bound symbol that autograd would track.
 
-        `names` yields fresh names. Pass it for a trace within another computation, whose names must stay different.
+        Equal bound symbols share a derivation. `names` yields fresh names. Pass `names` for a trace that is part of
+        another computation, because the sweep must not use the names of that computation.
         """
         sweep = cls(trace, [], set(), names or fresh_names(trace))
         sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
@@ -101,7 +102,9 @@ class ReverseSweep:
             self.requires_grad_names |= {proxy.name for proxy in step.results}
 
     def _drop_requires_grad(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol only sets `requires_grad` to True and can be left out; if so, its tensors are tracked.
+        """Whether a bound symbol only sets `requires_grad` to True and can be left out.
+
+        If so, the sweep records that its tensors require gradients.
 
         The call can be left out for tensors that already require a gradient, and for tensors that the trace creates and
         does not return.
@@ -116,7 +119,7 @@ class ReverseSweep:
         return True
 
     def _assign_names(self, bsym: BoundSymbol, names: dict[str, Proxy], assigned: Mapping[str, Proxy]) -> None:
-        """Add to `names` a proxy with a fresh name for each value that is made and not yet `assigned`."""
+        """Add to `names` a proxy with a fresh name for each value that `bsym` makes and that is not in `assigned`."""
         for proxy in bsym.defines:
             if proxy.name not in assigned:
                 new = next(self._names)
@@ -129,9 +132,9 @@ class ReverseSweep:
     ) -> Trace:
         """Return the backward for the results that are marked in `has_cotangent`.
 
-        Its inputs are the gradients of these results; the caller adds the other values that it reads. The gradients of
-        `cuts` are not propagated further. If `ends` is given, which names some of the cuts, the backward returns their
-        gradients in place of the inputs' gradients.
+        Its inputs are the gradients of these results; the caller adds the other values that it reads. `cuts` are names
+        of tensors from which gradients are not propagated further. If `ends` is given, which names some of the cuts,
+        the backward returns the gradients of `ends` instead of the inputs' gradients.
         """
         chosen = [proxy for proxy, is_chosen in zip(self.results, has_cotangent, strict=True) if is_chosen]
         inputs = {proxy.name: cotangent_of(proxy) for proxy in chosen}
@@ -162,8 +165,8 @@ class ReverseSweep:
     ) -> tuple[list[BoundSymbol], dict[str, TensorProxy]]:
         """Return the bound symbols that compute gradients from the results' `cotangents`, and the gradients by tensor.
 
-        At a cut, the sweep sets the computed gradient aside, and continues with the incoming gradient of the tensor, if
-        there is one.
+        At a cut, the sweep stores the computed gradient separately, and continues with the tensor's own cotangent, if
+        `cotangents` has one.
         """
         gradients = {name: cotangent for name, cotangent in cotangents.items() if name not in cuts}
         self._cotangents.clear()
@@ -212,7 +215,7 @@ class ReverseSweep:
     def _accumulate(
         self, name: str, new: TensorProxy, gradients: dict[str, TensorProxy], step: Step, bsyms: list[BoundSymbol]
     ) -> None:
-        """Add to the gradient of a name, as autograd does: the earlier gradient is the first operand."""
+        """Add a new gradient to the gradient of a name, as autograd does: the earlier gradient is the first operand."""
         old = gradients.get(name)
         if old is None:
             gradients[name] = new
@@ -225,9 +228,9 @@ class ReverseSweep:
     # ---- forward --------------------------------------------------------------------------------------------
 
     def forward(self, saved: Sequence[TensorProxy]) -> Trace:
-        """Return the trace with `saved` after its outputs.
+        """Return the trace, which also returns the tensors `saved` after its outputs.
 
-        Switches of autograd, and dropped calls of `requires_grad_`, are left out.
+        Bound symbols that switch autograd on or off, and calls of `requires_grad_` that have no effect, are left out.
         """
         ids_of_steps = {id(step.bsym) for step in self.steps}
         dropped = {id(bsym) for bsym in self.trace.bound_symbols} - ids_of_steps
@@ -245,10 +248,11 @@ class ReverseSweep:
         return self.trace.having(bsyms, made_by=MADE_BY, output=(*self.trace.output, *saved), **marks)
 
     def with_exposed_intermediates(self, intermediates: Set[str]) -> Iterator[BoundSymbol]:
-        """Yield the bound symbols of the trace, with aten operations in place of calls that compute `intermediates`.
+        """Yield the bound symbols of the trace, so that the tensors `intermediates` have names in the trace.
 
-        Results that an operator has only while autograd is on count as intermediates, too. A bound symbol with its own
-        derivative rule is kept, followed by its operations under fresh names.
+        Intermediates are computed inside calls, and some results of operators exist only while autograd is on. The aten
+        operations of such a call replace it. A bound symbol with its own derivative rule stays, and its operations
+        follow with fresh names.
         """
         steps = {id(step.bsym): step for step in self.steps if step.derivation is not None}
         for bsym in self.trace.bound_symbols:
@@ -262,8 +266,9 @@ class ReverseSweep:
             elif has_derivative_rule(bsym) and not any(
                 operation.ordered or operation.mutates for operation in operations
             ):
-                # The bound symbol's own derivative differs from that of its operations, so both run. Random numbers are
-                # drawn once.
+                # The rule may differ from the derivative of the operations, so the bound symbol stays, and its
+                # operations run in addition to compute the intermediates. The condition above ensures that no random
+                # numbers are drawn twice.
                 yield bsym
                 fresh = {proxy.name: replace(proxy, name=next(self._names)) for proxy in bsym.defines}
                 yield from (operation.rename(fresh) for operation in operations)

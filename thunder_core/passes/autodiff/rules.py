@@ -1,4 +1,4 @@
-"""Rules: derivatives of a user or an executor, which take precedence over PyTorch's own."""
+"""Rules: derivatives that a user or an executor registers, which take precedence over PyTorch's own."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _live: set[Operation] = set()  # applied functions whose backward has to run aft
 def register_derivative(
     operation: Operation, *, setup_context: SetupContext | None = None
 ) -> Callable[[Operation], Operation]:
-    """Return a decorator: the decorated function is the backward of an operation in all programs compiled from then on.
+    """Return a decorator for the function that is the backward of an operation in all programs compiled later.
 
     The operation is the function that a program calls (`torch.nn.functional.silu`), or that an executor calls instead.
     `setup_context(ctx, args, kwargs, output)` saves values for the backward, as in `torch.autograd.Function`. The
@@ -102,8 +102,8 @@ def operation_of(kind: type[torch.autograd.Function], *, is_live: bool = False) 
     """Return the operation that applies a user's `torch.autograd.Function`.
 
     If the function returns an input unchanged, the operation returns a view of the input. The operation takes either
-    the arguments of the function, or a snapshot of them and the values in the snapshot. The backward of a live function
-    reads or writes objects that the program writes, so it cannot be derived ahead of time.
+    the arguments of the function, or a snapshot of the arguments and the values for the snapshot. The backward of a
+    live function (`is_live`) reads or writes objects that the program writes to, so it has to run after the program.
     """
 
     def apply(*args: Any, **kwargs: Any) -> Any:
@@ -138,12 +138,12 @@ def applied_class(operation: object) -> type[torch.autograd.Function] | None:
 
 
 def note_backward_reads(kind: type[torch.autograd.Function], readers: Mapping[str, Reader]) -> None:
-    """Add the readers, by path, of the values outside of programs that the backward of a function reads."""
+    """Register readers, by path, of the values outside of programs that the backward of a function reads."""
     _readers.setdefault(kind, {}).update(readers)
 
 
 def backward_readers(trace: Trace) -> tuple[Reader, ...]:
-    """Return the readers of the values outside of a trace that the backwards of its applied functions read."""
+    """Return the readers of all values outside of a trace that the backwards of the trace's functions read."""
     kinds = dict.fromkeys(applied_class(bsym.symbol.target) for bsym in trace.bound_symbols)
     return tuple(reader for kind in kinds if kind is not None for reader in _readers.get(kind, {}).values())
 
@@ -154,12 +154,12 @@ def is_live(operation: object) -> bool:
 
 
 def target_of(bsym: BoundSymbol) -> Operation:
-    """Return the function that a bound symbol calls, or its rule if it has one."""
+    """Return the rule of the function that a bound symbol calls, or the function itself if it has no rule."""
     return _rules.get(bsym.symbol.target, bsym.symbol.target)
 
 
 def with_rules(trace: Trace, missing_formula: BoundSymbol | None = None) -> Trace:
-    """Return the trace for PyTorch's autograd to record, with operations replaced by their rules.
+    """Return the trace with rules in place of operations, for PyTorch's autograd to record.
 
     `missing_formula` is a bound symbol without a derivative in PyTorch: its differentiation raises an error with its
     source line.
@@ -185,7 +185,7 @@ def names_with_rules(trace: Trace) -> tuple[str, ...]:
 
 
 def _with_each_rule(trace: Trace, rules: dict[Operation, Operation]) -> Trace:
-    """Return the trace with rules in place of operations, also in sub-traces; the same trace if nothing is replaced."""
+    """Return the trace with rules in place of operations, also in sub-traces; the trace itself if it has none."""
     bsyms = tuple(_with_rule(bsym, rules) for bsym in trace.bound_symbols)
     is_unchanged = all(new is old for new, old in zip(bsyms, trace.bound_symbols, strict=True))
     return trace if is_unchanged else trace.having(bsyms, made_by="use derivative rules")

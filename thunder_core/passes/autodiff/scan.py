@@ -1,9 +1,9 @@
-"""Derivatives of `scan` and `map`: a scan over the slices in reverse, whose body is the backward of their function.
+"""Derivatives of `scan` and `map`: a reverse scan over the slices, which runs the backward of the function.
 
-For `carry, row = f(carry, x, operands)`, called for one slice x after another, the backward is a scan from the last
-slice to the first. The backward carries the gradient of the carry and the accumulated gradients of the operands; its
-rows are the gradients of the slices. The backward recomputes the intermediates of f, so the forward also returns the
-stacked carries. PyTorch's own derivative of `scan` does the same.
+A scan calls `carry, row = f(carry, x, operands)` for one slice x after another. The backward is a scan from the last
+slice to the first. It carries the gradient of the carry and the accumulated gradients of the operands; its rows are the
+gradients of the slices. The backward recomputes the intermediates of f from the carries, so the forward also returns
+the stacked carries. PyTorch's own derivative of `scan` does the same.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class ScanCall:
         return stack
 
     def bound_symbol(self, outputs: Sequence[TensorProxy]) -> BoundSymbol:
-        """Return the call with these results."""
+        """Return the bound symbol of the call, with these results."""
         rest = (tuple(self.slices), tuple(self.operands))
         args = (self.function, tuple(self.initial), *rest) if self.initial else (self.function, *rest)
         target = scan if self.initial else map_slices
@@ -85,8 +85,8 @@ class ScanCall:
 class ScanDerivation(Derivation):
     """A call of `scan` or `map` with the derivative of its function.
 
-    `indices` are the positions of the differentiated inputs; `stacks` maps the position of each carry that the backward
-    of the function reads to the stack of its values before each step.
+    `indices` are the positions of the differentiated inputs. `stacks` has the carries that the backward of the function
+    reads: it maps the position of a carry to the stack of the carry's values before each step.
     """
 
     call: ScanCall = field(repr=False)
@@ -104,9 +104,9 @@ class ScanDerivation(Derivation):
 
 
 class ReverseScan:
-    """The bound symbols of the backward of a `scan`, and its `gradients` of the differentiated inputs.
+    """The bound symbols of the backward of a `scan`, and the `gradients` of the differentiated inputs.
 
-    `cotangents` are the cotangents of the results of the call: of the carries, then of the stacks.
+    `cotangents` are the cotangents of the call's results: first of the final carries, then of the stacked rows.
     """
 
     def __init__(self, derivation: ScanDerivation, cotangents: Cotangents) -> None:
@@ -134,7 +134,7 @@ class ReverseScan:
         return zeros_of(self._append, like)
 
     def _last_gradient(self, carry: TensorProxy, cotangent: TensorProxy | None) -> TensorProxy:
-        """Return the gradient of a final carry, as a contiguous tensor like the gradients of a `FunctionBackward`."""
+        """Return the gradient of a final carry as a contiguous tensor: its cotangent, or zeros."""
         if cotangent is None:
             return self._zeros(carry)
         return self._append(aten.clone.default, cotangent, memory_format=torch.contiguous_format)
@@ -223,7 +223,7 @@ class ReverseScan:
         )
 
     def _stack_of_input(self, index: int) -> TensorProxy:
-        """Return the stack of the function's inputs at an index."""
+        """Return the stack of all values that the function's input at an index has in the loop."""
         return self.call.inputs[index] if self.call.is_slice(index) else self.derivation.stacks[index]
 
 
@@ -232,10 +232,11 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     call = ScanCall.of(bsym)
     count = len(call.initial)
     requires_grad = [isinstance(value, Proxy) and value.name in requires_grad_names for value in call.inputs]
-    # A carry may require a gradient from the second step on, if the function combines it with operands that do.
+    # If the function combines a carry with operands that require gradients, the carry requires one from the second step
+    # on.
     tracked = [is_differentiable_proxy(proxy) for proxy in call.initial] + requires_grad[count:]
     function = DifferentiatedFunction.of(call.function, tracked, sweep_of)
-    read = read_carries(function, tracked, count)
+    read = indices_of_read_carries(function, tracked, count)
     copies = [bind_operation(next(function.names), aten.clone.default, call.function.inputs[index]) for index in read]
     stacks = {index: call.stack(f"%s{index}", copy.output) for index, copy in zip(read, copies, strict=True)}
     stacking = call.function.having(
@@ -258,8 +259,8 @@ def derive_scan(bsym: BoundSymbol, requires_grad_names: frozenset[str], sweep_of
     )
 
 
-def read_carries(function: DifferentiatedFunction, tracked: Sequence[bool], count: int) -> list[int]:
-    """Return the indices of the carries that the backward of a function reads, for any cotangents."""
+def indices_of_read_carries(function: DifferentiatedFunction, tracked: Sequence[bool], count: int) -> list[int]:
+    """Return the indices of the carries that the backward of a function reads if all results have cotangents."""
     cotangents = [proxy if is_differentiable_proxy(proxy) else None for proxy in function.function.output]
     indices = [index for index, flag in enumerate(tracked) if flag]
     read = function.backward(cotangents, indices).names_read()

@@ -1,8 +1,8 @@
 """A second run of a program that writes to its inputs: on copies of the inputs, with their values before the writes.
 
-Autograd records the second run for derivatives without a compiled backward, such as derivatives of derivatives. Values
-are only copied before a program's own run if its results depend on them. The results of a BatchNorm in training, for
-example, do not depend on its running statistics.
+Autograd records the second run, for derivatives without a compiled backward, such as derivatives of derivatives. Before
+the first run, written inputs are copied if the results depend on them. For example, the results of a BatchNorm in
+training do not depend on its running statistics, so these are not copied.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ MAXIMUM_BYTES = 64 << 20  # limit for the copies that each call makes for a deri
 
 
 def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...], tuple[int, ...] | None]:
-    """Return the indices of the inputs that a trace writes to, and of the written inputs that its results depend on.
+    """Return the indices of the inputs that a trace writes to, and of the written inputs that the results depend on.
 
     The second result is None if the trace cannot run on copies, because written inputs overlap with other inputs, or
-    because the values are too large to be copied in each call.
+    because the inputs are too large to be copied in each call.
     """
     names = names_written_to(trace)
     written = tuple(index for index, proxy in enumerate(trace.inputs) if proxy.name in names)
@@ -43,7 +43,7 @@ def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...
 
 
 def names_of_needed_inputs(trace: Trace, results: Iterable[int]) -> frozenset[str]:
-    """Return the names of the inputs whose values before the first write affect these results, or a checked value."""
+    """Return the names of the inputs whose values before the first write affect these results or the trace's checks."""
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
     sources: dict[str, frozenset[str]] = {}
 
@@ -55,7 +55,7 @@ def names_of_needed_inputs(trace: Trace, results: Iterable[int]) -> frozenset[st
     checked: frozenset[str] = frozenset()
     for operation in trace.at_level("aten"):
         written = _names_written(operation)
-        # no result depends on running statistics
+        # the results of the operation do not depend on its running statistics
         skipped = written if updates_statistics(operation.symbol.target) else ()
         values = frozenset[str]().union(*(read(proxy.name) for proxy in operation.inputs if proxy.name not in skipped))
         if operation.symbol.name in CHECK_NAMES or not (operation.tensors or written):
@@ -84,7 +84,7 @@ def _bytes_of(proxy: object) -> int:
 
 
 def former_values(signature: AutogradSignature, inputs: Sequence[Any]) -> dict[int, torch.Tensor]:
-    """Return copies of the inputs whose values before the writes are needed, by index."""
+    """Return copies of the inputs that a second run needs as they are before the writes, by index."""
     return {index: inputs[index].detach().clone() for index in signature.kept or ()}
 
 
@@ -93,7 +93,7 @@ def inputs_before_writes(
 ) -> list[Any] | None:
     """Return the inputs for a second run, with copies of written inputs; None if the program cannot run again.
 
-    A parameter's copy passes its gradient on to the parameter.
+    If a written input requires a gradient, the gradient of its copy flows to the input.
     """
     copied = {index: inputs[index] for index in signature.copied_inputs}
     if (signature.writes and not copied) or any(value.requires_grad and not value.is_leaf for value in copied.values()):
@@ -117,7 +117,7 @@ def reason_against_second_run(signature: AutogradSignature, inputs: Sequence[Any
 
 
 class WithValue(torch.autograd.Function):
-    """A copy of a value as a differentiable function of another tensor, which receives the copy's gradient."""
+    """A function that returns a copy of `value`, and whose gradient flows to another tensor."""
 
     @staticmethod
     def forward(_: object, tensor: torch.Tensor, value: torch.Tensor) -> torch.Tensor:  # noqa: ARG004
@@ -126,5 +126,5 @@ class WithValue(torch.autograd.Function):
 
     @staticmethod
     def backward(_: object, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        """Return the gradient of the tensor."""
+        """Return the copy's gradient as the gradient of the tensor."""
         return gradient, None

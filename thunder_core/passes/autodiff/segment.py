@@ -46,9 +46,9 @@ class RecordedSegment:
         return self.recorder.bound_symbols[self.start + len(self.bsyms) :]
 
     def trace(self, inputs: Sequence[TensorProxy], outputs: Sequence[TensorProxy]) -> Trace:
-        """Return the bound symbols as a trace.
+        """Return the bound symbols as a trace with these inputs and outputs.
 
-        `inputs` are the tensors that autograd tracks. The bound symbols may also read tensors that are not inputs.
+        `inputs` has only the tensors that autograd tracks; the bound symbols may also read other tensors.
         """
         return Trace("segment", tuple(inputs), tuple(self.bsyms), tuple(outputs))
 
@@ -59,7 +59,7 @@ class RecordedSegment:
         """
         recorded = self.recorder.bound_symbols[self.start : self.start + len(self.bsyms)]
         if list(map(id, recorded)) != list(map(id, self.bsyms)):
-            raise Underivable("it is differentiated outside the derivative that it is part of")
+            raise Underivable("it is differentiated outside the derivative that contains it")
         self.recorder.replace_from(self.start, [*bsyms, *self.after])
         self.bsyms = list(bsyms)
 
@@ -80,7 +80,7 @@ class RecordedSegment:
         return [[*names] for names in groups.values()]
 
     def names(self) -> Iterator[str]:
-        """Yield new names, which no value of the recording has, without end."""
+        """Yield endless new names, which no value of the recording has."""
         while True:
             yield self.recorder.tensors.next_name()
 

@@ -1,9 +1,9 @@
 """The gradient of a reduction that selects elements (`max` of a whole tensor), as in PyTorch's CPU kernels.
 
 PyTorch's `evenly_distribute_backward` (FunctionsManual.cpp) gives each selected element an equal share of the gradient.
-On the CPU, PyTorch fills the share into the selected elements. On CUDA, and on the tensors without data that
-derivatives are recorded with, PyTorch multiplies the share by the mask of selected elements. The results differ for a
-gradient of NaN or infinity: unselected elements get NaN by the product, and zero by filling.
+On the CPU, PyTorch writes the share into the selected elements. On CUDA, and on the tensors without data with which
+derivatives are recorded, PyTorch multiplies the share by the mask of selected elements. The results differ if the
+gradient is NaN or infinite: then the product is NaN for unselected elements, which should be zero.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Results of a program that share no differentiated operation: each can have a backward pass of its own.
+"""Results of a program that share no differentiated operation, so that each can have a backward pass of its own.
 
-After a backward pass, eager PyTorch has freed the tensors that the operations on its way saved. A later pass on other
-operations is possible. The node of a program frees all saved tensors in its first pass. A later pass of separate
-results therefore runs the program again, and autograd records it.
+A backward pass in eager PyTorch frees the saved tensors of the operations that it runs. A later pass through other
+operations is still possible. In contrast, the one node of a program frees all saved tensors in its first pass. For a
+later pass through other results, the program therefore runs again, and autograd records it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from thunder_core.tracing.ir.trace import Trace
 class SeparateResults:
     """The differentiated operations of each result of a body, and the inputs that results depend on.
 
-    `results` are the indices of the results that receive gradients. `operations` has the positions of the operations
-    of each of these results among the steps of the reverse sweep. The methods take positions in `results`.
+    `results` are the indices of the results that receive gradients. `operations` has, for each of these results, the
+    operations that its gradient passes through, as positions among the steps of the reverse sweep. The methods take
+    positions in `results`.
     """
 
     body: Trace
@@ -31,7 +32,7 @@ class SeparateResults:
     def after(self, received: Collection[int], remaining: Collection[int] | None) -> frozenset[int]:
         """Return the results that can still have a backward pass after a pass for the `received` results.
 
-        `remaining` are the results that could have one before; None stands for all results.
+        `remaining` are the results that could have a backward pass before this pass; None stands for all results.
         """
         freed = frozenset[int]().union(*(self.operations[position] for position in received))
         candidates = range(len(self.operations)) if remaining is None else remaining
@@ -48,7 +49,7 @@ class SeparateResults:
 
 
 def find_separate_results(body: Trace, results: Sequence[int], sweep: ReverseSweep) -> SeparateResults:
-    """Return the differentiated operations of the results of a body that `results` are the indices of."""
+    """Return the differentiated operations of the body's results at the indices `results`."""
     makers: dict[str, int] = {}
     for number, step in enumerate(sweep.steps):
         makers |= {proxy.name: number for proxy in step.results}

@@ -18,7 +18,7 @@ class Step:
     """A bound symbol of the sweep with its derivation, or None if autograd does not track it.
 
     Equal bound symbols share a derivation. `names` maps the names of the derivation to proxies of the trace. `reads`
-    are the names that the bound symbol's backward reads, complete once the sweep has run.
+    are the names that the backward of the bound symbol reads; the sweep fills this set.
     """
 
     bsym: BoundSymbol
@@ -40,12 +40,12 @@ class Step:
 
     @property
     def bsyms(self) -> tuple[BoundSymbol, ...]:
-        """The forward as aten operations, with intermediate tensors in the names of the trace."""
+        """The aten operations of the bound symbol; their intermediate tensors have names of the trace."""
         assert self.derivation is not None
         return tuple(self.rename(bsym, self.names) for bsym in self.derivation.bsyms)
 
     def rename(self, bsym: BoundSymbol, names: Mapping[str, Proxy], derives: BoundSymbol | None = None) -> BoundSymbol:
-        """Return an operation of the derivation in the names of the trace, with the bound symbol's source line."""
+        """Return an operation of the derivation, with names of the trace and the bound symbol's source line."""
         renamed = bsym.rename(names, at=(self.bsym.source, self.bsym.module))
         return replace(renamed, executor=self.bsym.executor, derives=derives)
 
@@ -60,7 +60,7 @@ def derivation_key(bsym: BoundSymbol, requires_grad_names: set[str]) -> Hashable
 
 
 def corresponding_proxies(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy]:
-    """Map each name of a bound symbol to the proxy at the same position of an equal bound symbol."""
+    """Map each name in the bound symbol `old` to the proxy at the same position of `new`, an equal bound symbol."""
     pairs = zip(
         leaves((old.args, dict(old.kwargs), old.output)), leaves((new.args, dict(new.kwargs), new.output)), strict=True
     )
@@ -68,13 +68,13 @@ def corresponding_proxies(old: BoundSymbol, new: BoundSymbol) -> dict[str, Proxy
 
 
 def recomputed_views(derivation: Derivation, vjp: VJP) -> list[BoundSymbol]:
-    """Return the views of the forward that the backward recomputes from the bound symbol's inputs and outputs."""
+    """Return the views that the backward recomputes from inputs and outputs of the bound symbol."""
     outside = {proxy.name for proxy in (*derivation.bsym.inputs, *derivation.bsym.outputs)}
     makers = {proxy.name: bsym for bsym in derivation.bsyms for proxy in bsym.defines}
     recomputation: dict[int, BoundSymbol] = {}
 
     def add_views(name: str) -> bool:
-        """Return whether a tensor is a view of inputs and outputs; if so, add its views to the recomputation."""
+        """Return whether a tensor is made of inputs and outputs by views only; if so, add these views to the result."""
         if name in outside:
             return True
         bsym = makers.get(name)

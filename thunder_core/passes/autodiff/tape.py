@@ -27,8 +27,8 @@ from thunder_core.tracing.library.operators.unsized_results import FUNCTIONS
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
 QUERIES = frozenset({torch.ops.prim.device.default})  # operations that return no tensor, and are not recorded
 
-# A fake may have other strides than the real tensor (e.g. a result of softplus_backward). A view of the fake may be
-# impossible for the real tensor, so a reshape is recorded.
+# A fake may have other strides than the real tensor, for example the result of softplus_backward. A view of the fake
+# may then be impossible for the real tensor, so a reshape is recorded.
 RECORDED_AS: Mapping[object, Any] = {torch.ops.aten.view.default: torch.ops.aten.reshape.default}
 
 
@@ -44,7 +44,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        """Return False: otherwise, PyTorch imports Dynamo, which is slow, to disable it in `__torch_dispatch__`."""
+        """Return False. Otherwise, PyTorch imports Dynamo to disable it in `__torch_dispatch__`, which is slow."""
         return False
 
     def __init__(self, prefix: str, proxies: Mapping[int, tuple[torch.Tensor, TensorProxy]] | None = None) -> None:
@@ -75,7 +75,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the proxy of a tensor; raise `Underivable` for a tensor that the tape does not know."""
         pair = self._proxies.get(id(tensor))
         if pair is None:
-            raise Underivable("it uses a hidden tensor, which no recorded operation made")
+            raise Underivable("it uses a tensor that no recorded operation made")
         return pair[1]
 
     def bind_result(self, tensor: torch.Tensor, proxy: TensorProxy) -> None:
@@ -98,7 +98,7 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 self._proxies[identity] = (tensor_of_proxy, proxy)
 
     def functionalize(self) -> list[BoundSymbol]:
-        """Return the bound symbols, with functionalized writes to the tensors that they allocate, where possible."""
+        """Return the bound symbols. Where possible, writes to tensors that they allocate are functionalized."""
         if not any(bsym.mutates for bsym in self.bsyms):
             return self.bsyms
         return functionalize_local(self.bsyms, (f"{self._prefix}w{number}" for number in itertools.count()))

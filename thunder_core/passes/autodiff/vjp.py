@@ -45,8 +45,8 @@ MISSING_FORMULA = ("derivative for", "no autograd formula")
 class RecordedDerivation(Derivation):
     """A bound symbol that ran once under PyTorch's autograd on fakes, with the autograd graph of this run.
 
-    `bsyms` are the aten operations of the forward. `inputs` and `outputs` are the fakes of `mode` for the
-    differentiated inputs and the results.
+    `bsyms` are the aten operations of the forward. `inputs` and `outputs` are the fakes that stand for the
+    differentiated inputs and for the results; they belong to `mode`.
     """
 
     mode: FakeTensorMode = field(repr=False)
@@ -85,10 +85,10 @@ class RecordedDerivation(Derivation):
 
 @dataclass(eq=False)
 class ProbedDerivation(RecordedDerivation):
-    """A derivation with probe values in place of symbolic floats; its `twin` has different probe values.
+    """A derivation with probe values in place of symbolic floats. Its `twin` is the same with different probe values.
 
-    If a number in the bound symbols differs between the two derivations, it is a symbolic float, or C++ has computed it
-    from a symbolic float. `names` maps such numbers to proxies.
+    If a number in the bound symbols differs between the two derivations, the number is a symbolic float, or C++ code
+    has computed it from a symbolic float. `names` maps such numbers to proxies.
     """
 
     twin: RecordedDerivation | None = field(default=None, repr=False)
@@ -109,11 +109,11 @@ class ProbedDerivation(RecordedDerivation):
 
 
 def derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
-    """Return the derivation of a bound symbol whose named inputs require gradients; None if autograd tracks no result.
+    """Return the derivation of a bound symbol; None if autograd tracks no result.
 
-    A bound symbol with symbolic floats is derived with the floats themselves. If C++ code reads their values, the bound
-    symbol is derived with probe values, provided that a comparison of two such runs identifies the floats. Otherwise,
-    it is derived for the floats' current values, which are guarded.
+    The inputs with names in `requires_grad_names` require gradients. A bound symbol with symbolic floats is derived
+    with the symbols. If C++ code reads the values of the floats, it is derived with probe values, and a comparison of
+    two such runs identifies the floats. If this fails, it is derived for the floats' current values, which are guarded.
     """
     floats = [p for p in bsym.inputs if isinstance(p, NumberProxy) and isinstance(p.value, torch.SymFloat)]
     if not floats:
@@ -159,7 +159,7 @@ def derive_by_probes(
 
 
 def derive_with_own_numbers(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedDerivation | None:
-    """Return the derivation of a bound symbol, without probe values; None if autograd tracks no result.
+    """Return the derivation of a bound symbol without probe values; None if autograd tracks no result.
 
     An operation without a derivative, such as some backward operations, is decomposed if PyTorch has a decomposition.
     Raises `Underivable` for a bound symbol that writes to a tracked tensor, or that does not run on tensors without
@@ -189,17 +189,17 @@ def derive_with_own_numbers(bsym: BoundSymbol, requires_grad_names: frozenset[st
 
 
 def is_symbolic_and_empty(bsym: BoundSymbol) -> bool:
-    """Whether an input tensor has no elements, and inputs have symbolic sizes."""
+    """Whether a bound symbol has an input tensor without elements, and inputs with symbolic sizes."""
     shapes = [proxy.shape for proxy in bsym.inputs if isinstance(proxy, TensorProxy)]
     is_empty = any(isinstance(size, int) and not size for shape in shapes for size in shape)
     return is_empty and environment_of(bsym.inputs) is not None
 
 
 def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> None:
-    """Raise `Underivable` if the bound symbol has no backward for the sizes seen while tracing.
+    """Raise `Underivable` if the bound symbol has no backward for the sizes of the traced call.
 
     For symbolic sizes, PyTorch decomposes some operations, such as bilinear interpolation. The decomposition accepts
-    tensors without elements, which the kernels refuse. For constant sizes, the kernels' formulas refuse them, too.
+    tensors without elements, although PyTorch's kernels and their derivative formulas refuse such tensors.
     """
     if any(operation.returns_number for operation in bsym.at_level("aten")):
         return
@@ -209,7 +209,7 @@ def _require_differentiable_at_hints(bsym: BoundSymbol, requires_grad_names: fro
 
 
 def at_hints(bsym: BoundSymbol) -> BoundSymbol:
-    """Return the bound symbol with the sizes and numbers seen while tracing, without inner operations."""
+    """Return the bound symbol with the sizes and numbers of the traced call (the hints), without inner operations."""
 
     def constant(leaf: object) -> Any:
         if isinstance(leaf, NumberProxy):
@@ -282,10 +282,10 @@ def _derive(bsym: BoundSymbol, requires_grad_names: frozenset[str]) -> RecordedD
 
 
 def evaluate_with_rule(bsym: BoundSymbol, tensors: Mapping[str, torch.Tensor]) -> Any:
-    """Return the result of a bound symbol, or of its rule, on tensors by the names of its inputs.
+    """Call the target of a bound symbol, or its rule, on tensors given by the names of its inputs; return the result.
 
-    If a bound symbol reads a number from a constant tensor, which has no value here, its operations run instead: they
-    were recorded with the number.
+    The target cannot run if it reads a number from a constant tensor, because the constant is a fake without data here.
+    Then the recorded operations of the bound symbol run instead, which contain the number.
     """
     if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in bsym.inputs):
         raise Underivable("it takes an argument that is not a tensor")
@@ -304,7 +304,10 @@ def call_with_rule(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, A
 
 
 def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode: FakeTensorMode, tape: Tape) -> Any:
-    """Return the result of a bound symbol for fakes by input names, and record its aten operations on the tape."""
+    """Run a bound symbol on fakes given by the names of its inputs, and record its aten operations.
+
+    Return the result.
+    """
     try:
         with (
             torch.enable_grad(),
@@ -322,15 +325,15 @@ def evaluate_on_tape(bsym: BoundSymbol, fakes: Mapping[str, torch.Tensor], mode:
 
 
 def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
-    """Return the context in which calls of a bound symbol with symbolic sizes are valid for all sizes."""
+    """Return a context in which a call with symbolic sizes records operations that are valid for all sizes."""
     symbolic = environment_of((*bsym.inputs, *bsym.outputs)) is not None
     return CallsForAllSizes() if symbolic and bsym.symbol.level != "aten" else nullcontext()
 
 
 def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
-    """Return the bound symbols that gradients depend on, and all writes and collectives.
+    """Return the bound symbols that `gradients` depend on, and all bound symbols that write or communicate.
 
-    All writes are kept, because a write may be to a view of a tensor that is read.
+    No write is dropped, because a write may go to a view of a tensor that another bound symbol reads.
     """
     read = {proxy.name for proxy in gradients if proxy is not None}
     live: list[BoundSymbol] = []

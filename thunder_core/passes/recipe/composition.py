@@ -1,4 +1,4 @@
-"""The composition of a recipe: the combined recipes and plug-ins of a sum, independent of the order of addition."""
+"""The composition of a combined recipe: the parts of its recipes and plug-ins, in any order of addition the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from thunder_core.tracing.extension.transform import Transform, arrange_transfor
 
 @dataclass(frozen=True, eq=False)
 class ListedExecutor:
-    """An executor of a composition, by its name or as an object, with its traits if it can be loaded."""
+    """An executor of a composition, given by its name or as an object (`value`).
+
+    `executor` is the loaded executor, which has the traits; None if this machine cannot load it.
+    """
 
     value: str | Executor
     executor: Executor | None
@@ -60,7 +63,7 @@ class ListedExecutor:
 
 @dataclass(frozen=True, eq=False)
 class Composition:
-    """The combined parts of a sum: transforms and executors in their order, lookasides, settings, requirements.
+    """The parts of a combined recipe: ordered transforms and executors, lookasides, settings and requirements.
 
     `components` are the recipes and plug-ins in the order of their names. Raises `BadRecipe` if one of their methods
     returns a value that cannot be a part, and `RecipeConflict` if parts are incompatible.
@@ -77,12 +80,12 @@ class Composition:
         return tuple((transform, (component,)) for component, row in rows for transform in row)
 
     def transforms(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
-        """Return the ordered transforms, including those of every program (`more`), without left-out transforms."""
+        """Return the ordered transforms without left-out transforms. `more` are the transforms of every program."""
         every = self.every_transform(more)
         return every.restricted_to(drop_left_out(every.parts, self.without))
 
     def every_transform(self, more: Sequence[Transform] = ()) -> Arrangement[Transform]:
-        """Return the ordered transforms, including left-out transforms."""
+        """Return the ordered transforms, including `more` and left-out transforms."""
         return arrange_transforms((*self.owned_transforms, *((transform, ()) for transform in more)))
 
     @cached_property
@@ -95,8 +98,8 @@ class Composition:
     def executors(self) -> Arrangement[ListedExecutor]:
         """The executors in claiming order, without eager PyTorch and without left-out executors.
 
-        If a recipe or plug-in lists two executors, they have the order of the list. Otherwise, their traits decide. If
-        neither decides, operators come first, then executors of plug-ins, then executors of recipes. Raises
+        If a recipe or plug-in lists two executors, the list decides their order. Otherwise, their traits decide. If
+        there is no such trait, operators come first, then executors of plug-ins, and then executors of recipes. Raises
         `RecipeConflict` for two executor objects with the same name, and for contradictory lists.
         """
         return self.every_executor.restricted_to(drop_left_out(self.every_executor.parts, self.without))
@@ -114,11 +117,11 @@ class Composition:
             ranked += [(each, component.executor_rank) for each in row]
             for executor, rank in ranked:
                 if (name := name_of(executor)) != FALLBACK:
-                    members[name] = merge_member(members.get(name), executor, rank, component)
+                    members[name] = merge_executor(members.get(name), executor, rank, component)
         return Arrangement(list(members.values()), orders)
 
     @cached_property
-    def executor_row(self) -> tuple[str | Executor, ...]:
+    def executor_order(self) -> tuple[str | Executor, ...]:
         """The executors in claiming order, eager PyTorch last."""
         rows = [checked_parts(component, "setup_executors", (str, Executor)) for component in self.components]
         objects = [item for row in rows for item in row if name_of(item) == FALLBACK and not isinstance(item, str)]
@@ -155,9 +158,11 @@ class Composition:
         return (*self.components, *self.transforms().in_order(), *self.executors.in_order())
 
     def require_consistent(self, more: Sequence[Transform] = ()) -> None:
-        """Raise `RecipeConflict` for parts that exclude or lack others, and `UnknownName` for traits that name nothing.
+        """Raise an error if the traits of parts, or the names in `without`, do not fit the parts.
 
-        Raises like `require_parts` for names in `without`, among these parts and the transforms of each program.
+        Raises `RecipeConflict` for a part that excludes a present part or needs an absent part. Raises `UnknownName`
+        for a trait with a name that no part has. Raises the errors of `require_parts` for names in `without`, which
+        must name one of these parts or of the transforms of every program (`more`).
         """
         require_parts(self.without, self.every_transform(more).parts, self.every_executor.parts, self.components)
         for part in self.parts:
@@ -165,12 +170,13 @@ class Composition:
         require_compatible(self.parts)
 
 
-def merge_member(
+def merge_executor(
     twin: Member[ListedExecutor] | None, executor: str | Executor, rank: ExecutorRank, owner: Composable
 ) -> Member[ListedExecutor]:
-    """Return the member of an executor that another part may have added as `twin`, by name or as an object.
+    """Return the member for an executor of a composition, merged with `twin`.
 
-    An object takes precedence over a name. Raises `RecipeConflict` for two different objects with the same name.
+    `twin` is the member if another part has already added the executor, or None. An executor object takes precedence
+    over a name. Raises `RecipeConflict` for two different objects with the same name.
     """
     name = name_of(executor)
     first = None if twin is None else twin.part.value
@@ -196,7 +202,7 @@ def load_or_none(executor: str | Executor) -> Executor | None:
 
 
 def reasons(composition: Composition, more: Sequence[Transform] = ()) -> Iterator[tuple[str, str, tuple[str, ...]]]:
-    """Yield each step of a composition in order: its kind, its name, and the reasons for its position."""
+    """Yield the kind, the name and the reasons for the position of each transform and executor, in order."""
     for placed in composition.transforms(more).placements():
         yield "transform", placed.part.title, placed.reasons
     for listed in composition.executors.placements():

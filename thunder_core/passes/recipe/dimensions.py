@@ -1,4 +1,4 @@
-"""Names of sizes: `batch`, `seq`, `cache` and others, with the dimensions of transformers' inputs that they mean."""
+"""Named dimensions: `batch`, `seq`, `cache` and others, with the sizes of transformers' inputs that each name means."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Static analysis of a module's source: the object that each name refers to, without running code of the module."""
+"""Static analysis of a module's source: it finds the object that each name refers to, without an import."""
 
 from __future__ import annotations
 
@@ -102,7 +102,8 @@ def bindings_for_types(node: ast.If, module: str) -> Iterator[tuple[str, str | N
         yield from ((name, None) for name, _ in bindings(inner, module))
 
 
-# For each kind of statement, the function that yields the names that the statement binds. Other kinds are undecided.
+# For each kind of statement, the function that yields the names that the statement binds. Another kind of statement
+# makes the source undecided.
 BINDINGS_BY_STATEMENT: Mapping[type[ast.stmt], Callable[..., Iterator[tuple[str, str | None]]]] = {
     ast.Import: bindings_of_import,
     ast.ImportFrom: bindings_of_from,

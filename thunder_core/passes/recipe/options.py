@@ -42,10 +42,10 @@ def require_option_names(recipe: str, options: Collection[str], names: Iterable[
 
 
 def plain_value(value: object) -> object:
-    """Return an object of PyTorch as the text that the command line takes.
+    """Return the value of an option as text that the command line accepts, if the value is an object.
 
-    A dictionary becomes `name=value,name=value`, a dataclass its `repr`, and a process group, a mesh with one axis or a
-    dtype its name. Another value is returned unchanged.
+    The text of a dictionary is `name=value,name=value`. The text of a dataclass is its `repr`. The text of a process
+    group, of a mesh with one axis, or of a dtype is its name. Other values are returned unchanged.
     """
     if (name := name_of(value)) is not None:
         return name
@@ -70,7 +70,7 @@ def name_of(value: Any) -> str | None:
 
 
 def text_of(item: object) -> str:
-    """Return a string itself, the class name of an object with default attributes, or the `repr` of other objects."""
+    """Return the text of a value: a string itself, the class name of an object with default attributes, or a `repr`."""
     if isinstance(item, str):
         return item
     try:
@@ -87,7 +87,7 @@ def parse_options(recipe: str, kind: type[RecipeOptions], options: Mapping[str, 
         return kind.model_validate({name: plain_value(value) for name, value in options.items()})
     except ValidationError as error:
         first = error.errors()[0]
-        option = f"{first['loc'][0]}=" if first["loc"] else ""  # a validator of the whole class names no option
+        option = f"{first['loc'][0]}=" if first["loc"] else ""  # the error of a validator of the class has no location
         refused = f"{option}{first['input']!r}: {first['msg']}"
         raise BadOption(f"recipe {recipe} does not accept {refused}", fix="see `thunder recipes show`") from None
 

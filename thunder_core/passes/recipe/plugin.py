@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.operator import Operator
 from thunder_core.foundation.errors import BadRecipe, RecipeConflict
-from thunder_core.tracing.extension.declaration import options_of, require_row, require_traits, vet_class
+from thunder_core.tracing.extension.declaration import check_attributes, options_of, require_traits, require_tuple_of
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.requirement import Requirement
 from thunder_core.tracing.extension.transform import Transform
@@ -31,7 +31,7 @@ PART_TYPES: Mapping[str, tuple[type, ...]] = {
 
 
 class ExecutorRank(IntEnum):
-    """The claiming order of executors of different origins, if neither a list nor a trait decides."""
+    """The claiming order of executors by their origin. It decides if neither a list nor a trait does."""
 
     OPERATOR = 0
     PLUGIN = 1
@@ -39,13 +39,16 @@ class ExecutorRank(IntEnum):
 
 
 class Composable(ABC):
-    """A recipe or a plug-in. Parts are combined with `+`. The methods `setup_...` describe the part without others."""
+    """A recipe or a plug-in: a part that is combined with other parts by `+`.
+
+    The methods `setup_...` describe only this part, not the parts that were added to it.
+    """
 
     executor_rank: ClassVar[ExecutorRank] = ExecutorRank.PLUGIN
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The names of parts that this part comes after; traits are declared by the class or passed to it."""
+        """The names of parts that this part comes after."""
         return ()
 
     @property
@@ -81,11 +84,11 @@ class Composable(ABC):
     @property
     @abstractmethod
     def rank(self) -> tuple[object, ...]:
-        """The sort key of the part in a sum."""
+        """The sort key of the part among combined parts."""
 
     @abstractmethod
     def is_same(self, other: Composable) -> bool:
-        """Whether another part equals this part; raises `RecipeConflict` for the same recipe with other options."""
+        """Whether another part equals this part. Raises `RecipeConflict` for the same recipe with other options."""
 
     @abstractmethod
     def combined_with(self, others: Sequence[Composable]) -> Composable:
@@ -116,23 +119,23 @@ class Composable(ABC):
         """Return the requirements on the machine, each with the part that has the requirement."""
 
     def __add__(self, other: object) -> Composable:
-        """Add a recipe, plug-in, transform, executor or lookaside.
+        """Return the combination with a recipe, plug-in, transform, executor or lookaside.
 
-        The sum is a recipe, or a plug-in without recipes.
+        The combination is a recipe if one of its parts is a recipe, and a plug-in otherwise.
         """
         return compose((self, as_composable(other)))
 
     def __radd__(self, other: object) -> Any:
-        """Add to an object on the left that does not support `+`."""
+        """Return the combination with an object on the left of `+`, whose class does not support `+`."""
         return self + other
 
 
 def compose(parts: Iterable[Composable]) -> Composable:
-    """Return the sum of recipes and plug-ins, which is independent of their order.
+    """Return the combination of recipes and plug-ins; their order does not matter.
 
-    A part that is given twice counts once. Raises `RecipeConflict` for a recipe that is given twice with different
-    options. Also raises `RecipeConflict` for two plug-ins with the same name that differ only in functions, because
-    their order would be undefined.
+    A part that is given twice is used once. Raises `RecipeConflict` for a recipe that is given twice with different
+    options. Also raises `RecipeConflict` for two plug-ins with the same name that differ only in functions: nothing
+    would decide the order of the two.
     """
     distinct: list[Composable] = []
     for component in (inner for part in parts for inner in part.components):
@@ -182,11 +185,11 @@ class Plugin(Composable):
     def __init_subclass__(cls) -> None:
         """Raise `BadRecipe` for attributes of the class that Thunder does not read."""
         super().__init_subclass__()
-        vet_class(cls, Plugin, PART_TYPES, allowed=options_of(cls))
+        check_attributes(cls, Plugin, PART_TYPES, allowed=options_of(cls))
 
     def __post_init__(self) -> None:
         for name, kinds in PART_TYPES.items():
-            require_row(self.name, name, getattr(self, name), kinds)
+            require_tuple_of(self.name, name, getattr(self, name), kinds)
         require_traits(self.name, self)
 
     @property
@@ -238,7 +241,7 @@ class Plugin(Composable):
         return 1, self.name, *(f"{name}={without_addresses(value)}" for name, value in vars(self).items())
 
     def combined_with(self, others: Sequence[Composable]) -> Composable:
-        """Return the plug-in and others as one plug-in."""
+        """Return one plug-in that consists of this plug-in and `others`."""
         return Plugins(" + ".join(part.title for part in (self, *others)), added=(self, *others)) if others else self
 
 
@@ -255,7 +258,7 @@ class Plugins(Plugin):
 
 
 def as_composable(part: object) -> Composable:
-    """Convert an operand of `+` to a recipe or plug-in; raise `BadRecipe` for an object that is no part of a recipe."""
+    """Convert an operand of `+` to a recipe or plug-in; raise `BadRecipe` for an object that cannot be a part."""
     if isinstance(part, Composable):
         return part
     if isinstance(part, Transform):

@@ -25,7 +25,7 @@ from thunder_core.passes.recipe.plugin import Composable, ExecutorRank, Plugin, 
 from thunder_core.passes.recipe.settings import WITHOUT, settings_of
 from thunder_core.passes.recipe.symbolic_ranges import common_ranges, require_dimensions
 from thunder_core.tracing.extension.authorship import call_part
-from thunder_core.tracing.extension.declaration import require_row, require_traits, vet_class
+from thunder_core.tracing.extension.declaration import check_attributes, require_traits, require_tuple_of
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.extension.requirement import Cuda, Degradation, Package, Processor, Requirement
 from thunder_core.tracing.extension.traits import TRAITS, Traits
@@ -58,7 +58,7 @@ TOLERANCES: Mapping[torch.dtype, Tolerance] = {
 }
 
 
-DECLARED_ROWS: Mapping[str, tuple[type, ...]] = {
+DECLARED_TUPLES: Mapping[str, tuple[type, ...]] = {
     "families": (str,),
     "parts": (str,),
     "executors": (str, Executor),
@@ -71,7 +71,7 @@ MISTAKEN_ATTRIBUTES = {
     "family": "families",
 }
 READ_ATTRIBUTES = (
-    *(*DECLARED_ROWS, *TRAITS, "requirements"),
+    *(*DECLARED_TUPLES, *TRAITS, "requirements"),
     *("compiler", "sample", "device", "dtype", "dimensions", "symbolic", "Options", "validate", "tolerance", "quality"),
 )
 
@@ -79,18 +79,25 @@ READ_ATTRIBUTES = (
 class Recipe(Traits, Composable):
     """The base class of recipes. A recipe declares how a model is optimized; its docstring describes it to users.
 
-    The file of a recipe defines one subclass. `families` are the supported model types of transformers; empty means
-    every module. `requirements` are the recipe's requirements on the machine. `parts` describe the parts of the recipe
-    that are skipped if a requirement is not met. `executors` are in claiming order. `sample` is the small model that is
-    used if no model is given. `device` and `dtype` are the default device of a model and its default dtype on that
-    device; empty means the best available device, and the checkpoint's dtype. `dimensions` give sizes of the model's
-    inputs a common name (`seq`), for `--dynamic seq=1:8192` and `compile(..., symbolic=["seq"])`; inputs that a model
-    does not have are allowed. `symbolic` are the dimensions or arguments that are symbolic by default. `compiler` is
-    "jit" or "thunderfx", the front end that traces the program; a sum with a recipe for "thunderfx" uses TorchDynamo.
-    `Traits` describes the traits (`after`, `before`, `needs`, `excludes`, `provides`).
+    The file of a recipe defines one subclass. Its attributes are:
 
-    Authors override `validate`, `tolerance` and the methods `setup_...`, each of which describes only this recipe. The
-    members that combine a sum (`composition` and others) must not be overridden.
+    - `families`: the model types of transformers that the recipe supports. Empty means every module.
+    - `requirements`: the recipe's requirements on the machine. `parts` names the parts that are skipped if a
+      requirement is not met.
+    - `executors`: the executors in claiming order.
+    - `sample`: the small model that is used if no model is given.
+    - `device`, `dtype`: the default device of a model, and its default dtype on this device. Empty means the best
+      available device, and the checkpoint's dtype.
+    - `dimensions`: a common name (`seq`) for several sizes of the model's inputs, for `--dynamic seq=1:8192` and
+      `compile(..., symbolic=["seq"])`. A model need not have all these inputs.
+    - `symbolic`: the dimensions or arguments that are symbolic by default.
+    - `compiler`: the front end that traces the program, "jit" or "thunderfx" (TorchDynamo). A combined recipe uses
+      "thunderfx" if one of its recipes does.
+    - `after`, `before`, `needs`, `excludes`, `provides`: the traits, which `Traits` describes.
+
+    Recipes and plug-ins are combined by `+`. Authors override `validate`, `tolerance`, `quality` and the methods
+    `setup_...`, each of which describes only this recipe. They must not override members that describe the combined
+    recipe (`composition` and others).
     """
 
     compiler: ClassVar[Literal["jit", "thunderfx"]] = "jit"
@@ -108,9 +115,9 @@ class Recipe(Traits, Composable):
     def __init_subclass__(cls) -> None:
         """Raise `BadRecipe` for attributes that Thunder does not read, and for attributes with a wrong type."""
         super().__init_subclass__()
-        vet_class(cls, Recipe, READ_ATTRIBUTES, others=MISTAKEN_ATTRIBUTES)
-        for name, kinds in DECLARED_ROWS.items():
-            require_row(cls.__name__, name, getattr(cls, name), kinds)
+        check_attributes(cls, Recipe, READ_ATTRIBUTES, others=MISTAKEN_ATTRIBUTES)
+        for name, kinds in DECLARED_TUPLES.items():
+            require_tuple_of(cls.__name__, name, getattr(cls, name), kinds)
         require_traits(cls.__name__, cls)
         require_dimensions(cls.__name__, cls.dimensions, cls.symbolic)
         if not (isinstance(cls.Options, type) and issubclass(cls.Options, RecipeOptions)):
@@ -136,23 +143,23 @@ class Recipe(Traits, Composable):
 
     @property
     def acquires_by(self) -> str:
-        """The front end that traces programs: `jit`, or `thunderfx` if a recipe of the sum declares it."""
+        """The front end that traces programs: `jit`, or `thunderfx` if a recipe of the combination declares it."""
         return self.compiler_asked or next((part.compiler for part in self.recipes if part.compiler != "jit"), "jit")
 
     def acquired_by(self, compiler: str) -> Recipe:
-        """Return the recipe with another front end, regardless of its parts."""
+        """Return the recipe with another front end, whatever its parts declare."""
         changed = copy.copy(self)
         changed.compiler_asked = compiler
         return changed
 
     @property
     def name(self) -> str:
-        """The recipe's own name; for a sum, the names of its recipes followed by the names of its plug-ins."""
+        """The recipe's own name; for a combined recipe, the names of its recipes and then of its plug-ins."""
         return " + ".join(part.title for part in self.components)
 
     @property
     def options(self) -> Mapping[str, object]:
-        """The options, including defaults; in a sum, `recipe.option` for a name that several recipes have."""
+        """The options with their values. If several combined recipes have an option, its name is `recipe.option`."""
         chosen = [(recipe.title, recipe.chosen.model_dump()) for recipe in self.recipes]
         names = [name for _, options in chosen for name in options]
         return {
@@ -233,7 +240,7 @@ class Recipe(Traits, Composable):
 
     @property
     def composition(self) -> Composition:
-        """The combined parts of the sum, which are independent of the order of addition."""
+        """The parts of the combined recipe; they do not depend on the order of addition."""
         return Composition(self.components)
 
     @property
@@ -242,36 +249,39 @@ class Recipe(Traits, Composable):
         return tuple(part for part in self.components if isinstance(part, Recipe))
 
     def validate_all(self, model: torch.nn.Module) -> None:
-        """Raise the error of a recipe of the sum that does not support a model."""
+        """Call `validate` of each combined recipe; it raises an error for a model that the recipe does not support."""
         for recipe in self.recipes:
             recipe.validate(model)
 
     def loosest_tolerance(self, dtype: torch.dtype) -> Tolerance:
-        """Return the tolerance of the sum's result: the loosest of its recipes."""
+        """Return the loosest tolerance of the combined recipes."""
         tolerances: list[Tolerance] = [call_part(recipe, "tolerance", Tolerance, dtype) for recipe in self.recipes]
         return functools.reduce(Tolerance.or_looser, tolerances)
 
     @property
     def loosest_quality(self) -> Quality:
-        """The bound on the sum's loss of model quality: the loosest of its recipes."""
+        """Return the loosest bound of the combined recipes on the loss of model quality."""
         qualities = (call_part(recipe, "quality", (Quality, type(None))) for recipe in self.recipes)
         bounds = [quality for quality in qualities if quality is not None]
         return functools.reduce(Quality.or_looser, bounds) if bounds else Quality()
 
     def all_transforms(self) -> tuple[Transform, ...]:
-        """Return the ordered transforms of the sum. All `all_` methods raise the errors of `Composition`."""
+        """Return the ordered transforms of the combined recipe.
+
+        All `all_` methods raise the errors of `Composition`.
+        """
         return self.composition.transforms().in_order()
 
     def all_lookasides(self) -> tuple[Lookaside, ...]:
-        """Return the lookasides of the sum, by name; raise `RecipeConflict` for two lookasides of one function."""
+        """Return the lookasides of the combined recipe; raise `RecipeConflict` for two lookasides of one function."""
         return self.composition.lookasides
 
     def all_executors(self) -> tuple[str | Executor, ...]:
-        """Return the executors of the sum in claiming order, eager PyTorch last."""
-        return self.composition.executor_row
+        """Return the executors of the combined recipe in claiming order, eager PyTorch last."""
+        return self.composition.executor_order
 
     def all_dimensions(self) -> Mapping[str, tuple[str, ...]]:
-        """Return the named dimensions of the sum, each with the names of its sizes."""
+        """Return the named dimensions of the combined recipe, each with the names of its sizes."""
         dimensions: dict[str, tuple[str, ...]] = {}
         for recipe in self.recipes:
             for dimension, names in recipe.dimensions.items():
@@ -279,9 +289,10 @@ class Recipe(Traits, Composable):
         return dimensions
 
     def symbolic_arguments(self, ranges: Given | None = None) -> tuple[SymbolicArgument, ...]:
-        """Return the symbolic arguments in `ranges`, or those of the sum, with named dimensions expanded to sizes.
+        """Return the symbolic arguments in `ranges`; by default, the symbolic arguments of the combined recipe.
 
-        Raises `RecipeConflict` if parts of the sum give an argument different ranges.
+        A named dimension is expanded to its sizes. Raises `RecipeConflict` if two parts give an argument different
+        ranges.
         """
         if ranges is not None:
             arguments = [("", argument) for argument in symbolic_arguments(ranges)]
@@ -294,7 +305,10 @@ class Recipe(Traits, Composable):
         return tuple(size for argument in common_ranges(arguments) for size in self.expand_dimension(argument))
 
     def expand_dimension(self, argument: SymbolicArgument) -> tuple[SymbolicArgument, ...]:
-        """Return the sizes of a named dimension, which are optional in a call; return other arguments unchanged."""
+        """Return the sizes of a named dimension, or another argument unchanged.
+
+        A call need not have all these sizes.
+        """
         dimension, _, companion = argument.name.partition(" with ")
         names = self.all_dimensions().get(dimension)
         if names is None:
@@ -303,7 +317,7 @@ class Recipe(Traits, Composable):
         return tuple(replace(argument, name=f"{name}{condition}", required=False) for name in names)
 
     def all_requirements(self) -> tuple[tuple[str, Requirement], ...]:
-        """Return the requirements of the sum on the machine; a recipe whose `device` is a GPU requires a GPU."""
+        """Return the requirements of the combined recipe; a recipe whose `device` is a GPU requires a GPU."""
         requirements = self.composition.requirements
         is_stated = any(isinstance(need, Cuda) for _, need in requirements)
         return (
@@ -314,7 +328,7 @@ class Recipe(Traits, Composable):
 
     @property
     def shared_sample(self) -> str:
-        """The name of the small model for the sum: the sample of the recipe for the fewest families."""
+        """The name of the small model for the combined recipe: the sample of the recipe with the fewest families."""
         stating = [
             recipe for recipe in self.recipes if any("sample" in vars(kind) for kind in own_classes(type(recipe)))
         ]
@@ -326,7 +340,7 @@ class Recipe(Traits, Composable):
         return TOLERANCES.get(dtype, TOLERANCES[torch.float32])
 
     def quality(self) -> Quality | None:
-        """Return the bound on the model's loss of quality by its transforms; None if the recipe sets no bound."""
+        """Return the bound on the loss of quality that transforms may cause; None if the recipe sets no bound."""
         return None
 
     def skipped_parts(self, target: str = "", device: torch.device | None = None) -> tuple[Degradation, ...]:
@@ -355,12 +369,12 @@ class Recipe(Traits, Composable):
 
 
 def without_parts(without: object) -> list[Composable]:
-    """Return a plug-in for each left-out part, which leaves the part out of a sum; raises `BadOption`."""
+    """Return plug-ins, each of which leaves a part out of a combined recipe. Raises `BadOption`."""
     return [Plugin(f"{WITHOUT}={text}", settings={WITHOUT: (text,)}) for text in left_out_texts(without)]
 
 
 def own_classes(kind: type[Recipe]) -> tuple[type, ...]:
-    """Return a recipe's class and its base classes, without `Recipe` and the base classes of `Recipe`."""
+    """Return a recipe's class and those of its base classes that derive from `Recipe`."""
     return tuple(base for base in kind.__mro__ if base not in Recipe.__mro__)
 
 

@@ -10,7 +10,7 @@ from thunder_core.foundation.options.left_out import left_out_texts
 from thunder_core.foundation.options.symbolic_arguments import symbolic_arguments
 from thunder_core.foundation.similar_names import did_you_mean
 
-# The settings of `thunder.compile` that its recipe and plug-ins do not request.
+# The settings of `thunder.compile` for which its recipe and plug-ins request no value.
 DEFAULTS: Mapping[str, object] = {
     "cache": "constant values",
     "sharp_edges": "allow",
@@ -20,15 +20,15 @@ DEFAULTS: Mapping[str, object] = {
     "without": (),
 }
 SYMBOLIC = "symbolic"
-WITHOUT = "without"  # the parts of Thunder to leave out; the values of several recipes and plug-ins are concatenated
+WITHOUT = "without"  # the setting that names the parts to leave out
 SETTINGS = (*DEFAULTS, SYMBOLIC)
 
 
 def settings_of(part: object) -> Mapping[str, object]:
     """Return the settings that a recipe or plug-in requests in its `setup_config`.
 
-    Raises `BadRecipe` if `setup_config` returns no mapping, or a name that is not a setting. Raises `BadOption` and
-    `BadSymbolicArgument` for an invalid value of a setting.
+    Raises `BadRecipe` if `setup_config` does not return a mapping, or if the mapping has a name that is not a setting.
+    Raises `BadOption` or `BadSymbolicArgument` if a setting has an invalid value.
     """
     owner, requested = type(part).__name__, part.setup_config()  # type: ignore[attr-defined]
     if not isinstance(requested, Mapping):
@@ -48,9 +48,10 @@ def settings_of(part: object) -> Mapping[str, object]:
 
 
 def merge_settings(requests: Iterable[tuple[str, Mapping[str, object]]]) -> Mapping[str, object]:
-    """Merge the settings that recipes and plug-ins request, each given as its name and settings, without `symbolic`.
+    """Return the merged settings of recipes and plug-ins, except `symbolic`.
 
-    The values of `without` are concatenated. Raises `RecipeConflict` for different values of any other setting.
+    `requests` has pairs: the name of a recipe or plug-in, and its settings. The values of `without` are concatenated.
+    Raises `RecipeConflict` if another setting has two different values.
     """
     merged: dict[str, tuple[str, object]] = {}
     without: list[str] = []

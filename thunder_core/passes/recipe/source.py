@@ -1,8 +1,8 @@
-"""Options of recipes, read from their source, so that invalid names and values are refused without an import.
+"""The options of a recipe, found in its source, so that invalid names and values are refused without an import.
 
-If the annotations and bounds in the nested `Options` of a recipe and of its base classes are literals, a class with the
-same fields is built. Pydantic validates the values, as it does for the recipe itself. If the source does not determine
-the options, the recipe has to be imported.
+The functions read the nested class `Options` of a recipe and of its base classes. If its annotations and bounds are
+literals, they make a class with the same fields, and Pydantic validates the values as for the recipe itself. Otherwise,
+the source does not determine the options, and the recipe has to be imported.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ RECIPE_PATHS = frozenset({"thunder_core.Recipe", "thunder_core.recipe.Recipe", "
 OPTIONS_PATHS = frozenset({"thunder_core.recipe.RecipeOptions", "thunder_core.passes.recipe.RecipeOptions"})
 # Packages in which only the classes above are recipes.
 PACKAGES_WITHOUT_RECIPES = frozenset({"thunder_core", "pydantic", "torch", "transformers"}) | sys.stdlib_module_names
-# Names that change the meaning of a recipe's options. If a recipe's class binds them or a special method, apart from
-# the harmless names, its options are undecided.
+# If a recipe's class binds one of these names, or a special name that is not harmless, its options may have another
+# meaning, so they are undecided.
 DECISIVE_NAMES = frozenset({"name", "options", "chosen"})
 HARMLESS_SPECIAL_NAMES = frozenset({"__doc__", "__slots__", "__module__"})
 
@@ -71,9 +71,9 @@ class DeclaredRecipe:
 
 
 def refuse_options(name: str, options: Mapping[str, object]) -> None:
-    """Raise `UnknownName` or `BadOption` for options that the recipe refuses, if its source determines this.
+    """Raise `UnknownName` or `BadOption` if the recipe's source shows that the recipe refuses these options.
 
-    The source of an imported recipe is not read, because the recipe itself can be checked.
+    The source of an imported recipe is not read, because the caller can check the recipe itself.
     """
     module, _ = plugins.source_of("recipes", name)
     declared = None if plugins.is_loaded(module) else declared_recipe(name)
@@ -120,7 +120,7 @@ def class_at(path: str) -> tuple[ModuleSource, ast.ClassDef]:
 
 
 def options_of_recipe(source: ModuleSource, node: ast.ClassDef) -> DeclaredOptions:
-    """Return the options of a recipe's class, or of its base if it declares none; raises `Undecided`."""
+    """Return the options of a recipe's class; without own options, those of its base. Raises `Undecided`."""
     if len(node.bases) != 1 or node.keywords:
         raise Undecided(node.name)
     nested: ast.ClassDef | None = None
@@ -180,25 +180,25 @@ def options_at(path: str) -> DeclaredOptions:
 def extend(
     name: str, base: type[RecipeOptions] | None, fields: Mapping[str, tuple[Any, Any] | None]
 ) -> type[RecipeOptions] | None:
-    """Return a class of options with these fields after the fields of its base; None if a field is undecided."""
+    """Return a class with the options of `base`, followed by `fields`; None if a field is undecided."""
     decided = {field: value for field, value in fields.items() if value is not None}
     if base is None or len(decided) < len(fields):
         return None
     try:
-        with warnings.catch_warnings(action="ignore"):  # the import of the recipe issues the warnings
+        with warnings.catch_warnings(action="ignore"):  # an import of the recipe would issue the same warnings
             return create_model(name, __base__=base, **decided)  # type: ignore[call-overload, no-any-return]
     except (TypeError, ValueError, NameError, pydantic.errors.PydanticUserError):
         return None
 
 
 def is_field(source: ModuleSource, node: ast.AnnAssign) -> bool:
-    """Whether an annotated name of a class of options is a field; raises `Undecided`."""
+    """Whether an annotated assignment in a class of options declares a field; raises `Undecided`."""
     assert isinstance(node.target, ast.Name)
     if node.target.id == "model_config" or isinstance(node.annotation, ast.Constant):
         raise Undecided(node.target.id)
     head = node.annotation.value if isinstance(node.annotation, ast.Subscript) else node.annotation
     path = "" if isinstance(head, ast.BinOp) else source.path_of(head)
-    if path.endswith(".Final"):  # pydantic treats only some of these as fields
+    if path.endswith(".Final"):  # pydantic treats only some names annotated with Final as fields
         raise Undecided(path)
     return not node.target.id.startswith("_") and path not in CLASS_VARIABLE_PATHS
 
@@ -218,39 +218,39 @@ def type_of(source: ModuleSource, node: ast.expr) -> Any:
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr):
         return Union[type_of(source, node.left), type_of(source, node.right)]  # noqa: UP007 - of two computed types
     if isinstance(node, ast.Subscript):
-        return subscript(source, source.path_of(node.value), arguments(node.slice))
+        return subscripted_type(source, source.path_of(node.value), arguments(node.slice))
     path = source.path_of(node)
     if path not in KNOWN_TYPES:
         raise Undecided(path)
     return KNOWN_TYPES[path]
 
 
-def subscript(source: ModuleSource, path: str, arguments: list[ast.expr]) -> Any:
+def subscripted_type(source: ModuleSource, path: str, arguments: list[ast.expr]) -> Any:
     """Return the type at a dotted path with these type arguments; raises `Undecided`."""
     if path not in SUBSCRIPTED_TYPES:
         raise Undecided(path)
     return SUBSCRIPTED_TYPES[path](source, arguments)
 
 
-def literal(_: ModuleSource, arguments: list[ast.expr]) -> Any:
-    """Return `Literal` of these values."""
+def literal_type(_: ModuleSource, arguments: list[ast.expr]) -> Any:
+    """Return the type `Literal` with these values."""
     return Literal[tuple(ast.literal_eval(value) for value in arguments)]
 
 
-def optional(source: ModuleSource, arguments: list[ast.expr]) -> Any:
-    """Return `Optional` of a type."""
+def optional_type(source: ModuleSource, arguments: list[ast.expr]) -> Any:
+    """Return the type `Optional` of the argument."""
     return Optional[type_of(source, arguments[0])]  # noqa: UP045 - of a computed type
 
 
-def annotate(source: ModuleSource, arguments: list[ast.expr]) -> Any:
-    """Return `Annotated` of a type and the bounds that `Field` declares."""
+def annotated_type(source: ModuleSource, arguments: list[ast.expr]) -> Any:
+    """Return the type `Annotated` of the first argument, with the bounds that the other arguments (`Field`) declare."""
     return Annotated[(type_of(source, arguments[0]), *(bounds_of(source, bound) for bound in arguments[1:]))]
 
 
 SUBSCRIPTED_TYPES: Mapping[str, Callable[[ModuleSource, list[ast.expr]], Any]] = {
     f"{module}.{name}": read
     for module in ("typing", "typing_extensions")
-    for name, read in (("Literal", literal), ("Optional", optional), ("Annotated", annotate))
+    for name, read in (("Literal", literal_type), ("Optional", optional_type), ("Annotated", annotated_type))
 }
 
 

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Mapping
 
 from thunder_core.foundation.errors import BadRecipe, BadSymbolicArgument, RecipeConflict
 from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, symbolic_arguments
-from thunder_core.tracing.extension.declaration import require_row
+from thunder_core.tracing.extension.declaration import require_tuple_of
 
 
 def common_ranges(stated: Iterable[tuple[str, SymbolicArgument]]) -> tuple[SymbolicArgument, ...]:
-    """Return each argument once, with the range that a part gives it; raise `RecipeConflict` for different ranges."""
+    """Return each argument once; raise `RecipeConflict` if two parts give an argument different ranges.
+
+    `stated` has pairs: the name of a part, and an argument with the range that this part gives it.
+    """
     arguments: dict[str, tuple[str, SymbolicArgument]] = {}
     for owner, argument in stated:
         first_owner, first = arguments.setdefault(argument.name, (owner, argument))
@@ -28,7 +31,7 @@ def require_dimensions(recipe: str, dimensions: Mapping[str, tuple[str, ...]], s
     """Raise `BadRecipe` for invalid dimensions or symbolic arguments of a recipe."""
     try:
         for dimension, names in dimensions.items():
-            require_row(recipe, f"dimensions[{dimension!r}]", names, (str,))
+            require_tuple_of(recipe, f"dimensions[{dimension!r}]", names, (str,))
             symbolic_arguments(names)
         symbolic_arguments(symbolic)
     except BadSymbolicArgument as error:

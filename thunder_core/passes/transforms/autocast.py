@@ -32,10 +32,11 @@ class Autocast(Transform):
 
     PyTorch decides the dtype of each operation and the casts of its inputs: each bound symbol runs on tensors without
     data under torch.autocast, and the resulting operations replace the bound symbol. Casts become separate bound
-    symbols, so that a weight is cast once and compilers see the casts. If the user's call computes the same on cast
-    inputs without autocast, the call stays in the trace. The program's own uses of torch.autocast take precedence: an
-    inner `enabled=False`, or another dtype. The inputs and results of branches and loops keep their dtypes, so that
-    branches agree and a loop's carried values have the same dtypes in each iteration.
+    symbols, so that a weight is cast once and compilers see the casts. If the user's call on cast inputs computes the
+    same without autocast, the casts and the call replace the bound symbol instead of its operations. The program's own
+    uses of torch.autocast take precedence: an inner `enabled=False`, or another dtype. The inputs and results of
+    branches and loops keep their dtypes, so that both branches have the same dtypes, and so have all iterations of a
+    loop.
     """
 
     dtype: torch.dtype = torch.bfloat16
@@ -51,7 +52,7 @@ class Autocast(Transform):
         return self._cast(trace, keeps_dtypes=False)
 
     def of_function(self, function: Trace) -> Trace:
-        """Return the function with casts, and with results cast back to their former dtypes."""
+        """Return a function, as a trace, with casts; its results are cast back to their former dtypes."""
         return self._cast(function, keeps_dtypes=True)
 
     def _cast(self, trace: Trace, *, keeps_dtypes: bool) -> Trace:
@@ -106,7 +107,7 @@ class _Replay(Replay):
             self._call(bsym)
 
     def _call(self, bsym: BoundSymbol) -> None:
-        """Run a bound symbol under autocast, or keep it if tensor values determine a size of its result."""
+        """Run a bound symbol under autocast. Leave it unchanged if tensor values determine a size of its result."""
         target = bsym.symbol.target
         args, kwargs = self._values_of((bsym.args, dict(bsym.kwargs)))
         try:
@@ -121,7 +122,7 @@ class _Replay(Replay):
         self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms
 
     def _restore(self, leaf: object) -> Any:
-        """Return the value of a proxy; a bound symbol casts it back to the proxy's dtype if its dtype has changed."""
+        """Return the value of a proxy. If its dtype has changed, record a bound symbol that casts it back."""
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or value.dtype is leaf.dtype:
             return value
@@ -135,7 +136,10 @@ class _Replay(Replay):
         return output, [bsym for bsym in bsyms if not switches_autocast(bsym)]
 
     def _record_without_autocast(self, target: Callable[..., Any], args: object, kwargs: object) -> list[BoundSymbol]:
-        """Return the bound symbols of a call without autocast; none if the call fails because its dtypes differ."""
+        """Return the bound symbols of a call without autocast.
+
+        An empty list if the call fails because of its dtypes.
+        """
         try:
             return self._record(target, args, kwargs)[1]
         except RuntimeError:
@@ -144,7 +148,7 @@ class _Replay(Replay):
     def _explicit(
         self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
     ) -> Iterable[BoundSymbol]:
-        """Return bound symbols that compute without autocast the same as `bsym`, the call recorded under autocast."""
+        """Return bound symbols that compute, without autocast, the same as `bsym`: the call recorded under autocast."""
         key = signature(target, args, kwargs, self._recorder.tensors.describe)
         if key is not None and (key, autocast_state()) in self._unchanged_calls:
             return [bsym]
@@ -181,11 +185,12 @@ class _Replay(Replay):
 
 
 class _Context:
-    """The program's own torch.autocast contexts, which open and close inside the transform's context.
+    """The program's own torch.autocast contexts, which begin and end inside the transform's context.
 
     A context sets the autocast state and increments the nesting depth. At its end, it decrements the depth and restores
-    the previous state. For the outermost context of the program, the trace restores the state while tracing, but the
-    transform must restore its own state. A context also sets the cache flag, which stays off while the transform runs.
+    the previous state. At the end of the program's outermost context, the trace restores the state that the process had
+    while tracing. The transform must instead restore the state of its own context. A program's context also sets the
+    flag of the autocast cache, which must stay off while the transform runs.
     """
 
     def __init__(self) -> None:
@@ -228,12 +233,15 @@ def returns_or_checks_value(bsym: BoundSymbol) -> bool:
 
 
 def is_computation(bsyms: Sequence[BoundSymbol]) -> bool:
-    """Whether a call became a single bound symbol with operations and without writes."""
+    """Whether a call was recorded as a single bound symbol, which has operations and does not write."""
     return len(bsyms) == 1 and bool(bsyms[0].subsymbols) and not bsyms[0].mutates
 
 
 def key_of(bsyms: Sequence[BoundSymbol], names: Mapping[str, str] | None = None) -> Hashable:
-    """Return a key of aten operations that ignores the names of their results; `names` replaces names of inputs."""
+    """Return a key for aten operations. Equal keys mean equal computations.
+
+    The key does not contain the names of results. `names` maps names of inputs to names that the key has instead.
+    """
     key_of_name: dict[str, Hashable] = dict(names or {})
     keys: list[Hashable] = []
     for bsym in bsyms:

@@ -1,4 +1,4 @@
-"""Convolutional networks for inference on a CPU, with images in the memory format `torch.channels_last`."""
+"""A transform for the inference of convolutional networks on a CPU: images get the memory format `channels_last`."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class ChannelsLast(Transform):
 
     Each bound symbol runs again on tensors without data, so PyTorch decides the memory format of each result. The input
     of the first convolution is copied to this format. A tensor is copied back before an operation that may depend on
-    its strides, and before the program returns it, so results have the strides that they have in eager PyTorch. A
-    program is unchanged if it would need more than one copy for two convolutions, if autograd records a convolution, or
-    if operations that depend on strides read a tensor that the program writes to.
+    its strides, and before the program returns it, so that results have the same strides as in eager PyTorch. A program
+    is unchanged if it would need more than one copy for two convolutions, if autograd records a convolution, or if
+    operations that depend on strides read a tensor that the program writes to.
     """
 
     def __call__(self, trace: Trace) -> Trace:
@@ -52,7 +52,7 @@ class ChannelsLast(Transform):
         return trace
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """Return the trace with its convolutions in the format `channels_last`, or unchanged if copies do not pay."""
+        """Return the trace with its convolutions in `channels_last`, or unchanged if it would need too many copies."""
         convolutions = sum(map(is_convolution, trace.bound_symbols))
         if convolutions < CONVOLUTIONS_PER_COPY or not can_change(trace):
             return trace
@@ -78,10 +78,10 @@ def is_convolution(bsym: BoundSymbol) -> bool:
 
 
 def can_change(trace: Trace) -> bool:
-    """Whether the results of a trace are the same with its convolutions in another memory format.
+    """Whether the results of a trace stay the same if its convolutions use another memory format.
 
-    Autograd must record no convolution, the program must not switch autocast or write to inputs and constants, and only
-    `FORMAT_INDEPENDENT` operations may read tensors that are written to.
+    This is so if autograd records no convolution, the program does not switch autocast or write to inputs and
+    constants, and only `FORMAT_INDEPENDENT` operations read tensors that the program writes to.
     """
     recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     if any(recorded[index] for index, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
@@ -118,9 +118,10 @@ class _Replay(Replay):
         return self.trace.having(bsyms, made_by="channels last", output=result), self._copies
 
     def _run(self, bsym: BoundSymbol) -> None:
-        """Run a bound symbol; its operands get their former strides unless its operation is in `FORMAT_INDEPENDENT`.
+        """Run a bound symbol. Its operands get their former strides unless its function is in `FORMAT_INDEPENDENT`.
 
-        Random numbers, as of dropout in training mode, are drawn in the order of memory.
+        They also get their former strides if the bound symbol draws random numbers, such as a dropout in training mode,
+        because random numbers are drawn in the order of memory.
         """
         if bsym.functions or not bsym.subsymbols:
             self._keep_restored(bsym)
@@ -142,7 +143,7 @@ class _Replay(Replay):
         return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "input": x})
 
     def _copy(self, value: torch.Tensor, **options: Any) -> torch.Tensor:
-        """Return a copy of a tensor in another format; a program without writes has one copy of each tensor."""
+        """Return a copy of a tensor in another format; if the program does not write, reuse an earlier copy."""
         key = (self._recorder.proxy_of(value).name, *options.values())
         if key not in self._copies_by_name or self._writes:
             self._copies += 1

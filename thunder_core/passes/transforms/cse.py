@@ -26,11 +26,11 @@ AUTOCAST_CAST = torch.ops.aten._to_copy.default  # the operation with which torc
 class ShareCommonExpressions(Transform):
     """Compute repeated expressions of the same tensors once.
 
-    For example, each layer of a transformer computes the same masks and positions. Two bound symbols are shared if they
-    call the same symbol with the same arguments, and no bound symbol in between changes a state. Because separate
-    result tensors become one tensor, nothing is shared in a trace that writes to tensors, and tensors that a reader can
-    distinguish (`distinct_tensors`) keep their own bound symbols. So do tensors whose gradients would be added with
-    fewer bits (`narrowed_tensors`).
+    For example, each layer of a transformer computes the same masks and positions. The second of two bound symbols is
+    dropped if both call the same symbol with the same arguments, and no bound symbol in between changes a state.
+    Because two result tensors become one tensor, nothing is dropped in a trace that writes to tensors. A bound symbol
+    also stays if a reader can distinguish its result from an equal tensor (`distinct_tensors`), or if gradients of its
+    result would be added with fewer bits (`narrowed_tensors`).
 
     A copy of a tensor, such as `torch.cat` with an empty tensor, is dropped, and its readers read the original tensor.
     Copies that a reader can distinguish from the original tensors (`differing_copies`) stay.
@@ -68,10 +68,10 @@ class ShareCommonExpressions(Transform):
 
 
 def distinct_tensors(trace: Trace) -> set[str]:
-    """Return the names of tensors that must remain separate tensors although an equal tensor may exist.
+    """Return the names of tensors that must not be replaced by equal tensors.
 
-    The result has the returned tensors, the inputs of ordered calls without known operations (such as a hook or
-    `retain_grad`), and all tensors that may share memory with them.
+    These are the returned tensors, the inputs of ordered calls without known operations (such as a hook or
+    `retain_grad`), and all tensors that may share memory with one of them.
     """
     names = {proxy.name for proxy in trace.outputs}
     for bsym in reversed(trace.bound_symbols):
@@ -82,12 +82,12 @@ def distinct_tensors(trace: Trace) -> set[str]:
 
 
 def narrowed_tensors(trace: Trace, tracked: frozenset[str]) -> set[str]:
-    """Return the names of tracked tensors with fewer significant bits than the tracked tensors they are made of.
+    """Return the names of tracked tensors that have fewer significant bits than the tracked tensors they are made of.
 
-    `tracked` has the tensors that autograd may track. PyTorch casts a gradient back before it adds gradients, so the
-    gradients of two casts are added with all bits. The gradients of one cast with several readers would be added with
-    the cast's fewer bits. torch.autocast does exactly that for a float32 parameter, whose cast it caches, so casts of
-    inputs that are leaves are shared.
+    `tracked` has the tensors that autograd may track. Suppose that a program casts a tensor twice. PyTorch casts both
+    gradients back before it adds them, so the sum has all bits. With one shared cast, the gradients would be added with
+    the fewer bits of the cast. torch.autocast does exactly that for a float32 parameter, whose cast it caches, so casts
+    of inputs that are leaves are shared.
     """
     distinct = {proxy.name for proxy in trace.inputs if isinstance(proxy, TensorProxy) and proxy.requires_grad}
     rounded: set[str] = set()

@@ -52,12 +52,12 @@ class AverageGradients(Transform):
         return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=True)
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return a replica of a model without values, so nothing is broadcast."""
+        """Return a replica of a model whose tensors have no values yet, so that nothing is broadcast."""
         group = required_group(self.process_group, "ddp")
         return replica_of(model, group, broadcast_buffers=self.broadcast_buffers, has_values=False)
 
     def __call__(self, trace: Trace) -> Trace:
-        """Return the trace with `replicate` of each parameter, whose backward averages the gradient."""
+        """Return the trace with `replicate` of each parameter: an operation whose backward averages gradients."""
         marks = [bsym for bsym in trace.bound_symbols if is_call(bsym, "synchronize")]
         if not marks:
             return trace
@@ -74,7 +74,7 @@ class AverageGradients(Transform):
         return trace.having(bsyms, made_by="average gradients", output=renamed_proxies(trace.output, names))
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """Return the trace with the collectives of its gradients; for sharded parameters, `fsdp` adds them."""
+        """Return the trace with the collectives that average gradients. For sharded parameters, `fsdp` adds them."""
         if any(
             is_call(bsym, name) for bsym in trace.bound_symbols for name in ("gather_parameter", "scatter_gradient")
         ):
@@ -84,7 +84,10 @@ class AverageGradients(Transform):
 
 
 def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
-    """Whether a trace's input is a parameter of the module: it requires a gradient, and is not a held gradient."""
+    """Whether a trace's input is a parameter of the module that requires a gradient.
+
+    The unsharded gradients that a module stores for `fsdp` are not parameters.
+    """
     origin = trace.origins.get(proxy.name, "")
     return proxy.requires_grad and origin.startswith(MODULE_ORIGINS) and UNSHARDED not in origin
 
@@ -104,7 +107,7 @@ def replica_names(parameters: list[TensorProxy], trace: Trace) -> dict[str, Tens
 
 
 def require_own_programs(bsyms: list[BoundSymbol]) -> None:
-    """Raise `OperationFailed` for a compiled part with parameters, which would not read their replicas."""
+    """Raise `OperationFailed` for a separately compiled part with parameters, which would not read the replicas."""
     for bsym in bsyms:
         call, captured = call_of(bsym), bsym.kwargs.get(BESIDE, ())
         if call is not None and any(proxy.requires_grad for proxy in captured if isinstance(proxy, TensorProxy)):

@@ -70,7 +70,7 @@ class ShardParameters(Transform):
         return follow_requires_grad(model)
 
     def __call__(self, trace: Trace) -> Trace:
-        """Return the trace with one gather of each parameter; raise `OperationFailed` for a write to a parameter."""
+        """Return the trace that gathers each parameter once; raise `OperationFailed` for a write to a parameter."""
         require_unwritten(trace)
         require_strided_gradients(trace, trained_parameters(trace), "fsdp")
         first: dict[str, Proxy] = {}
@@ -96,7 +96,7 @@ class ShardParameters(Transform):
         return schedule(trace)
 
     def _dtype(self) -> torch.dtype | None:
-        """Return the dtype in which gradients are reduced; None for their own dtype."""
+        """Return the dtype in which gradients are reduced; None if they are reduced in their own dtype."""
         return parse_dtype(self.reduce_dtype) if self.reduce_dtype else None
 
 

@@ -31,18 +31,18 @@ ALIAS, COPY = torch.ops.aten.alias.default, torch.ops.aten.copy_.default
 class Functionalize(Transform):
     """Replace in-place writes by out-of-place operations, with PyTorch's own functionalization.
 
-    A written input or constant gets one `copy_` at the end of the trace. An alias set keeps its in-place writes if
-
-    - several inputs or constants share it,
-    - autograd tracks an input or constant in it, because the final copy would change saved tensors,
-    - an operation resizes it or replaces its storage,
-    - a bound symbol that changes the state of the process may touch it, or
-    - autograd tracks it, and a bound symbol uses it in no-grad mode or detaches it. (Exception: autograd tracks it only
-      since a later write to a tensor, and only this tensor is used from then on.)
+    An alias set is a set of tensors that may share memory. An input or constant that the program writes to gets one
+    `copy_` at the end of the trace. The in-place writes to an alias set stay if
+    - the set contains several inputs or constants,
+    - it contains an input or constant that autograd tracks, because the final copy would change saved tensors,
+    - an operation resizes a tensor of the set or replaces its storage,
+    - a bound symbol that changes the state of the process may read or write the set, or
+    - autograd tracks the set, and a bound symbol uses it in no-grad mode or detaches it. (Exception: autograd tracks
+      the set only since a later write to a tensor, and from then on, only this tensor is used.)
 
     All tracked alias sets keep their writes if a result would no longer require a gradient, or if PyTorch has no
-    derivative of an out-of-place operation. A kept write still increases the version counter of the tensor, so that
-    autograd can report the modification by an in-place operation; a functionalized write does not.
+    derivative of an out-of-place operation. An in-place write that stays increases the version counter of the tensor,
+    so that autograd can report the write as an error. A functionalized write does not.
     """
 
     before: ClassVar[tuple[str, ...]] = ("cse", "dce")
@@ -85,7 +85,7 @@ def _changes_derivatives(source: Trace, functional: Trace) -> bool:
 
 
 def _has_complex_input(operation: BoundSymbol) -> bool:
-    """Whether an operation has a complex tensor among its arguments: some derivatives are only for real tensors."""
+    """Whether an operation has a complex argument. Some derivatives of PyTorch support only real tensors."""
     return any(isinstance(proxy, TensorProxy) and proxy.dtype.is_complex for proxy in operation.inputs)
 
 
@@ -94,7 +94,7 @@ def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> 
     tensors = [proxy for proxy in operation.inputs if isinstance(proxy, TensorProxy)]
     mode = new_mode(environment_of(operation.inputs))
     with torch.enable_grad(), torch.inference_mode(False), torch._C._DisableAutocast(), mode:
-        # A number that the program reads from a tensor has no value while tracing: 1 replaces it.
+        # A number that the program reads from a tensor has no value while tracing, so 1 is used in its place.
         values = {proxy.name: getattr(proxy, "value", 1) for proxy in operation.inputs}
         for proxy in tensors:
             values[proxy.name] = fake_like(proxy, mode).requires_grad_(proxy.name in requires_grad_names)
@@ -109,7 +109,7 @@ def _lacks_derivative(operation: BoundSymbol, requires_grad_names: Set[str]) -> 
 
 
 class _KeepWrites(Exception):
-    """Raised if alias sets must keep their in-place writes; `representatives` are the sets' representatives."""
+    """Raised if alias sets must keep their in-place writes. `representatives` has one name of each of these sets."""
 
     def __init__(self, representatives: Iterable[str]) -> None:
         super().__init__()
@@ -118,10 +118,10 @@ class _KeepWrites(Exception):
 
 @dataclass
 class _Rewriting:
-    """One pass over a trace that functionalizes the alias sets with these representatives.
+    """One pass over a trace that functionalizes the writes to the alias sets with these representatives.
 
-    `tracked_since` maps the representative of an alias set to an index: the bound symbols before this index that touch
-    the alias set are unchanged.
+    `tracked_since` maps the representative of an alias set to an index. Writes to this set by bound symbols before the
+    index stay in place.
     """
 
     source: Trace
@@ -153,12 +153,12 @@ class _Rewriting:
         return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
     def _functionalized(self, names: Iterable[str]) -> set[str]:
-        """Return the representatives of the alias sets of these names that are functionalized at the current index."""
+        """Return representatives: of the alias sets that contain these names and are functionalized at this index."""
         touched = {self.aliasing.representative(name) for name in names} & self.representatives
         return {representative for representative in touched if self.index >= self.tracked_since.get(representative, 0)}
 
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol writes to a functionalized alias set, or returns memory of an input in such a set."""
+        """Whether a bound symbol writes to a functionalized alias set, or returns a view of an input in such a set."""
         inputs, outputs = (
             self._functionalized(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines)
         )
@@ -167,21 +167,21 @@ class _Rewriting:
     def _run(self, bsym: BoundSymbol) -> None:
         """Functionalize the aten operations of a bound symbol and append the resulting operations.
 
-        Raises `_KeepWrites` if PyTorch fails, or if the bound symbol also writes to memory that keeps its writes. It is
-        also raised if autograd tracks an input of a bound symbol with a derivative rule of its own: its operations lack
-        this rule.
+        Raises `_KeepWrites` if PyTorch fails, or if the bound symbol also writes to an alias set that keeps its writes.
+        Also raises `_KeepWrites` if the bound symbol has a derivative rule of its own and autograd tracks an input: the
+        operations of the bound symbol do not have this rule.
         """
         representatives = self._functionalized(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
         if has_derivative_rule(bsym) and any(proxy.name in self._tracked for proxy in bsym.inputs):
             raise _KeepWrites(representatives)
         if not {self.aliasing.representative(name) for name in bsym.mutates} <= self._functionalized(bsym.mutates):
-            raise _KeepWrites(representatives)  # the bound symbol also writes to memory that keeps its writes
+            raise _KeepWrites(representatives)  # the bound symbol also writes to an alias set that keeps its writes
         try:
             for operation in bsym.at_level("aten"):
                 if operation.returns_number:
                     continue
                 if is_as_strided(operation):
-                    # This raises unless the operand has the memory layout that it has in the trace.
+                    # This call raises an error if the operand's memory layout differs from its layout in the trace.
                     self._value(operation.args[0], representatives)
                 self._functionalizer.run(operation)
         except Exception as error:  # PyTorch may raise any exception under functionalization
@@ -248,8 +248,8 @@ class _Rewriting:
         """Map the names of outputs to their proxies in the functionalized trace.
 
         A view of a written input is recomputed from the input. Any other functionalized tensor is replaced by its
-        current value, or by an alias if the value is already returned: two tensors in the same memory, such as `x` and
-        `x.data`, remain two objects.
+        current value, or by an alias of the value if another output already is this value. Therefore, two tensors in
+        the same memory, such as `x` and `x.data`, remain two objects.
         """
         names: dict[str, Proxy] = dict(self._renamed)
         values: set[str] = set()

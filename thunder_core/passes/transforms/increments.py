@@ -21,10 +21,10 @@ from thunder_core.tracing.ir.trace import Trace
 class IncrementTogether(Transform):
     """Add a number to several integer tensors in place in one operation, instead of one for each tensor.
 
-    For example, a static cache counts its tokens in each layer, and each count is a kernel. An addition is delayed
-    until a later addition if no bound symbol in between reads or writes its tensor, changes a state, or may raise an
-    error that depends on values. An index error in a kernel on the same GPU is no obstacle: after such an error, no
-    program can read a tensor on that GPU.
+    For example, a static cache counts its tokens in each layer, and each addition runs as a kernel. An addition is
+    delayed until a later addition if no bound symbol in between reads or writes its tensor, changes a state, or may
+    raise an error that depends on values. An index error in a kernel on the same GPU does not count, because no program
+    can read a tensor on that GPU after such an error.
     """
 
     after: ClassVar[tuple[str, ...]] = ("cse", "dce")
@@ -63,7 +63,7 @@ class IncrementTogether(Transform):
 
 
 def is_like(bsym: BoundSymbol, increments: Sequence[BoundSymbol]) -> bool:
-    """Whether an increment adds the same number as `increments`, to a tensor of the same dtype on the same device."""
+    """Whether an increment adds the same number as `increments`, to a tensor with the same dtype and device."""
     counter, number = bsym.args
     like = [(added.dtype, added.device, same) for added, same in (increment.args for increment in increments)]
     return all((counter.dtype, counter.device, number) == facts for facts in like)

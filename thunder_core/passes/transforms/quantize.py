@@ -20,9 +20,9 @@ CALIBRATED_SCHEME = "int4-weight-only"  # the scheme whose rounding depends on t
 class Quantize(QuantizationSettings, Transform):
     """Replace linear layers, and the token embedding table, by layers with quantized weights.
 
-    The trace has the operations of the quantized layers. The options are the settings of the quantization. All other
-    parameters are shared with the given model, and frozen. A model in training mode keeps trained parameters, as
-    `quantized_model` describes.
+    The options are the settings of the quantization. The other parameters are shared with the given model, and are
+    frozen. In a model in training mode, trained parameters remain trainable, as `quantized_model` describes. The trace
+    contains the operations of the quantized layers.
     """
 
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.quantization.products",)
@@ -45,7 +45,7 @@ class Quantize(QuantizationSettings, Transform):
         return quantized_model(model, self, importances=self.importances)
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the copy that `prepare` makes, with uninitialized quantized weights."""
+        """Return a copy of the model like `prepare`, but with uninitialized quantized weights."""
         return quantized_model(model, self, is_empty=True)
 
     def __call__(self, trace: Trace) -> Trace:

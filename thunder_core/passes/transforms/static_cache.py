@@ -13,7 +13,7 @@ from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.trace import Trace
 
-# Options of `generate` that choose a cache, or a way of generating that transformers does not support with a static
+# Options of `generate` that choose a cache, or a method of generation that transformers does not support with a static
 # cache.
 CACHE_OPTIONS = ("cache_implementation", *CACHE_NAMES, "custom_generate")
 ASSISTED_GENERATION_OPTIONS = (
@@ -42,7 +42,7 @@ class GenerateWithStaticCache(Transform):
         return trace
 
     def methods(self, model: torch.nn.Module) -> Mapping[str, Callable[..., Any]]:
-        """Return `generate`, for a model that has it."""
+        """Return a method `generate` with a static cache, if the model has such a method."""
         kind: Any = type(model)
         if not callable(getattr(kind, "generate", None)):
             return {}

@@ -1,1 +1,1 @@
-"""Analyses of traces: shared memory, writes, grad mode, sizes, repeats. No module here rewrites a trace."""
+"""Analyses of traces: shared memory, writes, grad mode, sizes, repeats. Only `control_flow` also rewrites traces."""

@@ -15,7 +15,7 @@ from thunder_core.tracing.ir.tree import leaves
 # Operators that share memory with their inputs, although their schemas do not declare it.
 UNDECLARED_VIEWS = frozenset({"aten::_unsafe_view", "aten::_reshape_alias"})
 MASKS = (torch.bool, torch.uint8)  # dtypes of indices that select elements
-# Schemas for operators that always return views, although their own schemas do not declare it.
+# Corrected schemas of operators that always return views, although PyTorch's schemas do not declare it.
 SCHEMAS = {torch.ops.aten.data.default: torch._C.parse_schema("aten::data(Tensor(a) self) -> Tensor(a)")}
 
 
@@ -31,7 +31,10 @@ class AliasSets(DisjointSets[str]):
 
 
 def alias_sets(bsyms: Iterable[BoundSymbol], aliases: Iterable[Iterable[str]] = ()) -> AliasSets:
-    """Return the names of bound symbols by the memory that they may share; `aliases` share memory from the start."""
+    """Return the sets of names in bound symbols that may share memory.
+
+    Names in one of `aliases` share memory already.
+    """
     sets = AliasSets()
     for first, *others in aliases:
         for alias in others:
@@ -72,7 +75,7 @@ def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
 def selects_by_tensor(operation: BoundSymbol) -> bool:
     """Whether an operation is `x[index]` with a tensor in the index, so that its result has new memory.
 
-    An integer tensor without dimensions is a number there, which makes a view.
+    An integer tensor without dimensions counts as a number, and an index of numbers makes a view.
     """
     if operation.symbol.target is not torch.Tensor.__getitem__:
         return False
@@ -82,7 +85,7 @@ def selects_by_tensor(operation: BoundSymbol) -> bool:
 
 
 def is_view(bsym: BoundSymbol) -> bool:
-    """Whether all results of a bound symbol are views: each of its aten operations aliases and writes nothing."""
+    """Whether all results of a bound symbol are views: each aten operation returns a view and writes nothing."""
     schemas = [schema_of(operation) for operation in bsym.at_level("aten")]
     return all(
         schema is not None
@@ -100,7 +103,7 @@ def may_return_view(bsym: BoundSymbol) -> bool:
 
 
 def shares_storage(operation: BoundSymbol) -> bool:
-    """Whether an aten operation returns the storage of an input: declared by its schema, or known here."""
+    """Whether an aten operation returns the storage of an input, by its schema or by `UNDECLARED_VIEWS`."""
     schema = schema_of(operation)
     if schema is None:
         return False

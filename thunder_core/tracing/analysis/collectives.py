@@ -1,4 +1,4 @@
-"""Collectives: the bound symbols that communicate, their groups and sizes, and the positions of waits."""
+"""Collectives in traces: the bound symbols that communicate, their groups and sizes, and the positions of waits."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from thunder_core.tracing.ir.sizes import is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
 
-WAITS = frozenset({"wait_tensor", "wait"})
+WAIT_NAMES = frozenset({"wait_tensor", "wait"})
 POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_p2p_ops"})
-OWN_CODE = "code of its own"  # the kind of the communication in a `torch.autograd.Function`
+OWN_CODE = "code of its own"  # the `kind` of communication in a `torch.autograd.Function`, whose code is not traced
 # Collectives for which the ranks may pass tensors of different sizes.
 WITH_UNEVEN_SIZES = frozenset({"all_to_all_single", "all_to_all", "all_gather"})
-REDUCE_SCATTER = "reduce_scatter"  # its outputs may differ in size, but its lists of inputs have the same sizes
-VARIES = "?"  # represents a number that varies between the calls of a program
-COALESCED = "_coalesced"  # the suffix of collectives of several tensors; all their sizes are equal on all ranks
+REDUCE_SCATTER = "reduce_scatter"  # its outputs may differ in size between ranks, but its inputs may not
+VARYING_NUMBER = "?"  # represents a number that varies between the calls of a program
+COALESCED_SUFFIX = "_coalesced"  # the suffix of collectives of several tensors; all sizes are equal on all ranks
 LOCAL_SHARDS = "_local_shards"  # the attribute of a module with the shards of its parameters by name
 SHARD = re.compile(rf"\.{LOCAL_SHARDS}\['([^']*)'\]")  # the end of the origin of a shard, with the parameter's name
-# The beginning of the operators that take gradients before a reduction; the second argument are their parameters.
+# The prefix of the operators that take gradients before a reduction; their second argument lists the parameters.
 TAKES_GRADIENTS = "torch.ops.thunder_parallel.take"
 DIGEST_BYTES = 4  # bytes of the digest of a list of parameters
 
@@ -35,7 +35,7 @@ DIGEST_BYTES = 4  # bytes of the digest of a list of parameters
 class Collective:
     """A collective operation: its kind, its group, and `facts` that are equal on all ranks of the group.
 
-    `bytes` is the size of the tensors that it reads. A message from one rank to another involves only these two ranks.
+    `bytes` is the size of the tensors that the collective reads. Point-to-point messages are collectives of two ranks.
     """
 
     kind: str
@@ -58,7 +58,7 @@ def is_same_line(own: str | None, theirs: str | None) -> bool:
     if own is None or theirs is None:
         return own is theirs
     words = zip_longest(own.split(), theirs.split())
-    return own == theirs or all(pair[0] == pair[1] or (VARIES in pair and None not in pair) for pair in words)
+    return own == theirs or all(pair[0] == pair[1] or (VARYING_NUMBER in pair and None not in pair) for pair in words)
 
 
 def first_difference(own: Sequence[str], theirs: Sequence[str]) -> int | None:
@@ -68,8 +68,8 @@ def first_difference(own: Sequence[str], theirs: Sequence[str]) -> int | None:
 
 
 def text_of_bytes(proxy: TensorProxy) -> str:
-    """Return the bytes of a tensor in words; with symbolic sizes, they vary between calls."""
-    return f"{VARIES if any(map(is_symbolic, proxy.shape)) else proxy.bytes} bytes"
+    """Return the bytes of a tensor in words: `? bytes` for symbolic sizes, which vary between calls."""
+    return f"{VARYING_NUMBER if any(map(is_symbolic, proxy.shape)) else proxy.bytes} bytes"
 
 
 def name_of_operator(bsym: BoundSymbol) -> str:
@@ -93,22 +93,22 @@ def started_collectives(bsym: BoundSymbol) -> list[BoundSymbol]:
 
 def is_wait(operator: BoundSymbol) -> bool:
     """Whether an operator waits for a collective that was started."""
-    return operator.symbol.communicates and name_of_operator(operator) in WAITS
+    return operator.symbol.communicates and name_of_operator(operator) in WAIT_NAMES
 
 
 def sized_tensors(kind: str, operator: BoundSymbol, tensors: list[TensorProxy]) -> list[TensorProxy]:
-    """Return the tensors, of all `tensors` of a collective, whose sizes are equal on all ranks."""
+    """Return those of a collective's tensors whose sizes are equal on all ranks."""
     if kind in WITH_UNEVEN_SIZES:
         return []
     if kind == REDUCE_SCATTER:
         return list(operator.args[1])
-    return tensors if kind.endswith(COALESCED) else tensors[:1]
+    return tensors if kind.endswith(COALESCED_SUFFIX) else tensors[:1]
 
 
 def collective_of(
     operator: BoundSymbol, source: SourceLine | None, parameters: Mapping[str, Sequence[str]] = MappingProxyType({})
 ) -> Collective:
-    """Return the collective that an operator starts; `parameters` are those of `parameters_by_tensor`."""
+    """Return the collective that an operator starts; `parameters` is the result of `parameters_by_tensor`."""
     tensors = [proxy for proxy in operator.inputs if isinstance(proxy, TensorProxy)]
     size = sum(proxy.bytes for proxy in tensors)
     if operator.uses_process_group:
@@ -116,7 +116,7 @@ def collective_of(
     kind = name_of_operator(operator)
     texts = [argument for argument in operator.args if isinstance(argument, str)]
     integers = [argument for argument in operator.args if type(argument) is int or is_symbolic(argument)]
-    numbers = [VARIES if is_symbolic(integer) else str(integer) for integer in integers]
+    numbers = [VARYING_NUMBER if is_symbolic(integer) else str(integer) for integer in integers]
     shapes = list(map(text_of_bytes, sized_tensors(kind, operator, tensors)))
     dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
     origins = dict.fromkeys(origin for proxy in tensors for origin in parameters.get(proxy.name, ()))
@@ -125,7 +125,7 @@ def collective_of(
 
 
 def text_of_parameters(origins: Sequence[str]) -> str:
-    """Return the first of some parameters, with the number and a digest of all if there are several."""
+    """Describe parameters by the first of them; for several, add their number and a digest of all."""
     first = SHARD.sub(r".\1", "_".join(origins[0].split())).removeprefix("module.")
     if len(origins) == 1:
         return f"of {first}"
@@ -134,10 +134,10 @@ def text_of_parameters(origins: Sequence[str]) -> str:
 
 
 def parameters_by_tensor(trace: Trace) -> dict[str, tuple[str, ...]]:
-    """Return the parameters of which a parallel recipe gathers shards or reduces gradients, by the name of the tensor.
+    """Return, for each tensor that a parallel recipe gathers or reduces, the parameters that the tensor belongs to.
 
-    The parameters are origins, such as `module.layers[0].weight`. The tensors are shards, tensors computed from shards
-    alone, and gradients from an operator that takes them.
+    A parameter is given by its origin, such as `module.layers[0].weight`. The tensors are shards, tensors computed from
+    shards only, and gradients.
     """
     made_of: dict[str, tuple[str, ...]] = {
         name: (origin,) for name, origin in trace.origins.items() if LOCAL_SHARDS in origin
@@ -194,11 +194,11 @@ class Waits:
         return firsts
 
     def in_flight(self, index: int) -> tuple[int, ...]:
-        """Return the positions of the collectives that started before a position and are waited for after it."""
+        """Return the positions of the collectives that start before the position `index` and are awaited after it."""
         return tuple(start for start, wait in sorted(self.first.items()) if start < index < wait)
 
     def held_inputs(self) -> dict[int, tuple[Proxy, ...]]:
-        """Return the inputs of each collective by the position of its wait; their memory is needed until then."""
+        """Return for the position of each wait the inputs of its collective, whose memory is needed until the wait."""
         return {wait: self.bsyms[start].inputs for wait, start in self.starts.items() if wait != start}
 
 

@@ -1,4 +1,4 @@
-"""Bound symbols with sub-traces, the functions that are passed to a higher-order operator, and passes over these."""
+"""Bound symbols with sub-traces, which are the functions passed to a higher-order operator such as `torch.cond`."""
 
 from __future__ import annotations
 

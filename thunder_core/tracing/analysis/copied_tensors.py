@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def differing_copies(trace: Trace, tracked: frozenset[str]) -> frozenset[str]:
-    """Return the names of copies that readers could distinguish from the original tensors.
+    """Return the names of copies that a reader could distinguish from the original tensors.
 
     These are the tensors that autograd may track (`tracked`), and all tensors if an operation reads memory by its
     offset in the storage (`as_strided`), because a copy has a storage of its own.
@@ -30,7 +30,7 @@ def reads_storage(bsym: BoundSymbol) -> bool:
 
 
 def copied_tensor(bsym: BoundSymbol) -> TensorProxy | None:
-    """Return the input that a bound symbol copies; None if it computes anything else, or sizes are symbolic.
+    """Return the input that a bound symbol copies; None if it computes something else, or if sizes are symbolic.
 
     The result has the metadata of the input, so its readers may read the input.
     """

@@ -1,4 +1,4 @@
-"""Copies in traces with symbolic sizes that are views for some sizes, such as `contiguous`, and their effect."""
+"""Find operations that copy for some sizes and return a view for others, such as `contiguous`."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CLONES = ("torch.ops.aten.clone.default", "torch.Tensor.clone", "torch.clone")
 def distinguishes_copies_from_views(trace: Trace) -> bool:
     """Whether a program could notice that a copy is a view for some sizes (`contiguous`, `reshape`).
 
-    This is the case if the copy or its original is written to afterwards, or if the caller, who may write to the copy,
-    receives it.
+    The program notices the difference if it later writes to the copy or to its original, or if it returns the copy to
+    the caller, who may write to it.
     """
     copies = [bsym for bsym in trace.bound_symbols if is_view_for_some_sizes(bsym)]
     if not copies:
@@ -43,7 +43,7 @@ def distinguishes_copies_from_views(trace: Trace) -> bool:
 def is_view_for_some_sizes(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol returns a copy for the traced sizes that may be a view for other sizes.
 
-    Internal copies of the bound symbol do not count, because no other code can write to them.
+    Copies that only operations inside the bound symbol read do not count, because no other code can write to them.
     """
     return bsym.symbol.name not in CLONES and any(out.name in copied_names(bsym.operations) for out in bsym.outputs)
 

@@ -1,4 +1,4 @@
-"""Cuts: the positions at which a computation is divided, so that its repeated layers become equal segments.
+"""Choose the cuts of a computation: the positions at which it is divided, so that repeated layers are equal segments.
 
 Equal segments are compiled once. Kernels do not fuse across a cut, so each repeat is cut where this costs the least.
 """
@@ -50,9 +50,9 @@ def divide(bsyms: Sequence[BoundSymbol]) -> list[range]:
 
 
 def _align_repeat(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
-    """Return the repeat shifted to the cheapest cut; a repeat of three or more periods may lose one period."""
+    """Shift a repeat to the start with the cheapest cut; a repeat of three or more periods may lose one period."""
     window = bsyms[repeat.start : repeat.start + repeat.period * min(repeat.count, 3)]
-    costs = cut_costs(window)[repeat.period :]  # of the cuts at and after the end of the first period
+    costs = cut_costs(window)[repeat.period :]  # the costs of the cuts at and after the end of the first period
     shift_count = repeat.period if repeat.count > 2 else min(repeat.slack + 1, repeat.period)
 
     def cost_of_shift(shift: int) -> tuple[int, bool, int]:
@@ -64,9 +64,9 @@ def _align_repeat(repeat: Repeat, bsyms: Sequence[BoundSymbol]) -> Repeat:
 
 @dataclass
 class Cost:
-    """The cost of a cut: the bytes that would stay within a kernel without the cut, and the number of tensors across.
+    """The cost of a cut: the bytes that would stay within a kernel without the cut, and the number of crossing tensors.
 
-    A tensor is across a cut if it is defined before the cut and read after the cut.
+    A tensor crosses a cut if it is defined before the cut and read after the cut.
     """
 
     bytes: int = 0
@@ -88,7 +88,8 @@ def cut_costs(bsyms: Sequence[BoundSymbol]) -> list[Cost]:
 class _Value:
     """A tensor: the position of the bound symbol that defines the tensor, its bytes, and its last reader's position.
 
-    `depth` is the greatest number of separate calls (`is_separate`) on a path to the tensor, including its own.
+    `depth` is the greatest number of separate calls (`is_separate`) on a path to the tensor, including the defining
+    call.
     `last_fusible_read_at` is the position of the last reader that could share a kernel with the operation that defines
     the tensor.
     """

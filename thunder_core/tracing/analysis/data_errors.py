@@ -1,6 +1,6 @@
-"""Operations that raise, or do not raise, depending on the values of their input tensors.
+"""Find operations that raise an error depending on the values of their input tensors.
 
-Such an operation matters even if no other operation reads its result, because eager PyTorch would raise its error.
+Such an operation must not be removed even if no operation reads its result, because eager PyTorch may raise its error.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# Checks of metadata, which are decided at tracing because tensors without data have metadata.
+# Checks of metadata: tracing has decided them, because tensors without data have metadata.
 CHECK_METADATA = frozenset({"aten::_assert_tensor_metadata"})
 MARKS_FOR_PROFILERS = "profiler::"  # the namespace of operators that mark ranges for profilers
 # Checks that return a token tensor, with which a program can order operations.
 RETURN_TOKEN = frozenset({"aten::_functional_assert_async", "aten::_functional_assert_scalar"})
 
-# Operators that need valid indices, valid probabilities or special matrices, and raise otherwise; also in place.
+# Operators, out-of-place or in-place, that raise for invalid indices, invalid probabilities or some matrices.
 RAISE_BY_VALUES = frozenset({"thunder::linear_sum_assignment"}) | frozenset(
     f"aten::{name}"
     for name in (
@@ -39,8 +39,8 @@ RAISE_BY_VALUES = frozenset({"thunder::linear_sum_assignment"}) | frozenset(
         *("fake_quantize_per_channel_affine_cachemask", "_fake_quantize_learnable_per_channel_affine"),
     )
 )
-# Those whose kernels on a GPU check the values themselves: a wrong value stops the kernel, and the GPU is lost for the
-# process. Most others raise an exception on the CPU, which a program can catch.
+# Operators whose GPU kernels assert that values are valid: an invalid value stops the kernel, and the process can no
+# longer use the GPU. Most other operators raise an exception on the CPU, which a program can catch.
 ASSERT_IN_KERNELS = frozenset(
     f"aten::{name}"
     for name in ("index", "index_select", "index_copy", "index_fill", "gather", "scatter", "scatter_add", "embedding")
@@ -72,7 +72,7 @@ CHECK_SIZES = frozenset(
         *(torch.nn.functional.ctc_loss, torch.ctc_loss),
     }
 )
-# Operators whose kernels refuse some empty tensors, which PyTorch does not check without data.
+# Operators whose kernels refuse some empty tensors; PyTorch does not raise this error for tensors without data.
 CHECK_SIZES_IN_KERNELS = frozenset(
     f"aten::{name}"
     for name in ("_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "grid_sampler_2d", "grid_sampler_3d", "max", "min")
@@ -147,7 +147,7 @@ RAISE_BY_ARGUMENTS: Mapping[str, Callable[[BoundSymbol], bool]] = {
 
 @cache
 def is_check(target: object) -> bool:
-    """Whether a target is an operator without results, called for its error or another effect."""
+    """Whether a target is an operator without results, which is called for its error or another effect."""
     if not isinstance(target, torch._ops.OpOverload) or target._schema.is_mutable:
         return False
     name = target._schema.name
@@ -157,7 +157,7 @@ def is_check(target: object) -> bool:
 
 
 def may_raise(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol may raise depending on tensor values, according to its known operations."""
+    """Whether a bound symbol may raise an error depending on tensor values, according to its aten operations."""
     target = bsym.symbol.target
     if target in DIVIDE_NUMBERS and divides_numbers(bsym):
         return True

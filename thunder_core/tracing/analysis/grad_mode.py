@@ -1,4 +1,4 @@
-"""Grad mode: where in a trace autograd is on, and which tensors it may have to track."""
+"""Grad mode: the positions of a trace at which autograd is on, and the tensors that autograd may track."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
 SET_GRAD = "torch._C._set_grad_enabled"
-# Operators that read only the metadata of their input: their results do not depend on it for autograd.
+# Operators that read only the metadata of their input, so that autograd does not connect their results to it.
 FACTORIES = frozenset(
     f"aten::{name}"
     for name in (
@@ -27,7 +27,7 @@ def sets_grad_mode(bsym: BoundSymbol) -> bool:
 
 
 def grad_modes(bsyms: Iterable[BoundSymbol], enabled: bool | None = None) -> Iterator[bool]:
-    """Yield whether autograd is on for each bound symbol; for a switch, yield the mode after it.
+    """Yield for each bound symbol whether autograd is on; for a bound symbol that sets the mode, yield the new mode.
 
     `enabled` is the mode before the first bound symbol; by default it is the mode of this thread.
     """
@@ -46,7 +46,7 @@ def tracked_by_autograd(trace: Trace) -> frozenset[str]:
 
 
 def names_tracked_when_defined(trace: Trace) -> frozenset[str]:
-    """Return the names of `tracked_by_autograd`, without tensors that autograd tracks only after a write to them."""
+    """Return the names of `tracked_by_autograd`, except tensors that autograd tracks only after they are written to."""
     return frozenset(_starts_and_tracked_when_defined(trace)[1])
 
 

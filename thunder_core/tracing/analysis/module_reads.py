@@ -1,4 +1,4 @@
-"""The part of a prologue that depends on its module alone, which a call skips while the module is unchanged."""
+"""The part of a prologue that depends only on its module. Calls skip this part while the module is unchanged."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from thunder_core.tracing.library.changes.module_state import ReadStep
 
 @dataclass(frozen=True)
 class TensorChecks:
-    """The checks of a prologue's plain tensors: `statements` that run only if the variable `passed` is false.
+    """The checks of a prologue's plain tensors: `statements` run only if the variable `passed` is false.
 
     `tensors` is the variable of the tuple of these tensors, and `given` are the variables of tensors that do not come
     from the module. Without tensors, all names are empty.
@@ -26,12 +26,12 @@ class TensorChecks:
 
 @dataclass(frozen=True, eq=False)
 class ModuleReads:
-    """The reads and checks of a prologue that depend on its module and on libraries, and run no code of the user.
+    """The reads and checks of a prologue that depend only on its module and on libraries, and run no user's code.
 
-    The module has index 0, and step `i` leads to the object with index `i + 1`. `roots` are the classes
-    and the globals of modules where steps begin. `variables` has the indices of the objects that variables of the
-    prologue refer to. `statements` are the reads and checks. `runs_user_code` says that another statement may run the
-    user's code, which may change the module.
+    Objects have indices: the module has index 0, and step `i` reads the object with index `i + 1`. `roots` are the
+    classes and the globals of modules at which steps begin. `variables` maps variables of the prologue to the indices
+    of their objects. `statements` are the reads and checks. `runs_user_code` is True if another statement of the
+    prologue may run the user's code, which may change the module.
     """
 
     steps: tuple[ReadStep, ...]

@@ -1,4 +1,4 @@
-"""Functions with a registered derivative, which replaces the derivatives of their operations."""
+"""Functions with a registered derivative. It is used instead of the derivatives of the function's operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Repeats: equal consecutive segments of a sequence, such as the layers of a model."""
+"""Find repeats: equal consecutive segments of a sequence, such as the layers of a model."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-# The most periods that are tried for a sequence, starting with the most frequent distances between equal keys.
+# The largest number of candidate periods; the most frequent distances between equal keys are tried first.
 MAX_PERIODS_TRIED = 8
-MIN_PERIOD = 4  # keys; a function for a shorter period saves too little
+MIN_PERIOD = 4  # keys; a shorter period is not worth a separate function
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """A repeat: `count` times the same `period` keys from `start` on; the next `slack` keys continue the pattern."""
+    """A repeat: from `start` on, the same `period` keys occur `count` times.
+
+    The next `slack` keys continue the pattern.
+    """
 
     start: int
     period: int
@@ -43,7 +46,7 @@ class Repeat:
 
 
 def find_repeats(keys: Sequence[Hashable]) -> list[Repeat]:
-    """Return the repeats of a sequence, disjoint and in order; each is the repeat that saves most in its segment.
+    """Return disjoint repeats of a sequence, in order; each saves more keys than any other repeat in its segment.
 
     The time for each repeat is linear in the length of the sequence.
     """
@@ -61,7 +64,7 @@ def _repeats_between(keys: Sequence[Hashable], start: int, stop: int) -> Iterato
 
 
 def _periods(keys: Sequence[Hashable], start: int, stop: int) -> list[int]:
-    """Return the most frequent distances between equal keys, up to the fourth next occurrence, as candidate periods."""
+    """Return candidate periods: the most frequent distances of a key from its next four occurrences."""
     indices: dict[Hashable, list[int]] = {}
     for index in range(start, stop):
         indices.setdefault(keys[index], []).append(index)
@@ -73,7 +76,7 @@ def _periods(keys: Sequence[Hashable], start: int, stop: int) -> list[int]:
 
 
 def _runs(keys: Sequence[Hashable], start: int, stop: int, period: int) -> Iterator[Repeat]:
-    """Yield the repeats of a period: the stretches in which each key equals the key one period later."""
+    """Yield the repeats with this period: stretches in which each key equals the key one period later."""
     breaks = [index for index in range(start, stop - period) if keys[index] != keys[index + period]]
     for before, after in pairwise([start - 1, *breaks, stop - period]):
         length = after - before - 1 + period

@@ -1,4 +1,4 @@
-"""Storages: the tensors of a computation that share memory, and the bytes held by live tensors."""
+"""Simulate the storages of a computation: which names share memory, and how many bytes are live."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BLOCKS = {"cuda": 512}  # allocation granularity in bytes (c10/cuda/CUDACachingA
 
 @dataclass
 class Storages:
-    """The live storages, each with the names that share it; a pinned storage stays after its last name is dropped."""
+    """The live storages, each with the names that share it. A pinned storage stays live without names."""
 
     live_bytes: int = 0
     _owners: dict[str, int] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Storages:
         return tuple(self._owners)
 
     def enter(self, bsym: BoundSymbol) -> None:
-        """Record the tensors that a call makes; its aten operations show which of them are views."""
+        """Record the tensors that a call creates; its aten operations show which of the tensors are views."""
         for proxy, base in new_tensors(bsym):
             if base is not None:
                 self.share(proxy.name, base)
@@ -84,7 +84,7 @@ class Storages:
 
 
 def size_of(proxy: TensorProxy) -> int:
-    """Return the bytes of a storage for a tensor with this metadata; symbolic sizes count as their hints."""
+    """Return the bytes of a storage for a tensor with this metadata; a symbolic size counts as its traced value."""
     shape, stride = map(hint_of, proxy.shape), map(hint_of, proxy.stride)
     return round_to_block(length_of(shape, stride) * proxy.dtype.itemsize, proxy.device)
 
@@ -102,7 +102,7 @@ def round_to_block(size: int, device: torch.device) -> int:
 
 
 def new_tensors(bsym: BoundSymbol) -> Iterator[tuple[TensorProxy, str | None]]:
-    """Yield each tensor that a call makes, with the earlier name whose storage it shares, or None for a new storage."""
+    """Yield each tensor that a call creates, with the name whose storage it shares, or None for a new storage."""
     bases: dict[str, str] = {}
     for step in bsym.at_level("aten"):
         read = next((proxy.name for proxy in step.inputs if isinstance(proxy, TensorProxy)), None)

@@ -1,4 +1,4 @@
-"""Structure: keys of bound symbols that include all that affects their behaviour except the names of tensors."""
+"""Structural keys of bound symbols: equal keys mean equal behaviour, apart from the names of tensors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TYPES_COMPARED_BY_VALUE = frozenset(
 
 
 def structural_key(bsym: BoundSymbol) -> Hashable:
-    """Return a key that is equal for bound symbols that may be at the same position of two equal segments."""
+    """Return a key that is equal for two bound symbols that differ only in the names of tensors."""
     shape = (bsym.symbol, bsym.executor, _shape(bsym.args), _shape(dict(bsym.kwargs)), _shape(bsym.output))
     return (*shape, bsym.mutates != (), bsym.ordered)
 
@@ -43,8 +43,8 @@ def _shape(tree: Any) -> Hashable:
 def constant_key(value: object) -> Hashable:
     """Return a key that is equal for equivalent constants: 1, 1.0 and True differ, and so do -0.0 and 0.0.
 
-    Objects of other types are compared by identity, because their `repr` and their equality cannot be trusted. Such a
-    key is valid for the lifetime of its object.
+    Objects of other types are compared by identity, because their `repr` and their `==` may be arbitrary. A key by
+    identity is valid while the object lives.
     """
     kind = type(value)
     if isinstance(value, torch.SymInt):

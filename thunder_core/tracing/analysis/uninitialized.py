@@ -1,4 +1,4 @@
-"""Tensors whose memory was allocated, but not initialized: their values differ from call to call."""
+"""Find tensors whose memory was allocated, but not initialized, so that their values differ from call to call."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ def is_uninitialized(proxy: Proxy, bsyms: Sequence[BoundSymbol]) -> bool:
 
 
 def _names_from_allocation(proxy: Proxy, bsyms: Sequence[BoundSymbol]) -> set[str]:
-    """Return the names of a tensor and of the tensors whose view or copy it is, back to an allocation.
+    """If a tensor is an allocation, or a view or copy of one, return the names from the tensor back to the allocation.
 
-    The set is empty if the tensor is not an allocation, or a view or a copy of an allocation.
+    Otherwise, the set is empty.
     """
     names = {proxy.name}
     for bsym in reversed(bsyms):

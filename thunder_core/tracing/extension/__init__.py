@@ -1,1 +1,1 @@
-"""Declarations of recipes, transforms and executors in any package: requirements, lookasides, transforms, traits."""
+"""The base classes with which packages extend Thunder: transforms, lookasides, traits and requirements."""

@@ -1,4 +1,4 @@
-"""The topological order of a recipe's parts: by their traits, and by name if the traits allow several orders."""
+"""Sort a recipe's parts topologically by their traits, and by name where the traits allow several orders."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from thunder_core.foundation.errors import RecipeConflict
 from thunder_core.tracing.extension.traits import Part
 
 Kind = TypeVar("Kind", bound=Part)
-Edge = tuple[int, int]  # the positions of a part and of a part that comes after it
+Edge = tuple[int, int]  # the indices of a member, and of a member that comes after it
 
 
 @dataclass(frozen=True)
 class Member(Generic[Kind]):
-    """A part that has a position in an order, with the recipes and plug-ins that bring it.
+    """A part to be ordered, with its `owners`: the recipes and plug-ins that contain it.
 
-    If no trait decides, members are ordered by their keys, which must differ.
+    Members whose order no trait determines are ordered by their keys, which must differ.
     """
 
     part: Kind
@@ -30,7 +30,7 @@ class Member(Generic[Kind]):
 
 @dataclass(frozen=True)
 class StatedOrder:
-    """The order in which a recipe or a plug-in lists some members, by title; it overrides their traits."""
+    """The order in which a recipe or a plug-in lists some members (by title). This order overrides their traits."""
 
     owner: Part
     titles: tuple[str, ...]
@@ -38,7 +38,7 @@ class StatedOrder:
 
 @dataclass(frozen=True)
 class Placement(Generic[Kind]):
-    """A part in its position, and the reasons for the position; no reasons if only its name decided."""
+    """A part in its position, and the reasons for the position; without reasons, only its name determined it."""
 
     part: Kind
     reasons: tuple[str, ...]
@@ -48,7 +48,7 @@ class Placement(Generic[Kind]):
 class Arrangement(Generic[Kind]):
     """The members of a recipe in an order that does not depend on the order of the input.
 
-    Raises `RecipeConflict` if two members must each come before the other, with the traits that require it.
+    Raises `RecipeConflict`, with the responsible traits, if two members must each come before the other.
     """
 
     members: Sequence[Member[Kind]]
@@ -84,7 +84,7 @@ class Arrangement(Generic[Kind]):
         return tuple(placements)
 
     def _deciding(self, index: int) -> list[Edge]:
-        """Return the edges to a position, without the edges that follow from other edges."""
+        """Return the edges to a member, without the edges that follow from other edges."""
         before = [edge for edge in sorted(self.edge_reasons) if edge[1] == index]
         return [
             edge for edge in before if not any((edge[0], neighbour) in self.edge_reasons for neighbour, _ in before)
@@ -108,7 +108,7 @@ class Arrangement(Generic[Kind]):
         while sorter.is_active():
             for index in sorter.get_ready():
                 heapq.heappush(ready, index)
-            ordered.append(heapq.heappop(ready))  # one at a time, so that each comes as early as its key allows
+            ordered.append(heapq.heappop(ready))  # one at a time, so that each member comes as early as its key allows
             sorter.done(ordered[-1])
         return ordered
 
@@ -139,9 +139,10 @@ class Arrangement(Generic[Kind]):
                         yield (index, neighbour), self._reason(index, speaker, "before", neighbour, name)
 
     def _positions_named(self, name: str, index: int, speaker: Part) -> Iterator[int]:
-        """Yield the positions of the members that a name refers to, except the members that the speaker brings too.
+        """Yield the indices of the members that a name refers to, except members with the owner `speaker`.
 
-        A name is one of a member's own labels, or a label of a recipe or a plug-in that brings the member.
+        The speaker is the part whose trait contains the name. A name is a label of a member, or of an owner of a
+        member.
         """
         own = self.members[index]
         for neighbour, member in enumerate(self.members):

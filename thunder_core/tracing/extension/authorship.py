@@ -1,4 +1,4 @@
-"""Errors that name the code outside Thunder, such as a user's recipe, that raised or returned something wrong."""
+"""Create errors that name the code outside Thunder, such as a user's recipe, in which an error was raised."""
 
 from __future__ import annotations
 
@@ -72,18 +72,18 @@ def describe_failure(error: BaseException) -> str:
 
 
 def title_of(frames: list[FrameType]) -> str:
-    """Return how a message names the code that failed: code of a model, a part of a recipe, or a file.
+    """Return the name of the code that failed for a message: code of a model, a part of a recipe, or a file.
 
-    The part is that of the innermost frame that runs a method of a part. `frames` are in order, the outermost first.
+    `frames` begin with the outermost frame. The named part is the part whose method runs in the innermost such frame.
     """
     if is_model_code(frames[-1]):
-        return "the code that the model brings"
+        return "the model's own code"
     for frame in reversed(frames):
         owner = frame.f_locals.get("self", frame.f_locals.get("cls"))
         if owner is not None and (kind := kind_of(owner)) != "part":
             return f"the {kind} {name_of(owner)}"
     file = Path(frames[-1].f_code.co_filename).name
-    executors = [value for value in vars_of(frames[-1]) if kind_of(value) == "executor"]
+    executors = [value for value in globals_of_frame(frames[-1]) if kind_of(value) == "executor"]
     if frames[-1].f_code.co_name == "<module>" or not executors:
         return f"the file {file}"
     return f"the executor {name_of(executors[0])}"
@@ -98,13 +98,13 @@ def name_of(part: object) -> str:
     return named if isinstance(named, str) else type(part).__name__
 
 
-def vars_of(frame: FrameType) -> Iterator[object]:
-    """Yield the globals of a frame's module that are no classes."""
+def globals_of_frame(frame: FrameType) -> Iterator[object]:
+    """Yield the values of the globals of a frame's module, except classes."""
     return (value for value in list(frame.f_globals.values()) if not isinstance(value, type))
 
 
 def kind_of(part: object) -> str:
-    """Return `recipe`, `transform`, `executor` or `plugin` for an instance of this class of Thunder; else `part`."""
+    """Return `recipe`, `transform`, `executor` or `plugin` for an instance of such a class, and `part` for others."""
     classes = type.mro(part if isinstance(part, type) else type(part))
     names = {kind.__name__ for kind in classes if kind.__module__.partition(".")[0] in THUNDER_PACKAGES}
     return next((kind.lower() for kind in KINDS if kind in names), "part")
@@ -124,8 +124,10 @@ def is_model_code(frame: FrameType) -> bool:
 
 
 def is_foreign_frame(frame: FrameType) -> bool:
-    """Whether a frame runs code of a model repository, of a plug-in, of a file that Thunder has loaded (such as
-    recipe.py) or of another file in its folder, or a method of a recipe, a transform or an executor.
+    """Whether a frame runs code outside Thunder and libraries, on which a user's error may be blamed.
+
+    This is code of a model repository or of a plug-in, a file that Thunder has loaded (such as recipe.py) or another
+    file in its folder, or a method of a recipe, a transform or an executor.
     """
     top = str(frame.f_globals.get("__name__", "")).partition(".")[0]
     file = frame.f_code.co_filename

@@ -1,4 +1,4 @@
-"""Checks of the attributes of subclasses of recipes, plug-ins and transforms: none is silently ignored."""
+"""Check the attributes of subclasses of recipes, plug-ins and transforms, so that no attribute is silently ignored."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.tracing.extension.requirement import Requirement
 from thunder_core.tracing.extension.traits import TRAITS
 
-MIN_SIMILARITY = 0.8  # the similarity from which an unknown name counts as a misspelling of a known one
+MIN_SIMILARITY = 0.8  # an unknown name that is at least this similar to a known name counts as misspelled
 SETUP = "setup_"
 PRIVATE_NAME_ADVICE = "begin the names of your own attributes with an underscore"
 
 
-def vet_class(
+def check_attributes(
     kind: type,
     base: type,
     attributes: Collection[str],
@@ -51,17 +51,17 @@ def vet_class(
 def declared_names(kind: type, base: type) -> Iterator[str]:
     """Yield the names that a class defines or inherits from classes other than the bases of `base`."""
     for member in kind.__mro__:
-        if member not in base.__mro__:  # `issubclass` would use the cache of an abstract class
+        if member not in base.__mro__:  # `issubclass` would fill the cache of an abstract class
             yield from vars(member)
 
 
 def options_of(kind: type) -> set[str]:
-    """Return the fields that a class adds if it becomes a dataclass: annotated names without `ClassVar`."""
+    """Return the names that become fields if the class is a dataclass: annotated names without `ClassVar`."""
     annotations: Mapping[str, object] = vars(kind).get("__annotations__", {})
     return {name for name, annotation in annotations.items() if "ClassVar" not in str(annotation)}
 
 
-def require_row(owner: str, name: str, row: object, kinds: tuple[type, ...]) -> None:
+def require_tuple_of(owner: str, name: str, row: object, kinds: tuple[type, ...]) -> None:
     """Raise `BadRecipe` if a value is not a tuple or list of instances of these classes."""
     if not isinstance(row, tuple | list):
         raise BadRecipe(
@@ -72,7 +72,7 @@ def require_row(owner: str, name: str, row: object, kinds: tuple[type, ...]) -> 
 
 
 def require_kinds(owner: str, name: str, row: Iterable[object], kinds: tuple[type, ...]) -> None:
-    """Raise `BadRecipe` for the first item of a row that is not an instance of these classes."""
+    """Raise `BadRecipe` for the first item that is not an instance of these classes."""
     for item in row:
         if isinstance(item, kinds):
             continue
@@ -106,5 +106,5 @@ def require_traits(owner: str, part: object, *others: str) -> None:
                 f"{owner}: needs has {row!r:.80}, but it may only name other parts",
                 fix="declare requirements of the machine as `requirements`",
             )
-        require_row(owner, trait, row, (str,))
-    require_row(owner, "requirements", part.requirements, (Requirement,))  # type: ignore[attr-defined]
+        require_tuple_of(owner, trait, row, (str,))
+    require_tuple_of(owner, "requirements", part.requirements, (Requirement,))  # type: ignore[attr-defined]

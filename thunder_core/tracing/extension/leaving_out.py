@@ -14,11 +14,11 @@ from thunder_core.tracing.extension.traits import Part, parts_with_name
 
 Kind = TypeVar("Kind", bound=Part)
 FALLBACK = "torch"  # the executor of all operations that no other executor claims
-SHOWN = 5  # the most modules that an error message lists
+MAX_LISTED_MODULES = 5  # the largest number of modules that an error message lists
 
 
 def drop_left_out(parts: Iterable[Kind], without: Sequence[str]) -> list[Kind]:
-    """Return the parts, except parts that are left out of the whole program."""
+    """Return the parts, except parts that are left out in all modules."""
     names = {removed.name for removed in parts_left_out(without)}
     return [part for part in parts if names.isdisjoint(part.labels)]
 
@@ -30,7 +30,7 @@ def require_parts(
 
     Raises `UnknownName` if no transform or executor has the name. Raises `BadOption` for eager PyTorch, which runs the
     operations that no executor claims, and for a transform with a module pattern. Raises `RecipeConflict` if another
-    part, or one of `others` that bring parts, needs the part.
+    part, or a recipe or plug-in in `others`, needs the part.
     """
     for part_to_leave_out in map(parse_left_out, without):
         require_part(part_to_leave_out, transforms, executors)
@@ -46,7 +46,7 @@ def require_parts(
 
 
 def require_part(left_out: LeftOut, transforms: Sequence[Part], executors: Sequence[Part]) -> None:
-    """Raise an error, as `require_parts` does, if a single part cannot be left out."""
+    """Raise the error of `require_parts` if a single part cannot be left out."""
     if left_out.name == FALLBACK:
         raise BadOption(
             f"--without {left_out}: {FALLBACK} runs the operations that no other executor claims",
@@ -68,11 +68,11 @@ def require_part(left_out: LeftOut, transforms: Sequence[Part], executors: Seque
 
 
 def require_modules(without: Sequence[str], model: torch.nn.Module) -> None:
-    """Raise `UnknownName` for an executor that is left out of modules that the model does not have."""
+    """Raise `UnknownName` if an executor is left out in modules that the model does not have."""
     paths = [name for name, _ in model.named_modules() if name]
     for part in map(parse_left_out, without):
         if part.pattern and not any(covers(part.pattern, path) for path in ("", *paths)):
-            shown = ", ".join(paths[:SHOWN]) + (", ..." if len(paths) > SHOWN else "")
+            shown = ", ".join(paths[:MAX_LISTED_MODULES]) + (", ..." if len(paths) > MAX_LISTED_MODULES else "")
             raise UnknownName(
                 f"--without {part}: no module of this {type(model).__name__} matches {part.pattern!r:.60}",
                 fix=f"{did_you_mean(part.pattern, paths)}its modules: {shown or 'none'}",

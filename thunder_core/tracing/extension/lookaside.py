@@ -1,4 +1,4 @@
-"""Lookasides: functions of the user that replace functions that a program calls."""
+"""Lookasides: functions of the user that replace functions while a program is traced."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import RecipeConflict, WrongInputs
 
 @dataclass(frozen=True)
 class Lookaside:
-    """A replacement that is interpreted wherever the traced program calls a function, with the same arguments.
+    """A replacement of a function: it is interpreted, with the same arguments, wherever the program calls the function.
 
     `function` is a function or a class of Python or C (`math.sqrt`, `torch.relu`), or a method of a class
     (`Attention.forward`, `torch.Tensor.relu`), for the calls on all instances. `replacement` is called instead of
@@ -22,7 +22,7 @@ class Lookaside:
     arguments: only calls for which `when` returns True are replaced. `replacement` and `when` are interpreted like the
     program, so that their reads are guarded.
 
-    A replacement changes the meaning of the program: `thunder optimize` validates it against eager PyTorch without it.
+    A replacement may change results: `thunder optimize` compares the program with eager PyTorch without the lookaside.
     Raises `WrongInputs` if one of the functions is not callable, or if `function` is not hashable.
     """
 
@@ -40,7 +40,7 @@ class Lookaside:
                 )
         if not isinstance(self.function, Hashable):
             raise WrongInputs(
-                f"a lookaside names {self.function!r:.60}, which is not hashable, so its calls cannot be found",
+                f"a lookaside replaces {self.function!r:.60}, which is not hashable, so its calls cannot be found",
                 fix="name the method of its class: Lookaside(Kind.__call__, my_function)",
             )
 
@@ -67,7 +67,9 @@ def name_of(function: Callable[..., Any]) -> str:
 
 
 def require_distinct(lookasides: Sequence[object]) -> tuple[Lookaside, ...]:
-    """Return the sorted lookasides; raise `RecipeConflict` if two replace one function, `WrongInputs` for others."""
+    """Return the lookasides, sorted. Raises `RecipeConflict` if two lookasides replace the same function, and
+    `WrongInputs` for an object that is not a lookaside.
+    """
     by_function: dict[Callable[..., Any], Lookaside] = {}
     for lookaside in lookasides:
         if not isinstance(lookaside, Lookaside):

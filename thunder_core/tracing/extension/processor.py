@@ -9,7 +9,7 @@ PROCESSOR_FILE = Path("/proc/cpuinfo")
 
 
 def processor_name() -> str:
-    """Return the processor name of `/proc/cpuinfo`, or of Python's `platform` if that has none."""
+    """Return the processor name in `/proc/cpuinfo`, or from Python's `platform` if that file has no name."""
     if PROCESSOR_FILE.exists():
         lines = (line.partition(":") for line in PROCESSOR_FILE.read_text().splitlines())
         names = {key.strip(): value.strip() for key, _, value in lines}

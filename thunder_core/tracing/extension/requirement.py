@@ -42,7 +42,7 @@ class UnavailablePart(Protocol):
 
     @property
     def fix(self) -> str:
-        """The change with which the part would not be skipped."""
+        """The change after which the part would not be skipped."""
 
 
 def by_reason(skipped: Iterable[UnavailablePart]) -> list[Degradation]:
@@ -64,18 +64,18 @@ class Requirement(ABC):
     @property
     @abstractmethod
     def fix(self) -> str:
-        """The advice for a user who wants to meet the requirement."""
+        """The advice how to meet the requirement."""
 
     @abstractmethod
     def missing(self) -> str | None:
         """Return why this machine does not meet the requirement; None if it does."""
 
     def missing_for(self, target: str) -> str | None:  # noqa: ARG002
-        """Return why a target of cross-compilation (`sm_90`) does not meet the requirement; None if it does."""
+        """Return why a cross-compilation target (`sm_90`) does not meet the requirement; None if it does."""
         return self.missing()
 
     def missing_on(self, device: torch.device) -> str | None:  # noqa: ARG002
-        """Return why a model on this device cannot use the part; None if it can. Other devices do not matter."""
+        """Return why a model on this device does not meet the requirement; None if it does."""
         return self.missing()
 
 
@@ -198,13 +198,13 @@ class Package(Requirement):
         return None if is_installed(self.package) else f"{self.package} is not installed"
 
 
-# A small C++ program that needs the same as every CPU kernel: the headers of Python and OpenMP, and a linker.
+# A small C++ program with the needs of every CPU kernel: the headers of Python and OpenMP, and a linker.
 CXX_PROBE = """#include <Python.h>
 #include <omp.h>
 extern "C" int threads() { return omp_get_max_threads(); }
 """
 CXX_FLAGS = ("-shared", "-fPIC", "-fopenmp")
-CXX_PATIENCE = 60  # seconds that the compiler may take for the small program
+CXX_TIMEOUT = 60  # seconds that the compiler may take for the small program
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,10 @@ class CxxCompiler(Requirement):
         return "install g++ and Python's headers (Debian: apt install g++ python3-dev), or set CXX to a compiler"
 
     def missing(self) -> str | None:
-        """Return the reason if the compiler is missing or cannot compile `CXX_PROBE`; each process compiles it once."""
+        """Return the reason if the compiler is missing or cannot compile `CXX_PROBE`.
+
+        The probe is compiled only once.
+        """
         problem = problem_of_cxx(cxx_name())
         return f"no C++ compiler: {problem}" if problem else None
 
@@ -258,7 +261,7 @@ def problem_of_cxx(name: str) -> str:
             source, target = Path(folder) / "probe.cpp", Path(folder) / "probe.so"
             source.write_text(CXX_PROBE)
             command = [path, *CXX_FLAGS, f"-I{sysconfig.get_path('include')}", str(source), "-o", str(target)]
-            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CXX_PATIENCE)  # noqa: S603
+            result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=CXX_TIMEOUT)  # noqa: S603
             if result.returncode == 0 and target.is_file() and target.stat().st_size:
                 return ""
     except (OSError, subprocess.TimeoutExpired) as error:

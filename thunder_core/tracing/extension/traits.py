@@ -20,12 +20,12 @@ class Part(Protocol):
 
     @property
     def after(self) -> tuple[str, ...]:
-        """The names of the parts that it comes after, if they are present."""
+        """The names of the parts after which this part comes, if they are present."""
         ...
 
     @property
     def before(self) -> tuple[str, ...]:
-        """The names of the parts that it comes before, if they are present."""
+        """The names of the parts before which this part comes, if they are present."""
         ...
 
     @property
@@ -40,7 +40,7 @@ class Part(Protocol):
 
     @property
     def labels(self) -> frozenset[str]:
-        """The names that traits of other parts may use for it."""
+        """The names that traits of other parts may use for this part."""
         ...
 
     @property
@@ -52,9 +52,10 @@ class Part(Protocol):
 class Traits:
     """The traits of a part, declared by its class.
 
-    Traits refer to parts by name, to a transform also by its class, and to any part by a name in its `provides`. A part
-    comes after the parts in `after` and before the parts in `before`, if these are present. The parts in `needs` must
-    be present, and the parts in `excludes` must not. `requirements` are the part's requirements on the machine.
+    A trait refers to a part by its name or by a name in the part's `provides`, and to a transform also by the name of
+    its class. A part comes after the parts in `after` and before the parts in `before`, if these are present. The parts
+    in `needs` must be present, and the parts in `excludes` must not be present. `requirements` are the part's
+    requirements on the machine.
     """
 
     after: ClassVar[tuple[str, ...]] = ()

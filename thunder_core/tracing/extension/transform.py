@@ -1,4 +1,4 @@
-"""Transforms: functions from trace to trace, ordered only by their traits."""
+"""Transforms: functions from trace to trace. Their traits alone determine their order."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.foundation.errors import RecipeConflict, UnknownName
 from thunder_core.foundation.similar_names import did_you_mean
 from thunder_core.tracing.extension.arrangement import Arrangement, Member
 from thunder_core.tracing.extension.authorship import require_return_type
-from thunder_core.tracing.extension.declaration import options_of, require_kinds, require_traits, vet_class
+from thunder_core.tracing.extension.declaration import check_attributes, options_of, require_kinds, require_traits
 from thunder_core.tracing.extension.traits import RELATIONS, TRAITS, Part, Traits, require_compatible
 
 if TYPE_CHECKING:
@@ -23,18 +23,19 @@ Model = TypeVar("Model", bound="torch.nn.Module")
 
 
 class Transform(Traits, ABC):
-    """A step from one computation to another; subclasses are frozen dataclasses whose fields are their options.
+    """A function from one trace to another; subclasses are frozen dataclasses whose fields are their options.
 
-    Traits name other transforms by file, by class or by a name in their `provides`, and recipes and plug-ins by name:
-    see `Traits`. Two transforms of one class with different options are refused, unless they differ in a field that
-    `distinct_by` names, such as the modules that they apply to. `operations` are the Python modules that define
-    operators of PyTorch for the traces of this transform: an artifact imports them before a trace runs. The programs of
-    a transform that `is_parallel` communicate with other ranks. Eager PyTorch cannot run the prepared module, or
+    Traits refer to another transform by its file, its class or a name in its `provides`, and to a recipe or a plug-in
+    by its name (see `Traits`). Two transforms of one class with different options are refused, unless they differ in a
+    field that `distinct_by` names, such as the modules that they apply to. `operations` are the Python modules that
+    define operators of PyTorch for the traces of this transform; an artifact imports them before a trace runs.
+
+    If `is_parallel` is set, the programs communicate with other ranks. Eager PyTorch cannot run the prepared module, or
     computes another result, so no call of the compiled module runs in eager PyTorch.
     """
 
     distinct_by: ClassVar[tuple[str, ...]] = ()
-    cleans_up: ClassVar[bool] = False  # after the other transforms, unless a trait says otherwise
+    cleans_up: ClassVar[bool] = False  # whether it runs after the other transforms, unless a trait says otherwise
     operations: ClassVar[tuple[str, ...]] = ()
     is_parallel: ClassVar[bool] = False
 
@@ -55,7 +56,7 @@ class Transform(Traits, ABC):
             "before_claiming",
             "before_call",
         )
-        vet_class(cls, Transform, read, allowed=options_of(cls))
+        check_attributes(cls, Transform, read, allowed=options_of(cls))
         require_traits(cls.__name__, cls, "distinct_by")
 
     @property
@@ -65,31 +66,35 @@ class Transform(Traits, ABC):
 
     @property
     def labels(self) -> frozenset[str]:
-        """Its name, the name of its class, and the names that it provides."""
+        """The name of the transform, the name of its class, and the names that it provides."""
         return frozenset((self.name, type(self).__name__, *self.provides))
 
     @property
     def title(self) -> str:
-        """The name of its class, with the options that distinguish it from others of the class."""
+        """The name of the class, with the options that distinguish this transform from others of the class."""
         options = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.distinct_by)
         return f"{type(self).__name__}({options})" if options else type(self).__name__
 
     def prepare(self, model: torch.nn.Module) -> torch.nn.Module:
-        """Return the model to trace; a transform that changes weights changes them here. The default is no change."""
+        """Return the model to trace.
+
+        Transforms that change weights override this method; by default, nothing changes.
+        """
         return model
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
         """Apply `prepare` to a model whose weights have no values: change only structure, shapes and dtypes.
 
-        An artifact stores the prepared weights, and loads them into this model. By default, it calls `prepare`.
+        An artifact stores the prepared weights, and loads them into this model. By default, this method calls
+        `prepare`.
         """
         return self.prepare(model)
 
     def methods(self, model: torch.nn.Module) -> Mapping[str, Callable[..., Any]]:  # noqa: ARG002
         """Return the methods of the compiled module, by name, that replace the model's own methods; by default none.
 
-        The first argument of each method is the module. The model's own method is an attribute of the model's class. A
-        module of the compiled class with another state uses the model's method.
+        The first argument of each method is the module. Such a method finds the method that it replaces in the model's
+        class. A copy of the compiled module that has another state uses the model's own method.
         """
         return {}
 
@@ -104,16 +109,16 @@ class Transform(Traits, ABC):
     def of_function(self, function: Trace) -> Trace:
         """Return the new trace of a function that is passed to a higher-order operator, such as a `torch.cond` branch.
 
-        Its results must keep their shapes and dtypes, which the other branch or the next iteration has too. By default
-        it is transformed like any trace.
+        The shapes and dtypes of the results must not change, because the other branch or the next iteration has the
+        same. By default, the function is transformed like any trace.
         """
         return self(function)
 
     def before_claiming(self, trace: Trace) -> Trace:
         """Return the new trace of a computation, a forward or a backward, right before executors claim it.
 
-        By default the trace is not changed. A transform that schedules operations needs this method, because a backward
-        is derived after `__call__`.
+        By default, the trace is not changed. Transforms that schedule operations override this method, because a
+        backward does not exist yet when `__call__` runs.
         """
         return trace
 
@@ -139,9 +144,9 @@ def prepare_model(model: Model, transforms: Iterable[Transform]) -> Model:
 def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
     """Return the transforms in the order of their traits, which does not depend on the order of the input.
 
-    A transform that is given twice with the same options counts once. Raises `RecipeConflict`, naming both transforms,
-    if one excludes another, if they differ only in their options, or if each must come before the other. Raises
-    `UnknownName` for a trait with an unknown name, and `BadRecipe` for an object that is not a transform.
+    A transform that is passed twice with the same options counts once. Raises `RecipeConflict`, which names two
+    transforms, if one excludes the other, if they differ only in their options, or if each must come before the other.
+    Raises `UnknownName` for a trait with an unknown name, and `BadRecipe` for an object that is not a transform.
     """
     arrangement = arrange_transforms([(transform, ()) for transform in transforms])
     members = [member.part for member in arrangement.members]
@@ -152,7 +157,7 @@ def order_transforms(transforms: Iterable[Transform]) -> tuple[Transform, ...]:
 
 
 def arrange_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> Arrangement[Transform]:
-    """Return the arrangement of transforms with the parts that bring them; raise as `order_transforms` does."""
+    """Return the arrangement of transforms with their owners; raise the errors of `order_transforms`."""
     parts = [transform for transform, _ in owned]
     require_kinds("transforms", "the row", parts, (Transform,))
     members: dict[tuple[object, ...], Member[Transform]] = {}
@@ -171,7 +176,7 @@ def arrange_transforms(owned: Sequence[tuple[Transform, tuple[Part, ...]]]) -> A
 
 
 def require_known(part: Part, others: Iterable[Part]) -> None:
-    """Raise `UnknownName` if a trait contains a name of no part, no class, and no plug-in."""
+    """Raise `UnknownName` if a trait contains a name that no part, class or plug-in has."""
     for trait in RELATIONS:
         for name in getattr(part, trait):
             if any(name in listed.labels for listed in others) or any(
@@ -186,7 +191,7 @@ def require_known(part: Part, others: Iterable[Part]) -> None:
 
 
 def known_names() -> Iterator[str]:
-    """Yield the names that traits may use for absent parts; names that need no file reads come first."""
+    """Yield the names of absent parts that traits may use; names that need no reading of files come first."""
     for kind in subclasses(Transform):
         yield from (kind.__module__.rpartition(".")[2], kind.__name__, *getattr(kind, "provides", ()))
     yield from (*plugins.names("executors"), *plugins.names("recipes"))

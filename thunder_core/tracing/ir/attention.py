@@ -12,10 +12,10 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(frozen=True)
 class ElementFunction:
-    """A score or mask function of one element: aten operations with names of their own.
+    """A score or mask function that is applied to each element: aten operations with their own names.
 
-    `inputs` are its parameters, followed by parameters for the `captured` tensors, which have names of the trace. Two
-    equivalent functions have the same `text`, which is also their printed form.
+    `inputs` are the function's parameters, followed by parameters for the `captured` tensors. The captured tensors have
+    names of the trace. Two equivalent functions have the same `text`, which is also their printed form.
     """
 
     text: str
@@ -33,7 +33,7 @@ class FlexAttention:
     """A call of flex attention: its tensors, by their names in the trace, and its functions.
 
     `block_mask` is PyTorch's tuple without its function: the lengths, the numbers and indices of blocks, and the block
-    sizes. `identities` identify the bound symbols that compute the call, possibly with others (`identity_of`).
+    sizes. `identities` are the `identity_of` of each bound symbol that computes a part of the call.
     """
 
     query: TensorProxy
@@ -48,7 +48,7 @@ class FlexAttention:
 
     @property
     def arguments(self) -> tuple[Any, ...]:
-        """The arguments of the operator, with the functions of this class."""
+        """The arguments of the operator, with the score and mask functions as `ElementFunction`s."""
         options = dict(sorted(self.options.items()))
         tensors = (self.query, self.key, self.value)
         captured = (self.score.captured, self.mask.captured)
@@ -56,5 +56,5 @@ class FlexAttention:
 
 
 def identity_of(bsym: BoundSymbol) -> str:
-    """Return the operation of a bound symbol and the names that it makes or writes to, which are unique in a trace."""
+    """Return a string that is unique in a trace: a bound symbol's operation, and the names it defines or writes to."""
     return f"{bsym.symbol.name} {' '.join((*(proxy.name for proxy in bsym.outputs), *bsym.mutates))}"

@@ -1,4 +1,4 @@
-"""Checks that a trace is well-formed: each name and symbol is defined before it is read, and each name only once.
+"""Check that a trace is well-formed: each name is defined once, and each name and symbol before it is read.
 
 Python itself checks the source code that runs.
 """
@@ -43,9 +43,9 @@ def check_trace(trace: Trace) -> Trace:
 
 
 def _check_symbols(trace: Trace) -> None:
-    """Raise `Bug` if the size of a tensor has a symbol of no input of the trace, and of no number that it reads.
+    """Raise `Bug` for a size with an undefined symbol: neither an input of the trace nor a number that it reads has it.
 
-    Also raise it for a symbolic number that is read or returned without a proxy.
+    Also raise `Bug` for a symbolic number that is read or returned without a proxy.
     """
     if unnamed := [str(leaf) for leaf in leaves(trace.output) if is_unnamed(leaf)]:
         raise Bug(f"{trace.made_by}: {trace.name} returns {unnamed} without a name", fix=REPORT)
@@ -65,7 +65,7 @@ def _check_symbols(trace: Trace) -> None:
 
 
 def is_unnamed(leaf: object) -> bool:
-    """Whether an argument is a symbolic number without a proxy, so that its read is not visible in the trace."""
+    """Whether an argument is a symbolic number without a proxy, so that the trace does not show that it is read."""
     return isinstance(leaf, torch.SymInt | torch.SymFloat)
 
 

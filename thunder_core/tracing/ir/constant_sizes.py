@@ -1,4 +1,4 @@
-"""Symbolic sizes for which the constraints of a program leave one value: they are integers in its trace."""
+"""Replace the symbolic sizes of a trace by integers if the program's constraints allow only one value."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 def with_constant_sizes(trace: Trace) -> Trace:
     """Return the trace with integers in place of the sizes that became constant after they were recorded.
 
-    A program may compare a size with one after it has used the size: the size is a symbol at the first use, and a
-    constant later. Patterns and kernels then take the first use like the others.
+    For example, a program uses a symbolic size, and then tests whether the size is 1. The size is a symbol in the lines
+    before the test, and a constant afterwards. With the replacement, patterns and kernels see the same constant in all
+    lines.
     """
     recorded = (size for bsym in trace.bound_symbols for size in sizes_in((bsym.args, dict(bsym.kwargs), bsym.output)))
     if not any(isinstance(size, torch.SymInt) and not is_symbolic(size) for size in recorded):
@@ -52,7 +53,7 @@ def constants_in(tree: object) -> Any:
 
 
 def constant_number(leaf: object) -> Any:
-    """Return a tensor with integers in place of its constant sizes, or an integer in place of a constant number."""
+    """Return a tensor with integers for its constant sizes, and an integer for a constant number; others unchanged."""
     if isinstance(leaf, NumberProxy) and isinstance(leaf.value, torch.SymInt) and not is_symbolic(leaf.value):
         return size_for_trace(leaf.value)
     return constants_in(leaf)

@@ -17,7 +17,7 @@ SINGLETONS = (type(None), bool, torch.dtype, torch.layout, torch.memory_format, 
 VALUES = (int, float, str, bytes, complex, torch.device, torch.Size, slice, range)
 LITERALS = frozenset({type(None), bool, int, float, complex, str, bytes})
 CONSTANT_TYPES = frozenset({*SINGLETONS, *VALUES})
-# The parts of values that are constants if all their parts are constants.
+# Types whose values are constants if all their parts are constants, and functions that return the parts.
 CONSTANT_CONTAINERS: dict[type, Callable[[Any], Iterable[Any]]] = {
     torch.Size: tuple,
     slice: lambda value: (value.start, value.stop, value.step),
@@ -42,7 +42,7 @@ BY_IDENTITY = (
 
 def is_constant(value: object) -> bool:
     """Whether a value is immutable and compared by equality or identity."""
-    kind = type(value)  # not isinstance, which reads `__class__`: a transformers config runs Python code for it
+    kind = type(value)  # `isinstance` would read `__class__`, which runs Python code for a transformers config
     if kind in CONSTANT_CONTAINERS:
         return all(map(is_constant, CONSTANT_CONTAINERS[kind](value)))
     return kind in CONSTANT_TYPES or issubclass(kind, enum.Enum)
@@ -59,14 +59,14 @@ def is_plain(value: Any) -> bool:
 
 
 def bind_constant(value: object, scope: Scope) -> str:
-    """Return the name of a function, class or module as a constant, because its dotted name could be reassigned."""
+    """Bind a function, class or module as a constant, and return its name; a dotted name could be reassigned later."""
     if not isinstance(value, BY_IDENTITY) or (isinstance(value, type) and value.__module__ == "builtins"):
         return literal(value, scope)
     return scope.constant(value, getattr(value, "__name__", "constant"))
 
 
 def name_of(value: object) -> str:
-    """Return an object's name, or a text with its type if its `repr` would contain an address."""
+    """Return an object's `__name__`; without one, return `a specific TYPE`, because a `repr` may contain an address."""
     if isinstance(value, SINGLETONS):
         return str(value)
     name = getattr(value, "__name__", None)

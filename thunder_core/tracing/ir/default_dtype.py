@@ -1,4 +1,4 @@
-"""PyTorch's default dtype, changed for a block."""
+"""Change PyTorch's default dtype while a block runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def default_dtype(dtype: torch.dtype | None) -> Iterator[None]:
-    """Set the dtype of new tensors that name none, during the block; None leaves the setting unchanged."""
+    """Set PyTorch's default dtype while the block runs; None leaves the setting unchanged."""
     before = torch.get_default_dtype()
     if dtype is not None:
         torch.set_default_dtype(dtype)

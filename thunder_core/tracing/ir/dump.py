@@ -1,6 +1,7 @@
-"""Traces as files: on request, each stage of a compilation is written as soon as it exists.
+"""Write traces to files: on request, each stage of a compilation is written as soon as it exists.
 
-`jit(..., dump=FOLDER)` requests it for one subject, the variables `THUNDER_LOGS` and `THUNDER_LOGS_TO` for a process.
+`jit(..., dump=FOLDER)` requests this for one subject. The environment variables `THUNDER_LOGS` and `THUNDER_LOGS_TO`
+request it for a process.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ TRACES = ("prologue", "computation", "tail", "backward", "epilogue")  # the valu
 ALL = "all"
 VARIABLE, VARIABLE_TO = "THUNDER_LOGS", "THUNDER_LOGS_TO"
 FOLDER = "thunder-logs"  # the default folder
-MAX_NAME_LENGTH = 60  # the most characters of a program's or a step's name in the name of a file or folder
-NOT_IN_NAMES = re.compile(r"[^\w.-]+")
+MAX_NAME_LENGTH = 60  # characters of a program's or a step's name in the name of a file or folder
+CHARACTERS_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
 class Sink(Protocol):
@@ -84,7 +85,7 @@ class Dump:
 
 
 def requested_dump(folder: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> Dump | None:
-    """Return the dump that an option requests, or else the environment; None if neither does.
+    """Return the dump that the option or, without the option, the environment requests; None without a request.
 
     `THUNDER_LOGS` is `all`, or names of traces separated by commas; `THUNDER_LOGS_TO` is the folder. Raises
     `UnknownName` for an unknown trace, and `BadOption` for an invalid folder.
@@ -114,7 +115,7 @@ def name_of(subject: Callable[..., object]) -> str:
 
 def file_name_part(text: str) -> str:
     """Convert a text into a part of a file name."""
-    return NOT_IN_NAMES.sub("-", text).strip("-")[:MAX_NAME_LENGTH] or "unnamed"
+    return CHARACTERS_NOT_IN_NAMES.sub("-", text).strip("-")[:MAX_NAME_LENGTH] or "unnamed"
 
 
 def _write_new_file(path: Path, text: str) -> bool:

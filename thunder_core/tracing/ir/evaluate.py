@@ -1,4 +1,4 @@
-"""The evaluator: run bound symbols on the values of their proxies, with a function that calls each one."""
+"""The evaluator: run bound symbols on values for their proxies; a function that is passed in makes each call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Printed forms of calls: operators, items, attributes and methods as a programmer would write them."""
+"""Print calls as a programmer would write them: operators, items, attributes and methods."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ BINARY = {
     "__rsub__": "{1} - {0}",
     "__rpow__": "{1} ** {0}",
 }
-# Only for divisions of numbers by tensors: between tensors, `/` is another function.
-REVERSED = dict.fromkeys(("__rdiv__", "__rtruediv__"), "{1} / {0}")
+# Used only if a number is divided by a tensor: between two tensors, `/` calls another function.
+REVERSED_OPERATORS = dict.fromkeys(("__rdiv__", "__rtruediv__"), "{1} / {0}")
 NUMBERS = {
     **{f"operator.{name}": BINARY[name] for name in ("add", "sub", "mul", "pow")},
     "operator.truediv": "{0} / {1}",
     "operator.neg": "-{0}",
 }
-UNARY = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
-# For each operator, the methods of tensors that Python calls for it.
+UNARY_OPERATORS = {"neg": "-{0}", "__neg__": "-{0}", "__invert__": "~{0}"}
+# For each operator, the methods of tensors that Python calls.
 METHODS: dict[str, tuple[str, ...]] = {
     template: (f"__{name}__", f"__r{name}__")
     for template, name in {
@@ -50,11 +50,11 @@ METHODS: dict[str, tuple[str, ...]] = {
         **{BINARY[f"__{name}__"]: name for name in ("truediv", "and", "or", "xor")},
         BINARY["__rsub__"]: "sub",
         BINARY["__rpow__"]: "pow",
-        REVERSED["__rdiv__"]: "truediv",
+        REVERSED_OPERATORS["__rdiv__"]: "truediv",
     }.items()
 }
 METHODS |= {BINARY[name]: (f"__{name}__",) for name in ("eq", "ne", "lt", "le", "gt", "ge")}
-METHODS |= {UNARY["neg"]: ("__neg__",), UNARY["__invert__"]: ("__invert__",)}
+METHODS |= {UNARY_OPERATORS["neg"]: ("__neg__",), UNARY_OPERATORS["__invert__"]: ("__invert__",)}
 OWN_METHODS = {name: getattr(torch.Tensor, name, None) for name in itertools.chain(*METHODS.values())}
 
 
@@ -89,7 +89,7 @@ def _operator(template: str) -> Callable[[BoundSymbol, Scope], str]:
 
 
 def runs_own_method(template: str) -> bool:
-    """Whether an operator on tensors runs PyTorch's own method, and no method with which a library replaced it."""
+    """Whether an operator on tensors runs PyTorch's own method: no library has replaced the method."""
     return all(getattr(torch.Tensor, name, None) is OWN_METHODS[name] for name in METHODS[template])
 
 
@@ -105,7 +105,7 @@ def _call(bsym: BoundSymbol, scope: Scope) -> str:
     name, target = bsym.symbol.name, bsym.symbol.target
     named = follow_path(name) if name.startswith("torch.") else None
     if not name.startswith("torch.") or (isinstance(named, type) and named is not target):
-        function = importable(target, scope)  # also a `torch.autograd.Function`, whose name is that of its class
+        function = importable(target, scope)  # a `torch.autograd.Function` has the name of its class
     elif named is None or named == target:
         function = scope.importing(name, "torch")
     else:
@@ -140,7 +140,7 @@ def _statement(bsym: BoundSymbol, scope: Scope) -> str:
     return literal(bsym.args[0], scope)
 
 
-EXACT: dict[str, Callable[[BoundSymbol, Scope], str]] = {
+STATEMENT_WRITERS: dict[str, Callable[[BoundSymbol, Scope], str]] = {
     "torch.Tensor.__getitem__": _get_item,
     "torch.Tensor.__setitem__": _set_item,
     DELETE: _delete,
@@ -157,8 +157,8 @@ def expression(bsym: BoundSymbol, scope: Scope) -> str:
         is_replaced(bsym) or any(isinstance(proxy, TensorProxy) and proxy.overrides for proxy in bsym.inputs)
     ):
         return _call(bsym, scope)
-    if name in EXACT:
-        return EXACT[name](bsym, scope)
+    if name in STATEMENT_WRITERS:
+        return STATEMENT_WRITERS[name](bsym, scope)
     if name in NUMBERS:
         return _operator(NUMBERS[name])(bsym, scope)
     if not name.startswith(TENSOR) or not bsym.args or not isinstance(bsym.args[0], Proxy):
@@ -171,11 +171,11 @@ def expression(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def _template(bsym: BoundSymbol, method: str) -> str:
-    """Return the form of a call of a tensor's method as an operator; empty if it has none."""
+    """Return the template that prints a call of a tensor's method as an operator; empty if there is no operator."""
     if bsym.kwargs:
         return ""
     if len(bsym.args) == 1:
-        return UNARY.get(method, "")
-    if method in REVERSED and not isinstance(bsym.args[1], Proxy):
-        return REVERSED[method]
+        return UNARY_OPERATORS.get(method, "")
+    if method in REVERSED_OPERATORS and not isinstance(bsym.args[1], Proxy):
+        return REVERSED_OPERATORS[method]
     return BINARY.get(method, "") if len(bsym.args) == 2 else ""

@@ -1,4 +1,4 @@
-"""The checks of a prologue: statements that refuse a call unless a requirement (a guard) is met."""
+"""The checks of a prologue: statements that refuse a call unless a requirement (a guard or constraint) is met."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 @with_quick_init
 @dataclass(frozen=True)
 class GuardCheck:
-    """A statement of a prologue: it refuses a call, with the value of `subject`, unless the `condition` is true.
+    """A statement of a prologue that refuses a call unless the `condition` is true; the refusal contains `subject`.
 
     `condition` and `subject` are Python expressions. `number` is unique in the prologue, and orders its requirements.
     """
@@ -30,7 +30,7 @@ class GuardCheck:
 
 
 def run_check(check: GuardCheck) -> NoReturn:
-    """Raise `TypeError`: a prologue runs only as printed Python, and never by calling its bound symbols."""
+    """Raise `TypeError`, because a prologue runs as printed Python and not by calling its bound symbols."""
     raise TypeError(f"the check `{check}` can only run as a line of the printed prologue")
 
 

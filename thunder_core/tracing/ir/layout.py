@@ -1,4 +1,4 @@
-"""Listings as Python source for readers: types next to statements, and comments with their modules and source lines."""
+"""Lay out listings as Python source for people: comments show types, modules and source lines of the statements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from thunder_core.tracing.ir.listing import CHECK, DELETE, LIST, Listing, Statem
 INDENT = "    "
 GRADIENT = "gradient of "
 BACKWARD = "backward"  # the name of the trace whose lines are derivatives of another trace's lines
-TYPE_COLUMN = 80  # the column of the types, if the statement is short enough
+TYPE_COLUMN = 80  # the column of the comments with types, unless the statement is longer
 MIN_COLUMN = 40
 MIN_COMMENT = 12  # a comment is not cut to fewer characters
 LEVELS = ("torch", "aten")
@@ -24,9 +24,9 @@ def layout(
     head: Sequence[str] | None = None,
     preamble: Sequence[str] | None = None,
 ) -> str:
-    """Return a listing as the source of a Python module. If `width` is given, comments are moved and cut to fit.
+    """Return a listing as the source of a Python module. If `width` is set, comments are moved and cut to fit.
 
-    `head` are the comments at the top, and `preamble` the lines after the imports, instead of the default ones.
+    `head` replaces the default comments at the top, and `preamble` the default lines after the imports.
     """
     column = TYPE_COLUMN if width is None else max(MIN_COLUMN, min(TYPE_COLUMN, width - 40))
     if head is None:
@@ -49,7 +49,7 @@ def fit(line: str, width: int) -> str:
 
 
 def import_line(entry: str) -> str:
-    """Return the import statement for an entry of a scope's imports: `a.b`, `a.b:c` for c alone, or `a.b:c as d`."""
+    """Return the import statement for an entry of a scope's imports: `a.b`, `a.b:c` (imports c) or `a.b:c as d`."""
     module, _, name = entry.partition(":")
     if name and not all(part.isidentifier() for part in module.split(".")):
         # transformers names the modules of model repositories by digests, which may begin with a digit
@@ -59,7 +59,7 @@ def import_line(entry: str) -> str:
 
 
 def signature(listing: Listing, comments: bool, column: int = TYPE_COLUMN) -> Iterator[str]:
-    """Yield the `def` line, with one input per line if there are many, or if they have comments."""
+    """Yield the `def` statement; many inputs, or inputs with comments, are on separate lines."""
     named = any(value.described or value.origin for value in listing.inputs)
     if not comments or not (named or len(listing.inputs) > 6):
         yield f"def {listing.name}({', '.join(value.name for value in listing.inputs)}):"
@@ -73,7 +73,7 @@ def signature(listing: Listing, comments: bool, column: int = TYPE_COLUMN) -> It
 
 
 def at_level(line: Statement, level: str) -> tuple[Statement, ...]:
-    """Return the statements that a line consists of at a level."""
+    """Return the statements that a line consists of at a level: itself, or its aten operations."""
     if level != "aten" or not line.parts:
         return (line,)
     return tuple(inner for part in line.parts for inner in at_level(part, level))
@@ -107,7 +107,7 @@ def source_line(line: Statement) -> str:
 
 
 def heading(line: Statement, *, backward: bool = False) -> str:
-    """Return the module of a line, or its function without a module; in a backward, with its relation to the module."""
+    """Return the heading for a line: its module, or without a module its function; in a backward, with the relation."""
     owner = line.module or line.function
     if not backward or not owner:
         return owner
@@ -115,7 +115,7 @@ def heading(line: Statement, *, backward: bool = False) -> str:
 
 
 def headings(lines: Sequence[Statement], *, backward: bool = False) -> list[str]:
-    """Return the heading of each line; a list has the heading of the call after it, and a deletion has none."""
+    """Return the heading of each line; a list has the heading of the following call, and a deletion has no heading."""
     headings_so_far: list[str] = []
     next_heading = ""
     for line in reversed(lines):
@@ -131,7 +131,7 @@ def derives(line: Statement) -> bool:
 
 
 def derivation_comment(line: Statement, before: str) -> list[str]:
-    """Return the comment with the forward's line whose derivative this is, unless it equals the previous one."""
+    """Return a comment with the forward's line that a line differentiates, unless the previous comment is the same."""
     return [f"# of {line.derives}"] if line.derives and line.derives != before else []
 
 
@@ -180,7 +180,7 @@ def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
 
 
 def _was_shown(line: Statement, shown: set[str]) -> bool:
-    """Return whether a line calls a region whose content was shown above; add the region to `shown`."""
+    """Whether a line calls a region whose content was already shown; also add the region to `shown`."""
     if "." in line.symbol or line.symbol not in shown:
         shown.add(line.symbol)
         return False

@@ -1,4 +1,4 @@
-"""A trace as printed statements with their metadata, sufficient to print it, search it and store it."""
+"""A trace as plain data: printed statements with their metadata, from which it can be laid out, searched and stored."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class Value:
 @with_quick_init
 @dataclass(frozen=True)
 class Statement:
-    """A printed bound symbol: its text, its source line, the names that it reads and makes, and its `parts`.
+    """A printed bound symbol: its text, its source line, the names that it reads and defines, and its `parts`.
 
     The parts of a region are statements of the program, and the parts of these statements are aten operations. In a
-    backward, `derives` is the forward's statement whose derivative it belongs to. `definitions` are the functions that
-    are passed to a higher-order operator; they are printed before the statement.
+    backward, `derives` is the forward's statement that this statement helps to differentiate. `definitions` are the
+    functions that are passed to a higher-order operator; they are printed before the statement.
     """
 
     text: str
@@ -47,7 +47,7 @@ class Statement:
 
 @dataclass(frozen=True)
 class Listing:
-    """A function of a trace, ready for layout; `imports` are `a.b`, or `a.b:c` for c alone."""
+    """A function of a trace as printed statements; an entry of `imports` is `a.b`, or `a.b:c` to import only c."""
 
     name: str
     made_by: str

@@ -1,4 +1,4 @@
-"""Python objects as source code, with the imports and the named constants that the code needs."""
+"""Write Python objects as source code, with the imports and the named constants that the code needs."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.sizes import SymbolicSize, text_of
 from thunder_core.tracing.ir.tree import PlaceholderSize, leaves
 
-NO_PART_OF_NAME = re.compile(r"\W")
+NON_WORD_CHARACTER = re.compile(r"\W")
 
 
 def valid_name(text: str) -> str:
     """Return a Python name that is similar to a text."""
-    name = NO_PART_OF_NAME.sub("_", text).strip("_") or "value"
+    name = NON_WORD_CHARACTER.sub("_", text).strip("_") or "value"
     return f"_{name}" if name[0].isdigit() or keyword.iskeyword(name) else name
 
 
 def is_source_name(text: str) -> bool:
-    """Whether Python source code can have a text as the name of an attribute or of an argument.
+    """Whether a text can be the name of an attribute or of an argument in Python source code.
 
-    Python normalizes identifiers in source code (NFKC), so the name `\ufb01` of `setattr` would become `fi`.
+    Python normalizes identifiers in source code (NFKC): an attribute that `setattr` named `\ufb01` would be read as
+    `fi`.
     """
     is_word = text.isidentifier() and not keyword.iskeyword(text) and text != "__debug__"
     return is_word and (text.isascii() or unicodedata.normalize("NFKC", text) == text)
@@ -45,12 +46,12 @@ def attribute_of(owner: str, name: str) -> str:
 
 
 def keyword_argument(name: str, text: str) -> str:
-    """Return the source of a keyword argument: `to=1`, or `**{'from': 1}`, because `from` is a word of the language."""
+    """Return the source of a keyword argument: `to=1`, or `**{'from': 1}` because `from` is a Python keyword."""
     return f"{name}={text}" if is_source_name(name) else f"**{{{name!r}: {text}}}"
 
 
-# The first letters of the names of results, of symbolic sizes, and of numbers that are computed from sizes.
-NUMBERED = ("t", "s", "n")
+# The first letters of generated names: `t0` is a result, `s0` a symbolic size, `n0` a number computed from sizes.
+NUMBERED_NAME_LETTERS = ("t", "s", "n")
 
 
 RESERVED = set[str]()  # the names of all library functions
@@ -58,7 +59,7 @@ RESERVED = set[str]()  # the names of all library functions
 
 @dataclass(frozen=True)
 class LibraryFunction:
-    """A function that generated source calls by its bare name, so that no variable of a trace has this name."""
+    """A function that generated source calls by its bare name; no variable of a trace may have this name."""
 
     module: str
     name: str
@@ -74,14 +75,13 @@ OF_CLASS = LibraryFunction("thunder_core.tracing.ir.tree", "of_class")
 
 
 def unique_name(text: str, *used: Collection[str]) -> str:
-    """Return a name like a text that is unused and not reserved.
+    """Return a name similar to a text that is neither used nor reserved.
 
-    The name differs from builtins, modules, library functions and names of results (`t0`).
-
-    `used` are collections of used names.
+    Reserved names are builtins, modules, library functions and generated names (`t0`). `used` are collections of used
+    names.
     """
     stem = valid_name(text)
-    stem = f"{stem}_" if stem[0] in NUMBERED and stem[1:].isdigit() else stem
+    stem = f"{stem}_" if stem[0] in NUMBERED_NAME_LETTERS and stem[1:].isdigit() else stem
     name, count = stem, 1
     reserved = (RESERVED, sys.modules, *used)
     while any(name in names for names in reserved) or hasattr(builtins, name):
@@ -99,16 +99,16 @@ class Code:
 
 
 class Definition:
-    """A function that is defined in the printed source before its use, and is referred to by name."""
+    """A function that the printed source defines before its use, and refers to by name."""
 
     name: str
 
 
 @dataclass
 class Scope:
-    """The names that a printed function refers to: modules to import (`a.b`, or `a.b:c` for c alone) and constants.
+    """The names that a printed function refers to: `imports` (`a.b`, or `a.b:c` to import only c) and `constants`.
 
-    `used_names` are names that a constant must not have.
+    A constant must not have one of the `used_names`.
     """
 
     imports: set[str] = field(default_factory=set)
@@ -137,7 +137,7 @@ class Scope:
 
 
 def follow_path(dotted: str) -> Any:
-    """Return the object of a dotted name, or None; a package may have an attribute with the name of its module."""
+    """Return the object with a dotted name, or None. An attribute of a package may hide a module of the same name."""
     root, *rest = dotted.split(".")
     value: Any = sys.modules.get(root)
     for part in rest:
@@ -146,9 +146,9 @@ def follow_path(dotted: str) -> Any:
 
 
 def dotted_name(value: object) -> tuple[str, str] | None:
-    """Return (`module.qualname`, module) if importing the module and looking up the name gives this very object.
+    """Return (`module.qualname`, module) if importing the module and looking up the name finds this object.
 
-    A function that was decorated with `functools.wraps` has the name `module.qualname.__wrapped__`. The function of a
+    A function inside a decorator with `functools.wraps` has the name `module.qualname.__wrapped__`. The function of a
     class method has the name `module.qualname.__func__`.
     """
     if isinstance(value, types.ModuleType):
@@ -168,7 +168,7 @@ def dotted_name(value: object) -> tuple[str, str] | None:
 
 
 def importable(value: Any, scope: Scope) -> str:
-    """Return the dotted name of a class, function or module, or the name of a constant if it has none."""
+    """Return the dotted name of a class, function or module; if it has none, bind it as a constant."""
     if getattr(value, "__module__", None) == "builtins" and hasattr(sys.modules["builtins"], value.__qualname__):
         return str(value.__qualname__)
     dotted = dotted_name(value)
@@ -205,10 +205,10 @@ def _size(value: tuple[Any, ...], scope: Scope) -> str:
 
 
 def sizes_before_counts(sizes: Sequence[Any]) -> tuple[Any, ...]:
-    """Return the sizes of an input for guards, in which no size depends on a count.
+    """Return the sizes of an input for guards, without counts.
 
-    The prologue computes counts from tensors after it has checked the inputs. If a constraint has replaced a size by an
-    expression of a count, the result has the size's original expression.
+    A count is a number that the prologue computes from tensors, after it has checked the inputs. If a constraint has
+    replaced a size by an expression with a count, the size's original expression is returned.
     """
     return tuple(_size_before_counts(size) for size in sizes)
 
@@ -276,13 +276,13 @@ def literal(value: object, scope: Scope) -> str:
 
 
 def is_listed_member(value: enum.Enum) -> bool:
-    """Whether a member is an attribute of its enumeration. Combinations of flags, such as `A|B`, are not."""
+    """Whether a member is an attribute of its enumeration, unlike a combination of flags such as `A|B`."""
     name = value.name
     return isinstance(name, str) and type(value).__members__.get(name) is value
 
 
 def _of_class(value: tuple[Any, ...] | list[Any], scope: Scope) -> str:
-    """Return the source of a subclass of tuple or list that holds proxies: a call that makes an equal object."""
+    """Return the source for an instance of a subclass of tuple or list: a call that creates an equal object."""
     attributes = getattr(value, "__dict__", {})
     words = [
         importable(type(value), scope),

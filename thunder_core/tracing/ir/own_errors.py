@@ -1,5 +1,6 @@
-"""Internal errors of Thunder while a program is traced or compiled. They are bugs, and are reported, also if the call
-succeeds without the part that failed.
+"""Report internal errors of Thunder while a program is traced or compiled.
+
+Internal errors are bugs. They are also reported if the call succeeds without the part that failed.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from thunder_core.foundation.errors import Bug, InternalError, ThunderError
 from thunder_core.foundation.errors.tree import first_line
 from thunder_core.tracing.ir.check import REPORT
 
-# Errors that Python raises for wrong code. PyTorch's functions raise other errors for sizes that they do not accept.
+# Errors that Python raises for wrong code. For sizes that they do not accept, PyTorch's functions raise other errors.
 OWN_KINDS = (AssertionError, LookupError, AttributeError, TypeError, NameError)
 OWN_FOLDERS = ("thunder_core", "thunder_executors", "thunder_recipes")
 VARIABLE = "THUNDER_INTERNAL_ERRORS"  # an environment variable; "raise" raises internal errors
 LOGGER = logging.getLogger("thunder_core.internal_errors")
-LONGEST_LINE = 200  # characters; PyTorch lists all of its kernels in the line of some errors
+LONGEST_LINE = 200  # characters; some errors of PyTorch list all kernels in one line
 
 
 def is_own_error(error: BaseException) -> bool:
@@ -34,12 +35,12 @@ def is_own_error(error: BaseException) -> bool:
 
 
 def summary_of(error: BaseException) -> str:
-    """Return the class and the first line of an error, of which long lines end with `...`."""
+    """Return the class and the first line of an error; a long line is cut and ends with `...`."""
     return f"{type(error).__name__}: {textwrap.shorten(first_line(error), LONGEST_LINE, placeholder=' ...')}"
 
 
 def report_own_error(error: BaseException, environment: Mapping[str, str] = os.environ) -> None:
-    """Log an internal error with its traceback at the level DEBUG. Raise `Bug` if the environment requests that."""
+    """Log an internal error with its traceback at the level DEBUG; if `THUNDER_INTERNAL_ERRORS=raise`, raise `Bug`."""
     LOGGER.debug("internal error", exc_info=error)
     if environment.get(VARIABLE) == "raise":
         raise bug_of(error) from error

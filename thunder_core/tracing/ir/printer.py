@@ -1,4 +1,4 @@
-"""Traces as Python source: the printed code is the code that runs."""
+"""Print traces as Python source. The printed code is the code that runs."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_ORIGINS: Mapping[str, str] = {}
 
 
 class Printable(Protocol):
-    """The printed parts of `ir.trace.Trace`, which imports this module, so that this module cannot import it."""
+    """The attributes of `ir.trace.Trace` that are printed. This module cannot import `Trace`, which imports it."""
 
     @property
     def name(self) -> str:
@@ -112,7 +112,7 @@ def value_of(proxy: Proxy, origins: Mapping[str, str] = NO_ORIGINS) -> Value:
 
 
 def target(output: object, defined: set[str]) -> str:
-    """Return the source left of `=`: new names, and `_` for everything else."""
+    """Return the source on the left of `=`: the newly defined names, and `_` for other outputs."""
     if isinstance(output, Proxy):
         return output.name if output.name in defined else "_"
     if isinstance(output, tuple | list) and output:
@@ -129,7 +129,7 @@ def statement(bsym: BoundSymbol, scope: Scope) -> str:
 
 
 def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NO_ORIGINS) -> Statement:
-    if bsym.symbol.name == CHECK:  # most lines of a prologue, which have nothing else
+    if bsym.symbol.name == CHECK:  # a shortcut for most lines of a prologue, which have no other metadata
         return Statement(str(bsym.args[0]), CHECK)
     source = bsym.source
     return Statement(
@@ -149,7 +149,7 @@ def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NO_ORIGI
 
 
 def bound_symbol_text(bsym: BoundSymbol) -> str:
-    """Return the source of a single bound symbol, cached because many bound symbols may derive from one."""
+    """Return the source of a single bound symbol. It is cached, because many derivatives may belong to one."""
     if bsym not in _texts:
         _texts[bsym] = statement(bsym, Scope())
     return _texts[bsym]
@@ -159,7 +159,7 @@ _texts: WeakKeyDictionary[BoundSymbol, str] = WeakKeyDictionary()
 
 
 def _with_parts(line: Statement, bsym: BoundSymbol, scope: Scope, all_parts: bool) -> Statement:
-    """Return the statement with its parts; parts that are printed only as comments need no imports."""
+    """Return the statement with its parts. Parts that are printed only as comments add no imports to the scope."""
     if not bsym.subsymbols or not (all_parts or is_claimed(bsym.executor)):
         return line
     inner = scope if all_parts else Scope()

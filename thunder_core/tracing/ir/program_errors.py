@@ -12,9 +12,9 @@ class ProgramRaised(Exception):
     """A program raised `error` at the line `where` while it was traced; tracing had no side effects.
 
     The program raises the error again if one of the `prologues` accepts the arguments and the tensors have the same
-    values. More general prologues come first. `observed` has the numbers and sizes from outside in this call, by path.
-    `sharp` is True if the program read something that no prologue can guard. If only tracing raises the error, the call
-    `may_run_in_eager` PyTorch.
+    values. More general prologues come first. `observed` has the numbers and sizes that the program read in this call,
+    by path. `sharp` is True if the program read something that no prologue can guard. `may_run_in_eager` is True if
+    only tracing raises the error, so that the call may run in eager PyTorch.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Proxies: the names of a trace, each with the known metadata of its value."""
+"""Proxies: the names in a trace, each with the known metadata of its value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ from thunder_core.tracing.ir.sizes import expressions, hint_of, sizes_for_trace,
 @with_quick_init
 @dataclass(frozen=True)
 class Proxy:
-    """A name in a trace that represents any Python object; `kind` is the type of a number, and None for the rest."""
+    """A name in a trace that represents any Python object.
+
+    `kind` is the type of a number, and None for other objects.
+    """
 
     name: str
     kind: type | None = field(default=None, compare=False, repr=False, kw_only=True)
@@ -51,9 +54,9 @@ class NumberProxy(Proxy):
 class TensorProxy(Proxy):
     """A name that represents a tensor with this metadata; sizes and strides are in elements.
 
-    `overrides` is True for a tensor that has, itself or by its class, methods or attributes in place of those of
-    `torch.Tensor`. If `is_conj` or `is_neg` is True (`z.conj()`, `z.conj().imag`), PyTorch conjugates or negates the
-    values in memory when it reads them.
+    `overrides` is True if the tensor or its class replaces methods or attributes of `torch.Tensor`. If `is_conj` or
+    `is_neg` is True (`z.conj()`, `z.conj().imag`), PyTorch conjugates or negates the values in memory when it reads
+    them.
     """
 
     shape: tuple[int, ...]
@@ -74,12 +77,12 @@ class TensorProxy(Proxy):
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the values of the tensor are those in memory, so that a kernel may read the memory directly."""
+        """Whether the memory has the values of the tensor, so that a kernel may read it directly."""
         return not (self.is_conj or self.is_neg)
 
     @property
     def is_channels_last(self) -> bool:
-        """Whether a batch of images is dense in memory, with the channels of a pixel next to each other."""
+        """Whether the tensor is a batch of images in the channels-last layout, dense in memory."""
         if len(self.shape) != 4:
             return False
         sizes, strides = expressions(self.shape), expressions(self.stride)

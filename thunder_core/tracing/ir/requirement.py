@@ -9,18 +9,18 @@ from typing import Any
 from thunder_core.foundation.quick_objects import with_quick_init
 
 Step = tuple[str, Any]
-PlainPath = tuple[Step, ...]  # a root, then the steps to items of Python's containers and entries of `__dict__`
+PlainPath = tuple[Step, ...]  # a root, and steps to items of Python's containers or entries of `__dict__`
 EQUALITY = re.compile(r"s\d+ == s\d+")
 
 
 @with_quick_init
 @dataclass(frozen=True)
 class StatedGuard:
-    """A condition on the value at a path, or on a query about the process; `words` describe the value at tracing.
+    """A condition on the value at a path, or on a setting of the process; `words` describe the value at tracing.
 
     `plain_path` leads to the value if the value can be looked up without running the user's code; otherwise it is None.
-    `guards_number` is True if the value is a number that must stay equal, or a tuple with such numbers. `guards_tuple`
-    is True if the value is a tuple of constants, whose items are compared.
+    `guards_number` is True if the value is a number that must equal the traced number, or a tuple with such numbers.
+    `guards_tuple` is True if the value is a tuple of constants, whose items are compared.
     """
 
     path: str
@@ -38,7 +38,7 @@ class StatedConstraint:
     """A condition on symbols that a prologue checks.
 
     `number` is the path of the first symbol, `condition` is a Python expression, and `names` has the paths of the other
-    symbols (`s1 = args[1].size(0)`). `needed` is the reason: a source line of the user, a range, or the compiler.
+    symbols (`s1 = args[1].size(0)`). `needed` is the origin: a source line of the user, a range, or the compiler.
     """
 
     number: str
@@ -53,7 +53,7 @@ class StatedConstraint:
 
     @property
     def words(self) -> str:
-        """The condition, its other symbols, and its reason."""
+        """The condition, its other symbols, and its origin."""
         names = f" with {self.names}" if self.names else ""
         return f"required {self.condition}{names}, {self.needed}"
 

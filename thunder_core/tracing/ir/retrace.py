@@ -12,9 +12,10 @@ from thunder_core.tracing.ir.trace import Trace
 
 @dataclass(frozen=True)
 class MeetsSymbol:
-    """A run that tests whether the program needs only constants has used a symbolic number or size.
+    """A trial run, which tests whether a program with constants is enough, has used a symbolic number or size.
 
-    The run ends there, unless the program catches the request. In that case, `is_complete` is True.
+    The trial run ends at this point. `is_complete` is True if the program caught the request, so that the run ended
+    normally.
     """
 
     is_complete: bool = False
@@ -22,36 +23,36 @@ class MeetsSymbol:
 
 @dataclass(frozen=True)
 class DecidesForOtherCalls:
-    """A decision based on sizes does not hold for the call. `violated` are the names of sizes in such decisions."""
+    """A decision about sizes does not hold for this call. `violated` are the names of the sizes in such decisions."""
 
     violated: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
 class ReadsStrides:
-    """The program reads strides of computed tensors, which differ for sizes of one."""
+    """The program reads strides of computed tensors, which differ for sizes of 1."""
 
 
 @dataclass(frozen=True)
 class LosesKernels:
-    """An executor refuses bound symbols only because sizes are symbolic. `refusal` is its name and its reason."""
+    """An executor refuses bound symbols only because sizes are symbolic. `refusal` has its name and the reason."""
 
     refusal: str
 
 
 @dataclass(frozen=True)
 class NeedsNumbers:
-    """C code would receive symbolic numbers inside a container, so it needs their values."""
+    """C code would receive a container of symbolic numbers, so the numbers must be constants."""
 
 
 @dataclass(frozen=True)
 class HidesNumbers:
-    """The program differentiates operations with numbers that the trace lacks, so it is recorded with their values."""
+    """The program differentiates operations with numbers that the trace lacks, so the numbers must be constants."""
 
 
 @dataclass(frozen=True)
 class NeedsTexts:
-    """The program changes how tensors are printed, so its texts must be read when they are made."""
+    """The program changes how tensors are printed, so the text of a tensor must be read when it is created."""
 
 
 @dataclass(frozen=True)
@@ -63,14 +64,14 @@ class NeedsDrawingFunction:
 
 @dataclass(frozen=True)
 class ReadsAssignment:
-    """The program reads the arrays that SciPy's `linear_sum_assignment` returns other than as tensors."""
+    """The program uses the arrays from SciPy's `linear_sum_assignment` in another way than as tensors."""
 
 
 @dataclass(frozen=True)
 class UnrollsLoop:
     """The iterations of a loop are not calls of one function, for a `reason`.
 
-    The range of the loop is called at an offset of this `code`.
+    The loop calls `range` at the bytecode offset `offset` of `code`.
     """
 
     code: CodeType
@@ -80,7 +81,10 @@ class UnrollsLoop:
 
 @dataclass(frozen=True)
 class ReadsCondition:
-    """The arms of a branch on a tensor cannot both be recorded. The branch is at an offset of this `code`."""
+    """The two arms of a branch on a tensor cannot be recorded.
+
+    The branch is at the bytecode offset `offset` of `code`.
+    """
 
     code: CodeType
     offset: int
@@ -88,15 +92,15 @@ class ReadsCondition:
 
 @dataclass(frozen=True)
 class FillsCache:
-    """A function under `functools.lru_cache` computes a value that eager PyTorch keeps, so eager makes the call."""
+    """A function with `functools.lru_cache` computes a value that eager would cache, so the call runs in eager."""
 
 
 @dataclass(frozen=True)
 class RunsInEager:
-    """The program does something at the line `where` that no trace can represent, so eager PyTorch makes the call.
+    """The program does something at the line `where` that no trace can represent, so the call runs in eager PyTorch.
 
-    Under the guards of the `prologue`, which is set when tracing ends, the program does this at each call. `observed`
-    has the numbers and sizes from outside in this call, by path.
+    All calls that the `prologue` accepts do the same; the prologue is set when tracing ends. `observed` has the numbers
+    and sizes that the program read in this call, by path.
     """
 
     what: str
@@ -126,7 +130,7 @@ RetraceReason = (
 class Retrace(BaseException):
     """A request to trace the program again with other options, for a `reason`.
 
-    The class is no `Exception`, so that the program that is being traced does not catch it by `except Exception`.
+    The class is no `Exception`, so that `except Exception` in the traced program does not catch it.
     """
 
     def __init__(self, reason: RetraceReason) -> None:

@@ -10,13 +10,14 @@ import torch
 from torch.utils._sympy.printers import PythonPrinter
 
 INTEGERS = frozenset({int})
-GENERIC_HINT = 5  # replaces zero and one
+GENERIC_HINT = 5  # the value that replaces 0 and 1, for which layouts are special
 
 
 class SymbolicSize(torch.SymInt):
     """A symbolic integer that can be a dict key: its hash is the hash of its original expression.
 
-    Comparing it decides the comparison, and PyTorch's shape environment records the decision as a constraint.
+    A comparison of symbolic integers is decided for the traced values, and PyTorch's shape environment records the
+    decision as a constraint.
     """
 
     def __hash__(self) -> int:
@@ -41,14 +42,14 @@ def is_symbolic(size: object) -> bool:
 
 
 def comparison_keys(sizes: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Return sizes that can be compared without a decision: symbolic sizes are equal only if their expressions are."""
+    """Return keys that can be compared without a constraint: keys of symbolic sizes are equal for equal expressions."""
     if all(type(size) is int for size in sizes):
         return sizes
     return tuple(size.node.expr if isinstance(size, torch.SymInt) else size for size in sizes)
 
 
 def expressions(sizes: Iterable[Any]) -> list[Any]:
-    """Return sizes as expressions of SymPy, on which comparisons record no decision."""
+    """Return sizes as expressions of SymPy; comparing these records no constraint."""
     return [size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size) for size in sizes]
 
 
@@ -61,7 +62,7 @@ NO_VALUES: Mapping[sympy.Symbol, int] = {}
 
 
 def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -> int:
-    """Return the value of a size for its symbols' traced values, with a generic value instead of zero and one.
+    """Return the value of a size for its symbols' traced values, with `GENERIC_HINT` instead of 0 and 1.
 
     Symbols in `values` get these values instead.
     """
@@ -73,7 +74,7 @@ def generic_hint_of(size: Any, values: Mapping[sympy.Symbol, int] = NO_VALUES) -
 
 
 def keep_stride(dimension: int, least: object) -> Any:
-    """Return None for each dimension, so that its stride is constant if the stride does not follow from sizes."""
+    """Return None for each dimension, so that a stride that does not follow from the sizes is constant."""
     return None
 
 
@@ -83,12 +84,12 @@ def symbolic_dense_strides(
     shape: Sequence[Any],
     wider: Callable[[int, Any], Any] = keep_stride,
 ) -> list[Any]:
-    """Return the strides as expressions of sizes, as far as the dimensions are dense in memory for the examples.
+    """Return strides as expressions of sizes, for dimensions that are dense in memory for the example sizes.
 
-    `strides` are the strides of a tensor whose sizes are the `examples`, which are values of `shape`. If a dimension
-    skips elements, as in a slice, `wider(dimension, least)` returns its stride, which is greater than `least`, the
-    stride that a dense tensor would have. Greater strides are expressions of this stride and of sizes. If
-    `wider(dimension, least)` returns None, this and all greater strides are constant.
+    `examples` are the traced values of the symbolic sizes `shape`, and `strides` the strides of a tensor of the
+    `examples` sizes. If a dimension skips elements, as in a slice, `wider(dimension, least)` returns its stride, which
+    is greater than `least`, the stride in a dense tensor. Strides of outer dimensions are then expressions of this
+    stride and of sizes. If `wider(dimension, least)` returns None, this stride and all greater strides are constant.
     """
     symbolic_strides: list[Any] = list(strides)
     step: Any = 1

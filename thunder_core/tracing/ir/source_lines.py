@@ -1,4 +1,4 @@
-"""Execution of generated source whose lines appear in tracebacks, as long as the defined function exists."""
+"""Execute generated source so that tracebacks show its lines, as long as the defined function exists."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _numbers = itertools.count()
 def execute_source(label: str, text: str, namespace: dict[str, Any], name: str) -> Any:
     """Execute source in a namespace and return the object that it defines; `label` identifies files in tracebacks.
 
-    The lines are kept for the lifetime of the function's code, which other functions may share.
+    The lines are kept for the lifetime of the function's code object, which other functions may share.
     """
     filename = f"<thunder {label} {next(_numbers)}>"
     linecache.cache[filename] = (len(text), None, text.splitlines(keepends=True), filename)

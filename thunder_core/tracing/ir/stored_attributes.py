@@ -12,8 +12,8 @@ MISSING = object()
 
 
 def read_stored(owner: object, name: str) -> Any:
-    """Return an attribute of an object without running a `__getattribute__` of its class."""
-    # The attributes of a `threading.local` are those of this thread, which only its own method finds.
+    """Return an attribute that an object stores, without running a `__getattribute__` of its class."""
+    # Only the method of `threading.local` itself finds the attributes of this thread.
     base = threading.local if issubclass(type(owner), threading.local) else object
     return base.__getattribute__(owner, name)
 
@@ -28,7 +28,7 @@ def namespace_of(owner: object) -> dict[str, Any] | None:
 
 
 def attributes_of(value: object) -> Mapping[str, Any]:
-    """Return the attributes of an object, including those in slots."""
+    """Return the attributes that an object stores, in its `__dict__` and in slots."""
     slots = [name for base in type(value).__mro__ for name in slots_of(base) if name not in ("__dict__", "__weakref__")]
     slots += ["default_factory"] if issubclass(type(value), defaultdict) else []
     attributes = {name: stored_attribute(value, name) for name in slots}
@@ -39,13 +39,13 @@ def attributes_of(value: object) -> Mapping[str, Any]:
 def pairs_of(mapping: dict[Any, Any]) -> ItemsView[Any, Any]:
     """Return the stored keys and values of a dict in its order, without running an `items` method of its class.
 
-    The order of an `OrderedDict`, which `move_to_end` changes, is not the order of `dict.items`.
+    An `OrderedDict` has an order of its own, which `move_to_end` changes and `dict.items` ignores.
     """
     return OrderedDict.items(mapping) if isinstance(mapping, OrderedDict) else dict.items(mapping)
 
 
 def stored_attribute(value: object, name: str) -> Any:
-    """Return an attribute of an object as `read_stored` does; `MISSING` if there is none."""
+    """Return the result of `read_stored`, or `MISSING` if the object has no such attribute."""
     try:
         return read_stored(value, name)
     except AttributeError:
@@ -55,8 +55,8 @@ def stored_attribute(value: object, name: str) -> Any:
 def slots_of(base: type) -> tuple[str, ...]:
     """Return the names of the slots that a class adds, in the order of its `__slots__`.
 
-    Python adds the name of the class to private names (`__x`). If the class was renamed, or if its `__slots__` is an
-    iterator, only the descriptors in the class have the names.
+    Python adds the name of the class to private names (`__x`). If the class was renamed, or if its `__slots__` was an
+    iterator, the names are taken from the descriptors in the class.
     """
     if "__slots__" not in base.__dict__:
         return ()

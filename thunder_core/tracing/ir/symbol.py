@@ -1,4 +1,4 @@
-"""Symbols, which are callables, and bound symbols, which are calls of them: a trace is a list of bound symbols."""
+"""Symbols are callables, and bound symbols are calls of symbols. A trace is a list of bound symbols."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.tracing.ir.literal import Code, Definition
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-ATOMS = frozenset({type(None), bool, int, float, str})  # classes of frequent constants
+SCALAR_TYPES = frozenset({type(None), bool, int, float, str})  # classes of frequent constants
 BACKWARD_OF = "backward of "  # prefix of the module of a bound symbol that computes a derivative
 
 
@@ -26,11 +26,11 @@ COMMUNICATION = (
 
 @dataclass(frozen=True)
 class Symbol:
-    """A callable of a trace: its printed name and the Python callable that it refers to.
+    """A callable in a trace: its printed name and the Python callable `target`.
 
-    Two symbols are equal if they refer to one callable. Different symbols may have the same printed name, such as
-    functions of one factory. A symbol that `empties` takes one list of tensors and empties the list, so that each
-    tensor can be freed after its last read.
+    Two symbols are equal if they have the same target. Different symbols may have the same printed name, for example
+    functions from one factory. If `empties` is set, the callable takes one list of tensors and empties the list, so
+    that each tensor can be freed after its last read.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Symbol:
 
     @ComputedOnce
     def communicates(self) -> bool:
-        """Whether it is an operator for communication between processes."""
+        """Whether the symbol is an operator for communication between processes."""
         return self.name.startswith(COMMUNICATION)
 
     @property
     def level(self) -> str:
-        """`aten` for PyTorch's own operations, `torch` for the user's calls."""
+        """`aten` for operators of `torch.ops`, and `torch` for the functions that users call."""
         return "aten" if self.name.startswith("torch.ops.") else "torch"
 
 
@@ -64,8 +64,8 @@ def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
     if kind is TensorProxy:
         return names.get(tree.name, tree)
     if kind is tuple:
-        return tuple([item if type(item) in ATOMS else renamed_proxies(item, names) for item in tree])
-    if kind in ATOMS:
+        return tuple([item if type(item) in SCALAR_TYPES else renamed_proxies(item, names) for item in tree])
+    if kind in SCALAR_TYPES:
         return tree
     return replace_leaves(tree, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
 
@@ -84,11 +84,14 @@ class BoundSymbol:
     """One call of a symbol.
 
     `args`, `kwargs` and `output` are nested tuples, lists, dicts and slices whose leaves are proxies or constants.
-    `subsymbols` are the operations of the call one level below, in the same names. `mutates` names the tensors that the
-    call writes to. An `ordered` call changes a state of the process (the grad mode, the random number generator), and
-    must keep its position. `derives` is the bound symbol whose derivative the call belongs to. The results of a `fresh`
-    call have new memory, even if no subsymbols show it. A call that `uses_process_group` communicates with other
-    processes in code that is not recorded.
+
+    - `subsymbols`: the operations of the call one level below, with the same names.
+    - `mutates`: the names of the tensors that the call writes to.
+    - `ordered`: the call changes a state of the process (the grad mode, the random number generator), and must keep its
+    position.
+    - `derives`: the bound symbol that the call helps to differentiate.
+    - `fresh`: the results of the call have new memory, even if no subsymbols show it.
+    - `uses_process_group`: the call communicates with other processes in code that is not recorded.
     """
 
     symbol: Symbol
@@ -112,7 +115,7 @@ class BoundSymbol:
 
     @ComputedOnce
     def outputs(self) -> tuple[Proxy, ...]:
-        """The proxies that the call returns, without duplicates, in order; some may be inputs too."""
+        """The proxies that the call returns, without duplicates, in order; some may also be inputs."""
         return proxies_in(self.output)
 
     @ComputedOnce
@@ -128,12 +131,15 @@ class BoundSymbol:
 
     @property
     def operations(self) -> tuple[BoundSymbol, ...]:
-        """The aten operations that the call consists of, or the call itself if it is one; empty if unknown."""
+        """The aten operations that the call consists of, or the call itself if it is an aten operation.
+
+        Empty if unknown.
+        """
         return self.subsymbols or ((self,) if self.symbol.level == "aten" else ())
 
     @ComputedOnce
     def is_resolved(self) -> bool:
-        """Whether no tensor of the call or of its subsymbols is conjugated or negated when it is read."""
+        """Whether no tensor of the call or of its subsymbols has the conjugate or negative bit of PyTorch."""
         proxies = (*self.inputs, *self.outputs)
         return all(proxy.is_resolved for proxy in proxies if isinstance(proxy, TensorProxy)) and all(
             part.is_resolved for part in self.subsymbols
@@ -146,12 +152,12 @@ class BoundSymbol:
 
     @property
     def has_effect(self) -> bool:
-        """Whether the call matters even if no other call reads its results."""
+        """Whether the call must not be removed even if no other call reads its results."""
         return self.keeps_position or bool(self.mutates)
 
     @ComputedOnce
     def communicates(self) -> bool:
-        """Whether the call belongs to a collective, or waits for one, so that other processes would hang without it."""
+        """Whether the call starts or awaits a collective, so that other processes would hang without the call."""
         if self.uses_process_group or self.symbol.communicates:
             return True
         for part in self.subsymbols:
@@ -162,7 +168,7 @@ class BoundSymbol:
 
     @property
     def returns_number(self) -> bool:
-        """Whether the call returned a number. Its uses contain the number itself, so no name refers to the call."""
+        """Whether the call returned a number. Other calls have the number as a constant, so no name refers to it."""
         return isinstance(self.output, int | float | complex) and not self.has_effect
 
     @property
@@ -171,7 +177,7 @@ class BoundSymbol:
         return tuple(proxy for proxy in self.defines if isinstance(proxy, TensorProxy))
 
     def at_level(self, level: str) -> Iterator[BoundSymbol]:
-        """Yield the call itself, or the aten operations of the call at level `aten`."""
+        """Yield the call itself at level `torch`, or the aten operations of the call at level `aten`."""
         if level != "aten" or not self.subsymbols:
             yield self
             return
@@ -181,7 +187,7 @@ class BoundSymbol:
     def rename(self, names: Mapping[str, Proxy], at: tuple[SourceLine | None, str] | None = None) -> BoundSymbol:
         """Return the call with each proxy whose name is a key replaced, also in subsymbols.
 
-        `at` is a source line and a module in place of those of the call.
+        `at` is the source line and the module of the new call; by default, they do not change.
         """
         source, module = at or (self.source, self.module)
         renamed = object.__new__(BoundSymbol)

@@ -1,4 +1,4 @@
-"""A trace: a function, such as a program's computation, as an immutable list of bound symbols that prints as Python."""
+"""A trace: a function, such as a program's computation, as an immutable list of bound symbols. It prints as Python."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class RefusedOperations:
     """The number of bound symbols that an executor was offered and did not claim, and the reason.
 
     A `lasting` reason depends on the bound symbols, and not on the state of the machine. If `by_sizes` is set, the
-    executor runs the bound symbols for the constant sizes of a call, but not for symbolic sizes. If `by_measurement` is
-    set, another executor is faster, or there was no time to measure.
+    executor runs the bound symbols for constant sizes, but not for symbolic sizes. If `by_measurement` is set, another
+    executor is faster, or there was no time to measure.
     """
 
     executor: str
@@ -36,15 +36,18 @@ class RefusedOperations:
 class Trace(Definition):
     """A function: its name, its inputs, its bound symbols, its output, and the step that made it.
 
-    `origins` maps names of inputs to the origins of their values (`module.lm_head.weight`); in a backward, it also maps
-    names of gradients to the tensors that they belong to. `constants` are the objects without a source form that bound
-    symbols refer to by name. `imports` are the modules that Python statements need. `aliases` are the groups of inputs
-    and constants that overlap in memory. `refused` lists the operations that executors were offered and did not claim.
-
-    `blocks` has the names that are defined within a checkpointed function, with the number of its call. A backward
-    recomputes them instead of saving them, except the results of `kept_operations`: aten operations, by the names that
-    their bound symbols define. `attentions` has the flex attention calls by the names of their results. In a backward,
-    `cotangents` has the names of the complete gradients of the forward's tensors, by the names of these tensors.
+    - `origins` maps names of inputs to the origins of their values (`module.lm_head.weight`); in a backward, it also
+      maps names of gradients to the tensors that they belong to.
+    - `imports` are the modules that Python statements need.
+    - `constants` are the objects, without a source form, that bound symbols refer to by name.
+    - `aliases` are the groups of inputs and constants that overlap in memory.
+    - `refused` lists the operations that executors were offered and did not claim.
+    - `blocks` maps the names that are defined within a checkpointed function to the number of its call. A backward
+    recomputes these values instead of saving them.
+    - `kept_operations` are the exceptions within `blocks`: aten operations whose results are saved, by the names that
+    their bound symbols define.
+    - `attentions` has the flex attention calls by the names of their results.
+    - `cotangents`, in a backward, maps the names of the forward's tensors to the names of their complete gradients.
     """
 
     name: str
@@ -95,7 +98,7 @@ class Trace(Definition):
 
 
 def with_subtraces(bsym: BoundSymbol, change: Callable[[Trace], Trace]) -> BoundSymbol:
-    """Return the bound symbol with each trace among its arguments changed."""
+    """Return the bound symbol with `change` applied to each trace among its arguments."""
     if not bsym.functions:
         return bsym
     args, kwargs = replace_leaves(
@@ -113,7 +116,7 @@ def nested_bound_symbols(trace: Trace) -> Iterator[BoundSymbol]:
 
 
 def numbers_of(*traces: Trace) -> tuple[NumberProxy, ...]:
-    """Return the symbolic numbers that traces read and do not take as inputs, in the order of the first read."""
+    """Return the symbolic numbers that traces read but do not have as inputs, in the order of the first read."""
     numbers: dict[str, NumberProxy] = {}
     for trace in traces:
         names = {proxy.name for proxy in trace.inputs}
@@ -123,9 +126,9 @@ def numbers_of(*traces: Trace) -> tuple[NumberProxy, ...]:
 
 
 def with_number_inputs(trace: Trace, index: int | None = None) -> Trace:
-    """Return the trace with all symbolic numbers that it reads as inputs.
+    """Return the trace with all symbolic numbers that it reads added to its inputs.
 
-    They are inserted before the input at `index`, or after all other inputs if `index` is None.
+    The numbers are inserted before the input at `index`, or after all other inputs if `index` is None.
     """
     numbers = numbers_of(trace)
     if not numbers:

@@ -1,4 +1,4 @@
-"""The methods of a `torch.autograd.Function` as programs: a backward that reads only its arguments, and a forward."""
+"""Functions that run the methods of a `torch.autograd.Function` as parts of a program."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gradients(
     *args: Any,
     **kwargs: Any,
 ) -> Any:
-    """Apply a function, and compute the gradients of inputs from the cotangents of its tracked outputs.
+    """Apply an autograd function, and compute the gradients of inputs from the cotangents of its tracked outputs.
 
     `tracked_outputs(result)` returns the outputs that autograd tracks. Autograd itself calls the `methods` of the
     function's class, so they are read here: the tracer then finds their closure variables and defaults.
@@ -35,7 +35,7 @@ def gradients(
 
 
 class ForwardContext:
-    """The `ctx` of a forward that is part of a program; its attributes have the names of PyTorch's own."""
+    """The `ctx` of a forward that is part of a program; its attributes have the same names as PyTorch's."""
 
     def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
         self.needs_input_grad = needs_input_grad
@@ -45,26 +45,26 @@ class ForwardContext:
         self.materialize_grads = True
 
     def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors for the backward."""
+        """Store the tensors that the backward reads."""
         self.to_save = tensors
 
     def save_for_forward(self, *tensors: Any) -> None:
-        """Keep nothing: a program computes no derivative in forward mode by the function's own rule."""
+        """Do nothing, because a program does not use the function's own rule for forward-mode derivatives."""
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Note the outputs that need no gradient."""
+        """Store the outputs that need no gradient."""
         self.non_differentiable = tensors
 
     def mark_dirty(self, *tensors: Any) -> None:
-        """Note the inputs that the forward writes to."""
+        """Store the inputs that the forward writes to."""
         self.dirty_tensors = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
-        """Note whether the backward gets zeros, or None, for outputs without a gradient."""
+        """Set whether the backward gets zeros or None for outputs without a gradient."""
         self.materialize_grads = value
 
     def attributes(self) -> dict[str, Any]:
-        """Return the attributes that the forward itself has set."""
+        """Return the attributes that the user's forward has set."""
         return {name: value for name, value in vars(self).items() if name not in CONTEXT_NAMES}
 
 
@@ -79,7 +79,7 @@ def forward_alone(kind: Any, args: tuple[Any, ...]) -> Any:
 
 
 def inlined_forward(kind: Any, has_setup: bool, context: ForwardContext, args: tuple[Any, ...]) -> Any:
-    """Run the forward of a function, as PyTorch runs it: autograd does not track its operations."""
+    """Run the forward of a function like PyTorch: autograd does not track its operations."""
     with torch.no_grad():
         if not has_setup:
             return kind.forward(context, *args)

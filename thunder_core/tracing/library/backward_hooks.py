@@ -1,4 +1,4 @@
-"""Backward hooks of a program: registered by its computation, and connected to the user's functions by the epilogue."""
+"""Backward hooks of a program. The computation registers them, and the epilogue sets the functions that they call."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch.utils.hooks import RemovableHandle
 
 
 class Hook:
-    """The hook that autograd calls instead of a user's function, which the epilogue sets.
+    """A hook that calls the user's function `function`, which the epilogue sets later.
 
-    A user's function may close over results of the program, so it exists only after the program has run.
+    The user's function may close over results of the program, so it does not exist before the program has run.
     """
 
     def __init__(self, function: Callable[..., Any] | None = None) -> None:
@@ -30,12 +30,12 @@ Registered = tuple[Any, Hook]  # the handle to remove a hook, and the hook
 
 
 def register_hook_of_tensor(tensor: torch.Tensor, method: str) -> Registered:
-    """Register a hook by a method of a tensor; if the tensor requires no gradient, the hook is never called."""
+    """Register a hook with a method of a tensor. If the tensor requires no gradient, the hook is never called."""
     return _register(tensor if tensor.requires_grad else None, method)
 
 
 def register_hook_of_node(node: Node | None, method: str) -> Registered:
-    """Register a hook by a method of a node of autograd's graph; if the node is None, the hook is never called."""
+    """Register a hook with a method of a node of autograd's graph. If the node is None, the hook is never called."""
     return _register(node, method)
 
 
@@ -48,13 +48,13 @@ def register_hook_of_several(tensors: Sequence[torch.Tensor], mode: Any) -> Regi
 
 
 def _register(owner: object, method: str) -> Registered:
-    """Register a hook by a method of its owner; without an owner the hook is never called."""
+    """Register a hook with a method of its owner. Without an owner, the hook is never called."""
     hook = Hook()
     return (RemovableHandle(OrderedDict()) if owner is None else getattr(owner, method)(hook)), hook
 
 
 def node_at(tensor: torch.Tensor, steps: Sequence[int]) -> Node | None:
-    """Return the node at the end of a path, whose steps are positions in `next_functions`; None without a graph."""
+    """Follow positions in `next_functions` from a tensor's node, and return the last node; None without a graph."""
     node = tensor.grad_fn
     for step in steps:
         node = None if node is None else node.next_functions[step][0]
@@ -67,12 +67,15 @@ def remove_hook(handle: Any) -> None:
 
 
 def set_function(hook: Hook, function: Callable[..., Any], *owners: Any) -> None:
-    """Set the user's function of a hook; the arguments `owners` keep the tensors of the hook alive until then."""
+    """Set the user's function of a hook.
+
+    The caller passes `owners` to keep the hook's tensors alive until this call.
+    """
     hook.function = function
 
 
 def pass_gradients(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Return the tensors as results of one node, at which a module's backward hooks receive all their gradients."""
+    """Return the tensors as results of one node, so that a module's backward hooks receive all their gradients."""
     results: tuple[torch.Tensor, ...] = BackwardHookFunction.apply(*tensors)  # type: ignore[no-untyped-call]
     return results
 

@@ -1,4 +1,4 @@
-"""Parts of captured graphs, converted back to PyTorch functions: checkpoints, and the user's autograd functions."""
+"""Convert parts of captured graphs back to PyTorch functions: checkpoints, and the user's autograd functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TRACED = ("forward",)  # the functions of this module that the tracer traces int
 
 
 class CheckpointedBody(torch.nn.Module):
-    """A part of a graph that the backward recomputes; `options` are those of `checkpoint`."""
+    """A part of a graph that the backward recomputes; `options` are the options of `checkpoint`."""
 
     def __init__(self, body: torch.fx.GraphModule, options: dict[str, Any]) -> None:
         super().__init__()
@@ -24,7 +24,7 @@ class CheckpointedBody(torch.nn.Module):
 
 
 class OwnDerivative(torch.nn.Module):
-    """A part of a graph whose derivative is another part: an application of a `torch.autograd.Function`."""
+    """A part of a graph with another part as its derivative: an application of a `torch.autograd.Function`."""
 
     def __init__(
         self,
@@ -49,7 +49,10 @@ def function_of(
     dirty: Sequence[int],
     non_differentiable: Sequence[int],
 ) -> type[torch.autograd.Function]:
-    """Return the autograd function of a forward, which returns outputs and saved values, and of its backward."""
+    """Return an autograd function whose forward runs `body`, and whose backward runs `derivative`.
+
+    `body` returns the outputs and the values that it saves for the backward.
+    """
 
     class CapturedFunction(torch.autograd.Function):
         @staticmethod

@@ -1,4 +1,4 @@
-"""Checks of values in a program: its own errors, raised at the right position of the computation."""
+"""Raise a program's own errors, which depend on values of tensors, at the right position of the computation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def require(condition: torch.Tensor, kind: type[Exception], *parts: str | tuple[
 
 
 def with_tensors_to_print(value: Any) -> Any:
-    """Return a value in which the result of the call replaces each nested tuple `(tensor_to_print, *arguments)`."""
+    """Replace each nested tuple `(tensor_to_print, *arguments)` in a value by the result of this call."""
     if type(value) is tuple and value[:1] == (tensor_to_print,):
         return tensor_to_print(*value[1:])
     if type(value) in (tuple, list):

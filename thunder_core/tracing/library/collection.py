@@ -1,4 +1,4 @@
-"""Pauses of Python's garbage collection, which would cost time or free objects too early."""
+"""Pause Python's garbage collection, which would cost time or free objects too early."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_paused: list[bool] = []  # for each active pause, outermost first: whether collection was on before it
+_paused: list[bool] = []  # for each active pause, outermost first: whether collection was on before the pause
 
 
 def is_collection_enabled() -> bool:
-    """Whether garbage collection is on, apart from pauses of Thunder."""
+    """Whether the user's garbage collection is on, regardless of Thunder's pauses."""
     return _paused[0] if _paused else gc.isenabled()
 
 
@@ -18,8 +18,8 @@ def is_collection_enabled() -> bool:
 def pause_collection() -> Iterator[None]:
     """Pause garbage collection during the block.
 
-    Most objects that tracing allocates stay alive, and scanning them costs a fifth of the tracing time. A cycle that
-    holds a CUDA graph must not be freed while another graph is captured.
+    Most objects that tracing allocates stay alive, and scanning them costs a fifth of the tracing time. A reference
+    cycle with a CUDA graph must not be freed while another graph is captured.
     """
     was_on = gc.isenabled()
     _paused.append(was_on)

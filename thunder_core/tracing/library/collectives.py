@@ -1,8 +1,8 @@
-"""Operators for collectives without a functional form in PyTorch, so that traces call them like other operations.
+"""Define operators for collectives that have no functional form in PyTorch, so that traces can call them.
 
-Each operator calls an asynchronous method of a process group, which is given by its name, and writes to the tensors
-that the method writes to. It returns a 0-d integer tensor, the number of the pending `torch.distributed.Work`, for
-which `wait` waits. `monitored_barrier` is synchronous: there is no work for its number, and `wait` returns at once.
+Each operator calls an asynchronous method of the process group with a name, and writes to the same tensors as the
+method. It returns a 0-d integer tensor: the number of the pending `torch.distributed.Work`, for which `wait` waits.
+`monitored_barrier` is synchronous: there is no work for its number, and `wait` returns at once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def group_facts(name: str) -> tuple[int, int] | None:
 def operator(signature: str, keys: Sequence[str] = DISPATCH_KEYS) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Define an operator by the decorated function, which starts a collective and returns its work.
 
-    On the meta device, the operator communicates nothing, and returns a meta tensor in place of the number.
+    On the meta device, the operator does not communicate, and returns a meta tensor instead of the number.
     """
 
     def define(start: Callable[..., Any]) -> Callable[..., Any]:
@@ -116,7 +116,7 @@ def reduce_scatter_tensor_(by_rank: torch.Tensor, reduce_op: str, group_name: st
     """Start a reduce-scatter in place in a gloo group: row `i` of `by_rank` is the result of rank `i`.
 
     After the wait, a rank reads only its own row. PyTorch's reduce-scatter for gloo copies the tensor, reduces all rows
-    of the copy on all ranks, and copies one row. Here, an all-reduce in place avoids both copies.
+    of the copy on all ranks, and copies one row. This operator avoids both copies by an all-reduce in place.
     """
     options_of_call = options("AllreduceOptions", reduceOp=REDUCE_OPS[reduce_op])
     return group_of(group_name).allreduce([by_rank], options_of_call)
@@ -172,20 +172,20 @@ def recv(tensor: torch.Tensor, source: int, tag: int, group_name: str) -> Any:
 
 @operator("(str group_name, Device? device)", keys=("CompositeExplicitAutograd",))
 def barrier(group_name: str, device: torch.device | None) -> Any:
-    """Start a barrier: its work is done when all ranks have started it."""
+    """Start a barrier: its work is complete when all ranks have started the barrier."""
     return group_of(group_name).barrier(options("BarrierOptions", **({} if device is None else {"device": device})))
 
 
 @operator("(str group_name, float seconds, bool wait_all_ranks, Device? device)", keys=("CompositeExplicitAutograd",))
 def monitored_barrier(group_name: str, seconds: float, wait_all_ranks: bool, device: None) -> None:
-    """Wait until all ranks have called this; after `seconds`, raise an error that names the missing ranks."""
+    """Wait until all ranks have called this function; after `seconds`, raise an error that names the missing ranks."""
     group_of(group_name).monitored_barrier(timedelta(seconds=seconds), wait_all_ranks=wait_all_ranks)
 
 
 def wait(work: torch.Tensor, written: list[torch.Tensor], read: list[torch.Tensor]) -> None:
     """Wait for the work with the number in the tensor `work`.
 
-    Until then, the collective may read the tensors `read` and write to the tensors `written`.
+    Before the wait returns, the collective may read the tensors `read` and write to the tensors `written`.
     """
     pending_work = _pending_works.pop(int(work), None)
     if pending_work is not None:

@@ -1,4 +1,4 @@
-"""A function that epilogues call to set context variables."""
+"""The function with which epilogues set context variables."""
 
 from __future__ import annotations
 

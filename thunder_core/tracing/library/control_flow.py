@@ -1,4 +1,4 @@
-"""The functions that traces call at run time for PyTorch's higher-order operators: branches and loops.
+"""The functions that traces call at run time for branches and loops, such as PyTorch's higher-order operators.
 
 The arms of a branch and the body of a loop are sub-traces. They take tensors and numbers as separate arguments, and
 return a tuple of tensors.
@@ -49,9 +49,9 @@ def scan(
     """Combine carried tensors with the slices of other tensors along their first dimension, in order.
 
     Returns the final carried tensors, and a contiguous stack of each further result of `combine`. The initial tensors
-    are copied if autograd may save them, so that a program may write to them afterwards. If there are no slices,
-    `combine` is called with zeros, as in PyTorch since 2.14, for the shapes of the stacks. If the number of slices is
-    symbolic, there are no values, and a single call represents all.
+    are copied if autograd may save them, so that a program may write to the originals afterwards. If there are no
+    slices, `combine` is called with zeros to find the shapes of the stacks, as in PyTorch since 2.14. If the number of
+    slices is symbolic, the tensors have no data, and one call of `combine` represents all calls.
     """
     count = slices[0].shape[0]
     is_symbolic = isinstance(count, torch.SymInt)
@@ -80,7 +80,7 @@ def map_slices(body: Body, slices: Sequence[torch.Tensor], operands: Sequence[An
 def connect_to_operands(results: tuple[torch.Tensor, ...], operands: Sequence[Any]) -> tuple[torch.Tensor, ...]:
     """Connect results to operands in autograd's graph, so that an operand without effect gets a gradient of zeros.
 
-    PyTorch's operators give each operand a gradient.
+    PyTorch's higher-order operators give every operand a gradient.
     """
     tracked = [operand for operand in operands if isinstance(operand, torch.Tensor) and operand.requires_grad]
     if not tracked or not torch.is_grad_enabled():
@@ -97,7 +97,7 @@ class _ConnectToOperands(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, count: int, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         ctx.operands = [(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors[count:]]
-        # The program may write to the copies, because the branch has saved its own results.
+        # The program may write to the results, so they are copies of the tensors that the branch has saved.
         return tuple(tensor.clone() for tensor in tensors[:count])
 
     @staticmethod

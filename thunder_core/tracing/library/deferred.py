@@ -1,4 +1,4 @@
-"""Functions that are given as source code, which is compiled and executed at their first call."""
+"""Functions whose source code is compiled and executed at their first call."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any
 
 from thunder_core.foundation.errors import ArtifactForeign
 
-FIRST = "__first_call__"  # the global name of the first call's handler
+FIRST = "__first_call__"  # the global variable with the function that handles the first call
 
 
 def deferred_function(name: str, namespace: dict[str, Any], define: Callable[[], Callable[..., Any]]) -> FunctionType:
-    """Return a function of a name whose globals are `namespace`; the first call runs `define` to execute its source.
+    """Return a function with the globals `namespace`; its first call runs `define`, which executes the source.
 
-    If `define` returns a plain function with these globals, the function takes over its code, so that later calls have
-    no overhead. Otherwise the function calls that object. Raises `ArtifactForeign` if the source cannot be executed.
+    If `define` returns a plain function with these globals, the returned function takes over its code, so that later
+    calls have no overhead. Otherwise, it calls the result of `define`. Raises `ArtifactForeign` if the source cannot be
+    executed.
     """
     function = FunctionType(_until_defined.__code__, namespace, name)
     lock = RLock()
@@ -34,7 +35,7 @@ def deferred_function(name: str, namespace: dict[str, Any], define: Callable[[],
 
 
 def run_definition(name: str, define: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
-    """Return the result of a definition; an error of the source becomes `ArtifactForeign`."""
+    """Return the result of `define`; an error of the source becomes `ArtifactForeign`."""
     try:
         return define()
     except Exception as error:

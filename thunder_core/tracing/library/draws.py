@@ -1,4 +1,4 @@
-"""Random numbers from generators outside PyTorch: prologues draw them from the program's own generators."""
+"""Draw random numbers from generators outside PyTorch: prologues draw them from the program's own generators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ FreshCall = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 
 
 class Draws:
-    """The draws of one call of a compiled function (the `subject`), and the states of the generators before them."""
+    """The draws of one call of a compiled function (the `subject`), and the generators' states before the draws."""
 
     def __init__(self, subject: Any = None) -> None:
         self.subject = subject
@@ -23,12 +23,12 @@ class Draws:
         self._restores: dict[int, Restore] = {}
 
     def draw(self, generator: Any, method: str, *args: Any, **kwargs: Any) -> Any:
-        """Call a method of a generator, after saving its state if this is its first draw."""
+        """Call a method of a generator. Before the generator's first draw, save its state."""
         self.keep(generator)
         return getattr(generator, method)(*args, **kwargs)
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Call a function that draws from the process's own generators, or makes a generator."""
+        """Call a function that draws from the process's own generators, or creates a generator."""
         for generator in process_generators():
             self.keep(generator)
         return function(*args, **kwargs)
@@ -80,7 +80,7 @@ def file_state(name: Any) -> str:
 
 
 class Fresh:
-    """A function that reads the operating system's random numbers; its first call returns the value from tracing."""
+    """Replaces a function that reads the operating system's random numbers; the first call returns the traced value."""
 
     def __init__(self, function: Callable[..., Any], value: Any) -> None:
         self.__name__ = getattr(function, "__name__", "draw")
@@ -88,7 +88,7 @@ class Fresh:
         self._first = [value]
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the value from tracing at the first call, and then an unused or a new value (`fresh_value`)."""
+        """Return the traced value at the first call, and an unused or new value at later calls (`fresh_value`)."""
         value = self._first.pop() if self._first else fresh_value(self._function, args, kwargs)
         if PENDING.draws:
             PENDING.draws[-1].fresh.append(((self._function, args, kwargs), value))
@@ -103,9 +103,9 @@ def call_key(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mappin
 def fresh_value(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
     """Return an unused value of a function that reads the operating system's random numbers, or call the function.
 
-    If the guards of a program fail, its draws are unused, and the next program or tracing uses them. Otherwise, each
-    program would draw new numbers until its guards hold, so the program's branches would have other probabilities than
-    in eager PyTorch.
+    If the guards of a program fail, its draws are unused, and the next program or tracing uses them. Without this
+    reuse, each program would draw new numbers until its guards hold, so that branches on these numbers would be taken
+    with other probabilities than in eager PyTorch.
     """
     left_values = PENDING.unused and PENDING.unused.get(call_key(function, args, kwargs))
     return left_values.pop(0) if left_values else function(*args, **kwargs)
@@ -139,7 +139,7 @@ def restore_of(generator: Any) -> Restore:
 
 
 class Pending(threading.local):
-    """The draws of a thread in calls whose program has not been accepted yet, innermost call last."""
+    """The draws of a thread in calls that no program has accepted yet, innermost call last."""
 
     def __init__(self) -> None:
         self.draws: list[Draws] = []

@@ -1,4 +1,4 @@
-"""Marks for the calls of checks: examinations must not store any state, and validations must replay graphs."""
+"""Mark calls that check a program: examinations must not store any state, and validations must replay graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _examined = ContextVar("_examined", default=False)
 
 
 def is_examined() -> bool:
-    """Whether this call is an examination, so that no state may be stored by the addresses of its tensors."""
+    """Whether this call is an examination, so that nothing may be cached by the addresses of its tensors."""
     return _examined.get()
 
 
@@ -25,13 +25,13 @@ def examining() -> Iterator[None]:
 
 
 class _Replays:
-    """The number of running validations of this process, also for the threads in which autograd calls a backward."""
+    """The number of running validations of this process; autograd's threads, which call a backward, also read it."""
 
     running = 0
 
 
 def is_validated() -> bool:
-    """Whether this process validates a program, so that even the first call must replay what later calls replay."""
+    """Whether this process validates a program. Then the first call, too, must replay CUDA graphs."""
     return _Replays.running > 0
 
 

@@ -1,4 +1,4 @@
-"""Results whose autograd graph was freed by a backward pass inside the program."""
+"""Results whose autograd graph a backward pass inside the program has freed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts of autograd's graph in a computation that is run again for a derivative."""
+"""Cut autograd's graph in a computation that runs again to compute a derivative."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ import torch
 
 
 def replaced(computed: torch.Tensor, replacement: torch.Tensor | None) -> torch.Tensor:
-    """Return the replacement of a computed tensor, at which its gradient ends; without one, the computed tensor."""
+    """Return the replacement of a computed tensor, if there is one, so that gradients end at the replacement."""
     return computed if replacement is None else replacement

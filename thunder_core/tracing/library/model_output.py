@@ -20,11 +20,11 @@ class ModelOutput(OrderedDict[str, Any]):
     """The output of a model with named fields, with the interface of transformers' `ModelOutput`.
 
     A field is an attribute (`output.logits`), a key (`output["logits"]`) and an item (`output[0]`). A field that is
-    None is an attribute, but no key and no item, and does not count for the length.
+    None is an attribute, but neither a key nor an item, and the length does not include it.
     """
 
     def __init__(self, fields: Mapping[str, Any] | None = None, **named: Any) -> None:
-        """Make an output of fields, in order."""
+        """Create an output with these fields, in order."""
         super().__init__()
         for name, value in {**(fields or {}), **named}.items():
             object.__setattr__(self, name, None)
@@ -81,7 +81,7 @@ def tuple_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -
     return output.to_tuple() if is_library_output(output) or isinstance(output, ModelOutput) else output
 
 
-# By the values of `--outputs`.
+# The forward hooks by the values of `--outputs`.
 HOOKS: Mapping[str, Callable[[torch.nn.Module, tuple[Any, ...], Any], Any]] = {
     "dict": named_outputs,
     "tuple": tuple_outputs,
@@ -89,9 +89,9 @@ HOOKS: Mapping[str, Callable[[torch.nn.Module, tuple[Any, ...], Any], Any]] = {
 
 
 def set_outputs(model: torch.nn.Module, name: str) -> None:
-    """Make a model return outputs of a kind from now on; raise ValueError for an unknown kind."""
+    """Make a model return outputs of a kind (`dict` or `tuple`); raise ValueError for an unknown kind."""
     if name not in HOOKS:
-        raise ValueError(f"outputs of the kind {name!r:.80} are not known: {', '.join(HOOKS)}")
+        raise ValueError(f"there are no outputs of the kind {name!r:.80}; the kinds are: {', '.join(HOOKS)}")
     hooks: dict[Any, Any] = model._forward_hooks
     hooks[HOOK] = HOOKS[name]
 

@@ -11,7 +11,7 @@ import torch
 from thunder_core.foundation.type_flags import IMMUTABLE_TYPE
 from thunder_core.tracing.library.states import digest
 
-# For each class of constants with parts: the function that returns the parts, which are compared like constants.
+# For each class of constants with parts, the function that returns the parts. The parts are compared like constants.
 PARTS_OF_CONSTANTS: dict[type, Callable[[Any], tuple[Any, ...]]] = {
     tuple: tuple,
     slice: lambda value: (value.start, value.stop, value.step),
@@ -42,7 +42,10 @@ class UnexpectedValue(GuardFailed):
 
 
 class UntracedError(UnexpectedValue):
-    """An operation has raised an `error` that it did not raise in tracing. The program may catch it at `lines`."""
+    """An operation has raised an `error` that it did not raise in tracing.
+
+    The program may catch the error at `lines`.
+    """
 
     def __init__(self, error: Exception, lines: frozenset[Any]) -> None:
         super().__init__("no error", f"{type(error).__name__}: {error}")
@@ -51,7 +54,7 @@ class UntracedError(UnexpectedValue):
 
 
 def lacks(owner: object, name: str) -> bool:
-    """Whether an object lacks an attribute, without a call of its `__getattr__`."""
+    """Whether an object lacks an attribute; the check does not call the object's `__getattr__`."""
     try:
         object.__getattribute__(owner, name)
     except AttributeError:
@@ -60,7 +63,7 @@ def lacks(owner: object, name: str) -> bool:
 
 
 def cached_value(cached: Callable[..., Any], names: tuple[str, ...], *args: Any) -> Any:
-    """Call a function under `functools.lru_cache`, which computes the value only if it is not in the cache.
+    """Call a function with `functools.lru_cache`; it returns its cached value if there is one.
 
     The last arguments are keyword arguments with these `names`.
     """
@@ -110,7 +113,7 @@ def expect_value(actual: object, expected: object) -> None:
 
 
 def expect_layout(actual: Any, shape: tuple[int, ...], stride: tuple[int, ...]) -> None:
-    """Raise `UnexpectedValue` if a tensor has another shape or another stride, in elements, than in tracing."""
+    """Raise `UnexpectedValue` if a tensor has another shape, or other strides in elements, than in tracing."""
     if actual.shape != shape or actual.stride() != stride:
         found = f"of shape {tuple(actual.shape)} and strides {actual.stride()}"
         raise UnexpectedValue(f"of shape {shape} and strides {stride}", found)
@@ -160,7 +163,7 @@ def expect_items(actual: Any, count: int) -> Any:
 
 
 def new(kind: type) -> Any:
-    """Return an instance without state, made by the class's C base and not by `__new__` or `__init__` in Python."""
+    """Create an instance without state by the class's C base, without running `__new__` or `__init__` in Python."""
     return _native_base(kind).__new__(kind)
 
 
@@ -207,7 +210,7 @@ def raisable(
     context: BaseException | None = None,
     suppress: bool = False,
 ) -> BaseException:
-    """Return an exception without a traceback. An `__init__` in Python is not called, but a `__new__` is."""
+    """Create an exception without a traceback. A `__new__` in Python is called, but an `__init__` is not."""
     error: BaseException = kind.__new__(kind, *args)
     _native_base(kind).__init__(error, *args)
     vars(error).update(state)
@@ -216,7 +219,10 @@ def raisable(
 
 
 def become(tensor: object, kind: type) -> None:
-    """Change the class of a tensor to a subclass, such as a parameter. Its identity and its autograd graph stay."""
+    """Change the class of a tensor to a subclass, such as Parameter.
+
+    Its identity and its autograd graph do not change.
+    """
     tensor.__class__ = kind
 
 

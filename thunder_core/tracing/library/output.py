@@ -1,4 +1,4 @@
-"""Functions that generated epilogues call to log, warn and print what a program logged, warned and printed.
+"""Functions with which epilogues repeat the log messages, warnings and prints of a program.
 
 Messages and warnings have the program's source lines, and printed tensors the names of autograd's nodes.
 """
@@ -17,12 +17,12 @@ from typing import Any
 import torch
 
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
-# For `warnings`: the namespaces in place of the globals of modules that are not imported.
+# The namespaces that `warnings` uses instead of the globals of modules that are not imported.
 OWN_REGISTRIES: dict[str, dict[str, Any]] = {}
 
 
 def log(name: str, level: int, where: tuple[str, int, str], message: object, *arguments: Any) -> None:
-    """Log a message of the program with the logger of that name, as from the file, line and function `where`."""
+    """Log a message with the logger `name`, as if the file, line and function `where` logged it."""
     logger = logging.root if name == "root" else logging.getLogger(name)
     if logger.isEnabledFor(level):
         file, line, function = where
@@ -30,7 +30,7 @@ def log(name: str, level: int, where: tuple[str, int, str], message: object, *ar
 
 
 def log_by_function(level: int, where: tuple[str, int, str], message: object, *arguments: Any) -> None:
-    """Log a message as `logging.info` and the like do: a root logger without handlers gets a handler before."""
+    """Log a message like `logging.info` and similar functions: a root logger without handlers first gets a handler."""
     if not logging.root.handlers:
         logging.basicConfig()
     log("root", level, where, message, *arguments)
@@ -48,7 +48,7 @@ def handlers_of(logger: logging.Logger) -> list[logging.Handler]:
 
 
 def logs_to_own_code(name: str) -> bool:
-    """Whether messages of the logger of that name reach a handler or filter of the user's own code."""
+    """Whether messages of the logger `name` reach a handler or filter of the user's own code."""
     logger = logging.root if name == "root" else logging.getLogger(name)
     handlers = handlers_of(logger)
     filters = [entry for owner in (logger, *handlers) for entry in owner.filters]
@@ -63,14 +63,14 @@ def _is_own(value: object) -> bool:
 
 
 def log_once(name: str, method: str, words: tuple[Any, ...]) -> None:
-    """Call a method of the logger of that name that logs a message only once, such as transformers' `warning_once`."""
+    """Call a method of the logger `name` that logs a message only once, such as transformers' `warning_once`."""
     getattr(logging.getLogger(name), method)(*words)
 
 
 def log_with_loguru(
     logger: Any, level: Any, options: Any, where: tuple[str, int, str, Any], words: tuple[Any, ...], named: Any
 ) -> None:
-    """Log a message of the program with a logger of loguru, as from the file, line, function and module `where`."""
+    """Log a message with a logger of loguru, as if the file, line, function and module `where` logged it."""
     file, line, function, module = where
     code = compile("\n" * (line - 1) + "log()", file, "exec").replace(co_name=function)
     names = {"__name__": module, "log": lambda: logger._log(level, False, options, words[0], words[1:], named)}
@@ -78,7 +78,7 @@ def log_with_loguru(
 
 
 def warn(category: str, where: tuple[str, int, str], message: str) -> None:
-    """Issue a warning of the program as from the file, line and module `where`.
+    """Issue a warning, as if the file, line and module `where` issued it.
 
     `category` is the name of a built-in class of warnings.
     """
@@ -91,7 +91,7 @@ def warn(category: str, where: tuple[str, int, str], message: str) -> None:
 def raises_warning(text: str | None, category: type[Warning], module: str, line: int) -> bool | None:
     """Return whether the filters of `warnings` turn a warning at a line of a module into an error.
 
-    `text` is the text of the warning, or None if it is unknown. The result is None if it depends on an unknown text.
+    `text` is the text of the warning, or None if it is unknown. Returns None if the result depends on an unknown text.
     """
     for action, message, kind, where, lineno in warnings.filters:
         fits = issubclass(category, kind) and (where is None or where.match(module)) and lineno in (0, line)
@@ -126,7 +126,7 @@ def tensor_to_print(values: torch.Tensor, kind: type, node: str = "") -> torch.T
 
 @cache
 def named_node(name: str) -> Any:
-    """Return an autograd function that returns its input, and whose node in autograd's graph has this name."""
+    """Return an autograd function that returns its input; its node in autograd's graph has this name."""
 
     def forward(ctx: Any, tensor: torch.Tensor) -> torch.Tensor:
         return tensor.view_as(tensor)

@@ -1,4 +1,4 @@
-"""Overlap of tensors in memory, which prologues check if a program writes to its inputs."""
+"""Check which tensors overlap in memory. Prologues do so if a program writes to its inputs."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def quick_span(tensor: torch.Tensor) -> int:
 
 
 def overlaps(tensors: tuple[torch.Tensor, ...]) -> Overlaps:
-    """Return the groups of tensors whose memory overlaps: for each tensor its position and its distance in bytes.
+    """Return the groups of tensors whose memory overlaps; a tensor is given by its position and its distance in bytes.
 
-    Distances are from the first tensor of the group in memory. Tensors without memory overlap with no tensor.
+    The distance is measured from the group's first tensor in memory. Tensors without memory overlap with no tensor.
     """
     dense = [tensor.layout is torch.strided for tensor in tensors]
     pointers = [tensor.data_ptr() if is_dense else 0 for tensor, is_dense in zip(tensors, dense, strict=True)]
@@ -90,10 +90,10 @@ class Memory:
 def overlap_as(
     prologue: Any, tensors: tuple[torch.Tensor, ...], expected: Overlaps, sized: tuple[int, ...] = ()
 ) -> bool:
-    """Whether strided tensors overlap as expected; sizes and strides are known, except at the positions `sized`.
+    """Whether strided tensors overlap as expected. Guards have checked all sizes, except at the positions `sized`.
 
-    The addresses are cached. While they do not change, as for parameters and buffers, the answer is the same. If only
-    tensors have moved that moved before, only these are compared with the others.
+    The addresses are cached on the prologue. While they do not change, as for parameters and buffers, the result does
+    not change. If only tensors have moved that moved before, only these are compared with the others.
     """
     pointers = [tensor.data_ptr() for tensor in tensors]
     before: Memory | None = prologue.__dict__.get("memory")

@@ -1,4 +1,4 @@
-"""Hooks with which autograd packs saved tensors; they are unset again if the program that set them raises an error."""
+"""Hooks with which autograd packs saved tensors. If the program that set hooks raises an error, they are unset."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def are_users_hooks_set() -> bool:
 
 @contextmanager
 def without_saved_tensors_hooks() -> Iterator[None]:
-    """Turn off packing by hooks during the block, because tensors without data are not the user's tensors."""
+    """Disable the user's hooks during the block, because they must not receive tensors without data."""
     before = HOOKS._saved_tensors_hooks_set_tracing(True)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The state of C objects without attributes, as plain data that a prologue compares."""
+"""Read the state of C objects without attributes, as plain data that a prologue compares."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ _state_functions: dict[type, State | None] = {}
 
 
 def state_function(kind: type) -> State | None:
-    """Return the function that reads the state of a class's instances; None if the state is in attributes and items."""
+    """Return the function that reads the state of a class's instances; None if attributes and items are the state."""
     if kind not in _state_functions:
         _state_functions[kind] = _find_state_function(kind)
     return _state_functions[kind]
@@ -132,5 +132,5 @@ def state_of(value: object) -> Any:
 
 
 def viewed_mapping(view: object) -> Any:
-    """Return the mapping of a dict view or a mapping proxy. (The attribute `mapping` of a view is only a proxy.)"""
+    """Return the mapping behind a dict view or a mapping proxy; the attribute `mapping` of a view is only a proxy."""
     return gc.get_referents(view)[0]

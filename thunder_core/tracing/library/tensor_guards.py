@@ -1,4 +1,4 @@
-"""A fast path for tensor guards: the metadata of tensors that passed is compared in C at the next call."""
+"""A fast path for tensor guards: at the next call, C code compares tensors with the metadata that passed before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.tracing.library.changes.tensor_class import current_version
 from thunder_core.tracing.library.changes.tensor_class import versions as tensor_class_versions
 
 BASE_TENSOR_CLASSES = (Tensor, Parameter)  # classes without Python code that could override metadata
-ATTEMPTS = 16  # failures of the fast path, for example because of aliases, after which it is no longer updated
+ATTEMPTS = 16  # after this number of failures, for example because of aliases, the stored metadata is not updated
 
 new_check: Callable[..., Any] | None = getattr(guards, "TensorGuards", None)
 
@@ -33,7 +33,8 @@ def tensors_match(prologue: Any, tensors: tuple[Any, ...], expected: tuple[Any, 
     Tensors never match after `torch.Tensor` itself has changed, until its entries have been compared.
 
     Nested tensors never match: they have no strides, and the check in C would crash the process. If `expected` is set,
-    only these tensors may be nested, because the others are the same objects as in an earlier call.
+    only these tensors are checked for being nested, because the other tensors are the same objects as in an earlier
+    call.
     """
     try:
         same = prologue.same
@@ -48,7 +49,7 @@ def tensors_match(prologue: Any, tensors: tuple[Any, ...], expected: tuple[Any, 
 
 
 def remember(prologue: Any, tensors: tuple[torch.Tensor, ...], free: Free = NO_FREE_DIMENSIONS) -> None:
-    """Store the metadata of tensors (not the tensors) that have passed the guards of a prologue one by one.
+    """Store the metadata of tensors (not the tensors) that have passed the single guards of a prologue.
 
     `free` maps positions of tensors to the dimensions whose sizes, and those whose strides, may differ.
     """

@@ -1,4 +1,4 @@
-"""PyTorch's own tracers and transforms that may be active around a call of a compiled function.
+"""Detect tracers and transforms of PyTorch that are active around a call of a compiled function.
 
 Within them, tensors may have no data, represent several tensors, or have to be recorded. Kernels that use the addresses
 of tensors would silently give wrong results.
@@ -44,12 +44,12 @@ TRACERS = (
     Tracer(
         lambda: torch._C._get_tracing_state() is not None,
         "torch.jit.trace",
-        "trace the function that was compiled, not the compiled one",
+        "trace the original function instead of the compiled function",
     ),
     Tracer(
         _has_mode,
         "a mode for tensors without data or for recording (FakeTensorMode, make_fx, torch.export)",
-        "pass the function that was compiled, not the compiled one",
+        "pass the original function instead of the compiled function",
     ),
     FORWARD_AD,
 )

@@ -1,4 +1,4 @@
-"""The functions that are compiled for a compiled function within PyTorch's function transforms.
+"""Transformed versions of functions: they are compiled if a compiled function is called inside a function transform.
 
 Each transformed function takes the nested arguments of a call, so that arguments other than tensors are guarded as
 usual.
@@ -17,7 +17,7 @@ Function = Callable[..., Any]
 
 
 def batch_function(function: Function) -> Function:
-    """Return the function on whole batches; `in_dims` has the structure of the arguments.
+    """Return the function vectorized over batches; `in_dims` has the structure of the arguments.
 
     Results that are not tensors, such as numbers, are the same for the whole batch.
     """

@@ -1,4 +1,4 @@
-"""Launches of the user's Triton kernels, which a trace contains as operations with all their arguments.
+"""Launch the user's Triton kernels. A trace contains each launch as an operation with all its arguments.
 
 On tensors without data, no kernel is launched. Instead, a custom operator represents the launch. The operator declares
 the tensors that the kernel reads and writes, and launches the kernel when it runs on real tensors.
@@ -18,7 +18,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from thunder_core.foundation.errors import OperationFailed
 
 Grid = Sequence[int]
-# The grid for each configuration of an autotuner, after the constants of the configuration.
+# For each configuration of an autotuner, its constants and the grid.
 Grids = Sequence[tuple[Mapping[str, Any], Grid]]
 
 
@@ -55,7 +55,7 @@ class _TensorPlaceholder:
 
 @dataclass(frozen=True)
 class _Launch:
-    """A launch that was recorded: its arguments have placeholders for the tensors."""
+    """A recorded launch: its arguments have placeholders for the tensors."""
 
     kernel: Any
     grids: Grids
@@ -103,7 +103,7 @@ _library.impl("triton_launch", _run_without_data, "Meta")
 def grids_of(
     kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
 ) -> list[tuple[dict[str, Any], tuple[int, ...]]]:
-    """Return the grids of a launch: one for each configuration that an autotuner may choose, after its constants.
+    """Return, for each configuration that an autotuner may choose, its constants and the grid of the launch.
 
     `call(function, meta)` calls a function of the user: the grid function, or a heuristic of the kernel.
     """

@@ -1,6 +1,6 @@
-"""Artifacts: folders with compiled programs. A folder is written as a whole, and each byte is verified before use.
+"""Artifacts: folders with compiled programs. A folder is written atomically, and each byte is verified before use.
 
-The names below are loaded when they are first used. The modules that read an artifact's text (`manifest`, `read`,
+The names below are imported when they are first used. The modules that read an artifact's text (`manifest`, `read`,
 `artifact_folder`) need neither PyTorch nor transformers. The modules that write and run programs (`write`, `saving`,
 `loading`, `replay`) need both.
 """

@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def kernels_on_gpus(programs: Iterable[Program], executors: Sequence[Executor], subject: str) -> tuple[DeviceCode, ...]:
-    """Return the machine code of the kernels that executors launch in programs on this machine's GPUs, each once.
+    """Return the machine code of the kernels that programs launch on this machine's GPUs, without duplicates.
 
     A warning reports kernels that cannot be stored; a process that loads the artifact compiles these kernels.
     """
@@ -50,7 +50,7 @@ def architectures_of(trace: Trace) -> Iterator[str]:
 
 
 def has_gpu() -> bool:
-    """Whether this machine has a GPU, so that programs on CUDA ran here and are not for a target."""
+    """Whether this machine has a GPU. Without a GPU, programs on CUDA were cross-compiled and did not run here."""
     return torch.cuda.is_available()
 
 

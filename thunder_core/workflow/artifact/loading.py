@@ -99,7 +99,7 @@ def load(
 
 
 def is_empty(model: Callable[..., Any]) -> bool:
-    """Whether a model has any parameter or buffer without data, on the meta device."""
+    """Whether a model has a parameter or buffer on the meta device, and therefore without data."""
     return isinstance(model, torch.nn.Module) and has_no_data(tensor for _, tensor in weights_of(model))
 
 
@@ -111,7 +111,7 @@ def load_opened(
     strict: bool = False,
     weights: bool = False,
 ) -> Any:
-    """Complete `load` for an artifact whose files and signatures have been verified."""
+    """Load an artifact whose files and signatures have been verified; `load` explains the parameters."""
     require_compatible(artifact.manifest)
     require_groups(artifact.manifest)
     reads_weights = weights or (model is not None and is_empty(model))
@@ -127,7 +127,7 @@ def load_opened(
 
 
 def placeholder_model(artifact: Artifact, consent: Consent, *, strict: bool) -> torch.nn.Module | None:
-    """Return a module that builds the model when needed; None if the programs cannot run before it is built."""
+    """Return a module that builds the model when it is needed; None if no program can run before the model is built."""
     require_compatible(artifact.manifest)
     trust = trust_in(None, consent.trusted_modules)
     standalone, facts = standalone_here(artifact, trust), artifact.manifest.empty_model
@@ -154,7 +154,7 @@ def placeholder_model(artifact: Artifact, consent: Consent, *, strict: bool) -> 
 
 
 def is_unprepared(artifact: Artifact, model: torch.nn.Module) -> bool:
-    """Whether a model is not yet as the artifact's transforms prepare it."""
+    """Whether the artifact's transforms still have to prepare a model: its structure differs, or it is not parallel."""
     differs = fingerprint_of(model) != artifact.manifest.fingerprint
     return differs or (artifact.manifest.group is not None and not is_parallel(model))
 
@@ -167,9 +167,9 @@ def define_operations(artifact: Artifact, trust: Trust) -> None:
 
 
 def prepare(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) -> torch.nn.Module:
-    """Prepare a model with the artifact's transforms, for example quantize its weights, as was done before tracing.
+    """Prepare a model as it was prepared before tracing: the artifact's transforms quantize its weights, for example.
 
-    If `has_values` is False, the weights of the returned model have no values yet; the caller loads the artifact's.
+    If `has_values` is False, the weights of the returned model have no values; the caller loads the artifact's weights.
     """
     facts = artifact.manifest.compiler
     if not facts.prepares:
@@ -180,7 +180,7 @@ def prepare(artifact: Artifact, model: torch.nn.Module, *, has_values: bool) -> 
 
 
 def verify_model(artifact: Artifact, model: Callable[..., Any], consent: Consent) -> Trust:
-    """Return the trust in a model's modules; raise `ArtifactForeign` if its structure or code differs."""
+    """Return the modules that may be imported for a model; raise `ArtifactForeign` if its structure or code differs."""
     if fingerprint_of(model) != artifact.manifest.fingerprint:
         raise ArtifactForeign(
             f"{artifact.folder} was made for another model than this {type(model).__name__}: names, shapes, dtypes, "
@@ -218,7 +218,7 @@ def bind_programs(artifact: Artifact, subject: Callable[..., Any], trust: Trust,
 
 @dataclass(frozen=True)
 class Rebinding:
-    """Binds another module as the loaded module was bound: a copy of the module, or a module from a pickle.
+    """Compiles a copy of a loaded module, or a module from a pickle, with the programs of the same artifact.
 
     If the artifact has been moved or replaced, the module is compiled by the artifact's recipe when it is called, or
     refused if `strict` is set.

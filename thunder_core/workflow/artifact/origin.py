@@ -1,4 +1,4 @@
-"""The origin of an artifact: the model and the recipe, and the calls that were traced."""
+"""The origin of an artifact: its model, its recipe, and the traced calls."""
 
 from __future__ import annotations
 
@@ -28,13 +28,12 @@ class Origin:
 
 @dataclass(frozen=True, kw_only=True)
 class TracedCalls:
-    """The calls that the programs of an artifact were traced for.
+    """The calls that were traced for the programs of an artifact.
 
-    `example` has the keyword arguments that were traced, and `random_inputs` their sizes and their seed if they are
-    random. `dynamic` has the ranges of sizes that the programs support, or `generation` the lengths that they generate
-    for. `train` is True for training. `kernels` are machine code for a GPU of the architecture `target` (`sm_90`),
-    which this machine may lack; without a target, the kernels of programs on this machine's GPUs are compiled and
-    written.
+    `example` has the traced keyword arguments; if they are random, `random_inputs` has their sizes and their seed.
+    `dynamic` has the ranges of sizes that the programs support, or `generation` the prompt lengths and numbers of new
+    tokens. `train` is True for training. `kernels` are cross-compiled machine code for a GPU of the architecture
+    `target` (`sm_90`); without a target, the kernels for this machine's GPUs are compiled and written.
     """
 
     example: Mapping[str, torch.Tensor] = field(default_factory=dict)

@@ -1,7 +1,7 @@
-"""Inputs that no program of an artifact accepts are traced, or refused.
+"""Trace or refuse the inputs that no program of an artifact accepts.
 
-Tracing and compiling are imported when they are needed, because the import takes seconds and stored programs run
-without it.
+The modules for tracing and compiling are imported only when they are needed: the import takes seconds, and stored
+programs run without them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Retracer(StoredCompiler):
 
     @property
     def leaves_to_eager(self) -> bool:
-        """Whether eager PyTorch makes the calls that no trace can represent."""
+        """Whether calls that no trace can represent run in eager PyTorch."""
         leaves_to_eager: bool = self.settings.leaves_to_eager
         return leaves_to_eager
 
@@ -116,7 +116,7 @@ class RefusingCompiler(StoredCompiler):
 
     @property
     def leaves_to_eager(self) -> bool:
-        """Whether eager PyTorch makes the calls that no trace can represent: False, because such calls are refused."""
+        """Whether calls that no trace can represent run in eager PyTorch: False, because such calls are refused."""
         return False
 
     def __call__(
@@ -148,4 +148,4 @@ def refusal(program: Program, subject: object, args: tuple[Any, ...], kwargs: di
         program.prepare(subject, args, kwargs)
     except Exception as error:  # a path may run the user's code
         return refusal_reason(program, error)
-    return "a computed value that the program branches on differs from its value while tracing"
+    return "the program branches on a computed value, which differs from its value while tracing"

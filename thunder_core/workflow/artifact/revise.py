@@ -1,4 +1,4 @@
-"""Replacing the report of an artifact: all other files stay the same, and the new artifact appears in one step."""
+"""Replace the report of an artifact atomically; all other files stay the same."""
 
 from __future__ import annotations
 

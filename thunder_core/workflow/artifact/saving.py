@@ -23,7 +23,7 @@ def save(
     force: bool = False,
     sign_key: str | Path | None = None,
 ) -> Path:
-    """Write a compiled function or module, with every program that it has traced, as an artifact; return its folder.
+    """Write a compiled function or module, with all its traced programs, as an artifact; return the artifact's folder.
 
     `load(folder, model)` loads the artifact in another process without tracing. `include_weights` also writes the
     model's parameters and buffers, with tied and shared weights preserved; if the model's class is from the

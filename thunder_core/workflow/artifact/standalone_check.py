@@ -1,6 +1,7 @@
-"""The check, in a new process, whether the guards on an artifact's model hold for a model built from class and config.
+"""The check that an artifact's guards on its model hold for the model that class and config build.
 
-`standalone.py` starts the process when the artifact is written. No user's code has changed the model's library there.
+When an artifact is written, `standalone.py` runs this module in a new process, where no user's code has changed the
+model's library.
 """
 
 from __future__ import annotations
@@ -64,9 +65,10 @@ def check_guards(artifact: Artifact) -> StandaloneFacts | None:
 
 
 def objects_in_shared_modules() -> dict[int, object]:
-    """Return the mutable objects in the namespaces of modules outside the model's library, such as torch, by id.
+    """Return the mutable objects in the namespaces of torch and other modules outside the model's library, by id.
 
-    They are kept alive, so that objects of the model do not get the ids of objects that the modules replace later.
+    The result keeps these objects alive; otherwise, an object of the model could get the id of an object that a module
+    has dropped.
     """
     modules = [module for name, module in list(sys.modules.items()) if package_of(name) in PRESENT_PACKAGES]
     spaces = [getattr(module, "__dict__", {}) for module in modules]
@@ -77,8 +79,8 @@ def objects_in_shared_modules() -> dict[int, object]:
 def can_become(kind: type[torch.nn.Module]) -> bool:
     """Whether an instance of another module class can become an instance of this class, by assignment of `__class__`.
 
-    A loaded artifact does so when its model is built. Special methods are looked up in the class, so a class that adds
-    some would behave differently before.
+    A loaded artifact assigns `__class__` when its model is built. Python looks special methods up in the class, so a
+    class with additional special methods would behave differently before the assignment.
     """
     blank = type("Blank", (torch.nn.Module,), {})
     try:
@@ -107,7 +109,7 @@ def has_same_ties(artifact: Artifact, model: torch.nn.Module) -> bool:
 def holds(
     artifact: Artifact, number: int, prologue: SeparatedPrologue, model: torch.nn.Module, shared: Mapping[int, object]
 ) -> bool:
-    """Whether the guards of program `number` on the model hold, and read no object of `shared`, which are by id."""
+    """Whether the guards of program `number` on the model hold, and read none of the `shared` objects (given by id)."""
     stage = running_stages(artifact.manifest.programs[number].stages)["prologue"]
     finder = ConstantFinder(model, {}, artifact.content, trust_in(model))
     weights = dict(weights_of(model))

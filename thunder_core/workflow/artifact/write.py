@@ -1,4 +1,4 @@
-"""Writing an artifact: every stage of every trace, the constant tensors of traces, the report, and the manifest."""
+"""Write an artifact: every stage of every trace, the constant tensors of traces, the report, and the manifest."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def write_artifact(
     force: bool = False,
     sign_key: Path | None = None,
 ) -> Path:
-    """Write the result of `jit` or `compile`, with all its programs, as a folder; return the folder's path.
+    """Write the result of `jit` or `compile`, with all its programs, as an artifact; return the folder's path.
 
     `include_weights` also writes the model's parameters and buffers. `sign_key` is the file of a private key to sign
     the artifact with.
@@ -146,7 +146,7 @@ def origin_facts(report: Report | None) -> dict[str, Any]:
 
 
 def seal(folder: Path, manifest: Manifest) -> Manifest:
-    """Write the manifest with the size and digest of each file in a folder, and with its own digest; return it."""
+    """Add the size and digest of each file in a folder to the manifest, write the manifest, and return it."""
     files = {name: facts for name, facts in files_of(folder).items() if name != MANIFEST}
     manifest = manifest.model_copy(update={"files": files}).with_own_digest()
     (folder / MANIFEST).write_bytes(manifest.to_bytes())
@@ -166,8 +166,8 @@ def with_standalone_facts(folder: Path, manifest: Manifest) -> Manifest:
 class ArtifactContent:
     """The content of an artifact except for the report.
 
-    `stages` has the stages of each program with their facts. `rebuildable` is the model if it can be built from its
-    class and config, without its weights; else None.
+    `stages` has the stages of each program with their facts. `rebuildable` is the model if a model without weights can
+    be built from its class and config; otherwise None.
     """
 
     specializations: Specializations
@@ -239,7 +239,7 @@ def content_facts(content: ArtifactContent) -> dict[str, Any]:
 
 
 def write_content(folder: Path, content: ArtifactContent) -> None:
-    """Write all of the content; raise `OutOfDisk` if there is not enough room for the weights."""
+    """Write the content; raise `OutOfDisk` if the disk has too little free space for the weights."""
     require_room(folder, content.weights.size)
     write_tensors(folder / WEIGHTS, content.weights.tensors)
     for stages in content.stages:
@@ -250,7 +250,7 @@ def write_content(folder: Path, content: ArtifactContent) -> None:
 
 
 def programs_of(specializations: Specializations) -> list[Program]:
-    """Return the programs that were traced in this process, the latest first; complete the backward of each."""
+    """Compile the missing backwards of the programs that were traced in this process; return them, latest first."""
     programs = [program for program in specializations.programs if program.stages]
     if not programs and specializations.options.cache == "no caching":
         raise WrongInputs(

@@ -1,6 +1,6 @@
 """Benchmarks: the speed of candidates compared in one process, and compared with an earlier measurement.
 
-The names below are loaded when they are first used. Measurements are plain data, which is read without PyTorch.
+The names below are imported when they are first used. Measurements are plain data, which can be read without PyTorch.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ MEMORY = "[memory]"
 
 
 def peak_allocated(run: Callable[[], object]) -> int:
-    """Return the most bytes on the CPU that a call had allocated, and not yet freed, at any time.
+    """Return the peak number of bytes on the CPU that were allocated during a call and not yet freed.
 
-    Memory that was allocated before the call does not count. The numbers come from hooks of PyTorch's allocator
-    (`torch.profiler` with `profile_memory`), which include the kernels' own temporaries and slow the call down.
+    Memory that was allocated before the call does not count. The numbers come from `torch.profiler` with
+    `profile_memory`: they include temporaries inside kernels, and the profiler slows the call down.
     """
     # Without `acc_events`, PyTorch 2.11 warns that the next cycle would drop these events.
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True, acc_events=True) as profiler:

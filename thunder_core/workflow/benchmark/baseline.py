@@ -1,8 +1,8 @@
 """Comparison of a measurement with an earlier measurement, for continuous integration.
 
-The speed-up of each candidate over the first candidate (eager) is compared, not its seconds. Both times of this ratio
-were measured in one process, so another clock frequency or a busy machine cancels out. Other hardware does not cancel
-out, so a baseline from another machine is refused.
+The comparison uses the speed-up of each candidate over the first candidate (eager), not seconds. A speed-up is a ratio
+of two times from one process, so the clock frequency and the load of the machine cancel out. Other hardware does not
+cancel out, so a baseline from another machine is refused.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 Key = tuple[tuple[str, str], ...]
 
 MAX_BYTES = 64 << 20  # the largest file of measurements
-AGAIN = (
+FIX_MEASURE_AGAIN = (
     "measure a new baseline with `thunder bench --out FILE.json` on this machine, with this version and these options"
 )
 
 
 class Comparison(BenchmarkFacts):
-    """One candidate of one configuration, now and in the baseline."""
+    """The speed-ups of one candidate in one configuration, in the current measurement and in the baseline."""
 
     configuration: dict[str, str]
     candidate: str
@@ -57,14 +57,14 @@ def fraction_of(text: str) -> float:
 
 
 def write_suite(suite: BenchmarkSuite, path: Path) -> None:
-    """Write the file that `read_suite` reads, replacing an existing file as a whole. Raises OSError."""
+    """Write measurements atomically into a file that `read_suite` reads. Raises OSError."""
     write_atomically(path, suite.model_dump_json(indent=2) + "\n")
 
 
 def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
     """Read the measurements in a file; raise BadOption if it cannot be read.
 
-    `option` is the option and a space, as printed before the path.
+    `option` is the option's name with a space, which messages print before the path.
     """
     try:
         return BenchmarkSuite.model_validate_json(read_plain(path, MAX_BYTES).decode("utf-8-sig"))
@@ -72,7 +72,7 @@ def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
         raise BadOption(f"{option}{path} {reason_of(error)}", fix="name a file that can be read") from error
     except (Malformed, UnicodeDecodeError) as error:
         raise BadOption(
-            f"{option}{path} is not a measurement that this version can read: {_first(error)}", fix=AGAIN
+            f"{option}{path} is not a measurement that this version can read: {_first(error)}", fix=FIX_MEASURE_AGAIN
         ) from error
 
 
@@ -99,9 +99,9 @@ def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fai
 
 
 def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fail_above: float) -> list[Comparison]:
-    """Compare with a baseline; raise SlowerThanBaseline, with all rows as its `rows`, if any row is too slow.
+    """Compare with a baseline; raise `SlowerThanBaseline`, with all comparisons as `rows`, if any is too slow.
 
-    Raises BadOption as `compare_with_baseline`, and if the current measurement has no candidate except the first.
+    Raises BadOption like `compare_with_baseline`, and if the current measurement has only one candidate.
     """
     rows = compare_with_baseline(current, baseline, fail_above)
     if not rows:
@@ -124,17 +124,17 @@ def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fa
 
 
 def _compare(
-    report: BenchmarkReport, now: BenchmarkCandidate, then: BenchmarkCandidate, fail_above: float
+    report: BenchmarkReport, candidate: BenchmarkCandidate, earlier: BenchmarkCandidate, fail_above: float
 ) -> Comparison:
-    slowdown = then.speedup.value / now.speedup.value - 1
+    slowdown = earlier.speedup.value / candidate.speedup.value - 1
     return Comparison(
         configuration=report.configuration,
-        candidate=now.name,
-        speedup=now.speedup,
-        baseline=then.speedup,
+        candidate=candidate.name,
+        speedup=candidate.speedup,
+        baseline=earlier.speedup,
         slowdown=slowdown,
         too_slow=slowdown > fail_above,
-        within_noise=now.speedup.overlaps(then.speedup),
+        within_noise=candidate.speedup.overlaps(earlier.speedup),
     )
 
 
@@ -163,4 +163,4 @@ def _same_candidate(candidate: BenchmarkCandidate, report: BenchmarkReport) -> B
 
 
 def _mismatch(what: str) -> UsageError:
-    return BadOption(f"the baseline {what}", fix=AGAIN)
+    return BadOption(f"the baseline {what}", fix=FIX_MEASURE_AGAIN)

@@ -1,4 +1,4 @@
-"""The gate of `--require-speedup`: a speed-up that the measurement must show with confidence."""
+"""The check of `--require-speedup`: the measurement must show the speed-up with 95% confidence."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def require_speedup(measured: BenchmarkReport | BenchmarkSuite, least: float, ca
 
 
 def shortfall(report: BenchmarkReport, candidate: BenchmarkCandidate, least: float) -> str:
-    """Return a candidate's missed speed-up in words; empty if it is not missed."""
+    """Return in words how a candidate misses the required speed-up; empty if it reaches the speed-up."""
     speedup, verdict = candidate.speedup, report.verdict(candidate)
     if speedup.low >= least and verdict != "unstable" and len(candidate.seconds) >= MIN_ROUNDS:
         return ""
@@ -57,7 +57,7 @@ def shortfall(report: BenchmarkReport, candidate: BenchmarkCandidate, least: flo
 
 
 def size_prefix(report: BenchmarkReport) -> str:
-    """Return the size of a measurement as the beginning of a message."""
+    """Return the size of the measured inputs with a colon, as the beginning of a message; empty without a size."""
     configuration = report.configuration
     inner = {"": configuration["size"]} if "size" in configuration else {"seq": configuration.get("seq")}
     sizes = [f"{key} {size}".strip() for key, size in {"batch": configuration.get("batch"), **inner}.items() if size]

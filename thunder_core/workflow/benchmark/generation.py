@@ -13,22 +13,22 @@ GENERATION = "generation"  # the name of the call that is timed
 
 
 class GeneratedTokens(BenchmarkFacts):
-    """The tokens that one contender generated: the time of each, and the agreement with the first contender's."""
+    """The tokens that one contender generated: their times, and their agreement with the first contender's tokens."""
 
     name: str
     seconds: tuple[Annotated[float, Field(gt=0, allow_inf_nan=False)], ...] = Field(min_length=1)
     """The median over the rounds of the time since the previous token; for the first token, since the call."""
     equal: float = 1.0
-    """The share of tokens, 0 to 1, that are equal to the first contender's at the same position of the same prompt."""
+    """The share of tokens, 0 to 1, that equal the first contender's token at the same position of the same prompt."""
     differs_at: int | None = None
-    """The number of the first token, counted from 1, that differs in any prompt of the batch; None if all are equal."""
+    """The position, counted from 1, of the first token that differs in any prompt; None if all tokens are equal."""
 
 
 class GenerationBenchmark(BenchmarkReport):
     """Contenders whose `generate` was measured in turn: complete calls, and the first and the next tokens as parts.
 
-    A call has prompts of one length and generates `new_tokens` tokens for each. The times of a candidate are for the
-    complete call. The times of `next_token` are the mean over all tokens after the first, one for each round.
+    All prompts of a call have the same length, and each gets `new_tokens` new tokens. The times of a candidate are for
+    the complete call. `next_token` has one time for each round: the mean over all tokens after the first.
     """
 
     prompt_length: int
@@ -44,7 +44,10 @@ class GenerationBenchmark(BenchmarkReport):
         return (self.first_token,) if self.next_token is None else (self.first_token, self.next_token)
 
     def tokens_per_second(self, candidate: BenchmarkCandidate) -> float | None:
-        """Return the tokens per second after the first, of all prompts of the batch; None if there are none."""
+        """Return the tokens per second after the first token, over all prompts.
+
+        None if only one token was generated.
+        """
         return None if self.next_token is None else self.next_token.throughput[candidate.name]
 
     def text_of(self, candidate: BenchmarkCandidate) -> GeneratedTokens:

@@ -1,4 +1,4 @@
-"""The memory of CUDA graphs: a graph computes in blocks of its memory pool, which the allocator counts as free."""
+"""The memory of CUDA graphs. A graph's temporaries are in blocks of its pool that the allocator counts as free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The name of the measuring machine; results of different machines are not compared."""
+"""The name of the machine of a measurement; results of different machines are not compared."""
 
 from __future__ import annotations
 

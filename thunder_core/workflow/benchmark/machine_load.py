@@ -10,9 +10,9 @@ from time import perf_counter
 import psutil
 
 SHORTEST = 0.05  # seconds of a measurable period: the system counts processor time in ticks of 1/100 s
-IDLE = ("idle", "iowait")  # the states in which a processor is free
-GUESTS = ("guest", "guest_nice")  # states that are left out, because `user` and `nice` include them
-BUSY = 0.25  # number of processors: if others use fewer, threads hardly wait for them
+IDLE_STATES = ("idle", "iowait")  # the states in which a processor is free
+GUEST_STATES = ("guest", "guest_nice")  # states that are left out, because `user` and `nice` include them
+BUSY_PROCESSORS = 0.25  # processors; if other processes use fewer, threads hardly wait
 
 
 @dataclass(frozen=True)
@@ -31,36 +31,38 @@ class Usage:
     def now(cls) -> Usage:
         """Return the counters of this process and of the system."""
         process, system = psutil.Process().cpu_times(), psutil.cpu_times()._asdict()
-        used = sum(seconds for state, seconds in system.items() if state not in (*IDLE, *GUESTS))
+        used = sum(seconds for state, seconds in system.items() if state not in (*IDLE_STATES, *GUEST_STATES))
         own = process.user + process.system + process.children_user + process.children_system
         return cls(own, used, system.get("steal", 0.0))
 
 
 @dataclass
 class MachineLoad:
-    """The mean number of processors that others used during a period: other processes, and other virtual machines.
+    """The mean number of processors that other processes and other virtual machines used during a period.
 
-    `other_processes` includes `stolen`, the time that the host of a virtual machine gave to other machines. Both are
-    None if the period was too short.
+    `other_processes` includes `stolen`, the processors that the host of a virtual machine gave to other machines. Both
+    are None if the period was too short.
     """
 
     processors: int = field(default_factory=lambda: psutil.cpu_count() or 1)
     other_processes: float | None = None
     stolen: float | None = None
 
-    def crowds(self, threads: int) -> bool:
+    def leaves_too_few_processors(self, threads: int) -> bool:
         """Whether others left too few processors free for this number of threads; False if the load is unknown."""
-        return self.other_processes is not None and self.processors - self.other_processes < threads - BUSY
+        return self.other_processes is not None and self.processors - self.other_processes < threads - BUSY_PROCESSORS
 
     @property
     def used_by_others(self) -> str:
         """The number of processors that others used, in words."""
-        stolen = f", {self.stolen:.1f} of them for other virtual machines" if (self.stolen or 0) >= BUSY else ""
+        stolen = (
+            f", {self.stolen:.1f} of them for other virtual machines" if (self.stolen or 0) >= BUSY_PROCESSORS else ""
+        )
         return f"other processes use {self.other_processes or 0:.1f} of {self.processors} processors{stolen}"
 
     def in_words(self, threads: int) -> str:
         """Return the load in words if this number of threads had to wait; otherwise an empty string."""
-        return f"busy: {self.used_by_others}" if self.crowds(threads) else ""
+        return f"busy: {self.used_by_others}" if self.leaves_too_few_processors(threads) else ""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Measuring candidates in turn in one process, so that disturbances affect all candidates equally."""
+"""Measure candidates in turn in one process, so that disturbances affect all candidates equally."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def ignore_progress(done: int, total: int) -> None:
 
 
 def do_nothing() -> None:
-    """Release nothing, for calls that leave no memory allocated."""
+    """Do nothing: the default of `release`, for calls that leave no memory allocated."""
 
 
 def measure(
@@ -45,11 +45,12 @@ def measure(
     """Time each candidate `runs` times after `warmup` warm-up rounds; the others are compared with the first candidate.
 
     A round calls every candidate once, in a reproducible order that changes between rounds. The garbage collector runs
-    between rounds, never during a call. `progress(done, total)` counts rounds. If `memory` is set, the peak memory of a
-    call is also measured on the CPU, which takes another, slow call of each candidate. Before this call, `release`
-    drops memory that earlier calls left and that a call would drop itself, such as gradients. `seconds` limits the
-    number of rounds, estimated from the time of the first round. A `timer` replaces the device's clock. Raises
-    BadOption for fewer than two runs, because a confidence interval needs two.
+    between rounds, never during a call. `progress(done, total)` counts rounds.
+
+    If `memory` is set, the peak memory of a call is also measured on the CPU, with one additional slow call of each
+    candidate. Before this call, `release` frees the memory that earlier calls left allocated, such as gradients.
+    `seconds` limits the number of rounds, estimated from the time of the first round. A `timer` replaces the device's
+    clock. Raises BadOption for fewer than two runs, because a confidence interval needs two.
     """
     if runs < FEWEST_RUNS:
         raise BadOption(

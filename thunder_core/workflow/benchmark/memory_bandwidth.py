@@ -11,7 +11,7 @@ ROUNDS = 4  # the fastest round counts; the first round loads the pages
 
 
 def memory_bandwidth(device: torch.device) -> float:
-    """Return the bytes per second that a sum over a block of memory reads, with PyTorch's number of threads."""
+    """Measure the bytes per second at which PyTorch, with its number of threads, sums a block of memory."""
     block = torch.ones(BLOCK // 4, device=device)
     return BLOCK / min(_seconds_of_sum(block) for _ in range(ROUNDS))
 

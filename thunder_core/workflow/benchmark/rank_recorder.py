@@ -1,4 +1,4 @@
-"""Record the collectives of real calls on this rank: the programs run with a clock at each line that communicates."""
+"""Record the times of collectives on this rank: programs run with a clock read around each line that communicates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FORWARD = "computation"
 
 
 class HostClock:
-    """A clock of a device that computes while the host waits."""
+    """A clock for a device whose kernels have finished when a call returns, such as the CPU."""
 
     def now(self) -> Any:
         """Return a mark of the time."""
@@ -34,7 +34,7 @@ class HostClock:
 
 
 class CudaClock(HostClock):
-    """A clock of the current stream of a GPU, which waits for collectives while the host continues."""
+    """A clock that records events in the current stream of a GPU, because the host continues before kernels finish."""
 
     def now(self) -> Any:
         """Return an event that the current stream records."""
@@ -43,14 +43,14 @@ class CudaClock(HostClock):
         return event
 
     def seconds(self, first: Any, mark: Any) -> float:
-        """Return the seconds between two events, after both."""
+        """Wait for the second event, and return the seconds between both."""
         mark.synchronize()
         return float(first.elapsed_time(mark)) / 1000
 
 
 @dataclass
 class TraceRun:
-    """A run of a trace: the time before each line that matters, by the index of the line."""
+    """A run of a trace: the recorded times, by the index of the line that follows."""
 
     trace: Trace
     marks: dict[int, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class TraceRun:
 
 @dataclass(eq=False)
 class CollectiveRecorder:
-    """A recorder of the runs of traces within the context `recording`."""
+    """Records the runs of traces within the context `recording`."""
 
     device: torch.device
     runs: list[TraceRun] = field(default_factory=list)
@@ -70,7 +70,7 @@ class CollectiveRecorder:
         self.clock = CudaClock() if self.device.type == "cuda" else HostClock()
 
     def recording(self) -> AbstractContextManager[None]:
-        """Return the context in which programs record their times."""
+        """Return the context in which programs record the times of their runs."""
         return rewriting_traces(self._with_ticks)
 
     def begin(self) -> None:
@@ -80,14 +80,14 @@ class CollectiveRecorder:
         self.first = self.clock.now()
 
     def _with_ticks(self, trace: Trace) -> Trace:
-        """Return the trace with a tick at its begin and end, and before and after each line that communicates."""
+        """Return the trace with a tick, which records the time, at both ends and around each line that communicates."""
         number = len(self._traces)
         self._traces.append(trace)
         bsyms = list(_insert_ticks(trace, number))
         return trace.having(bsyms, made_by=trace.made_by, constants={**trace.constants, TICK: self._tick})
 
     def _tick(self, number: int, index: int) -> None:
-        """Record the time before the line of a trace with an index."""
+        """Record the time before line `index` of trace `number`."""
         if index == 0:
             self._latest[number] = TraceRun(self._traces[number])
             self.runs.append(self._latest[number])
@@ -136,7 +136,7 @@ def times_of_trace(run: TraceRun, seconds: Callable[[Any], float]) -> TraceTimes
 
 
 def collectives_in(run: TraceRun, seconds: Callable[[Any], float]) -> Iterator[CollectiveTimes]:
-    """Yield the times of the collectives of a run. If no later line waits for a collective, its own line does."""
+    """Yield the times of the collectives of a run. If no later line waits for a collective, its own line waits."""
     bsyms = run.trace.bound_symbols
     first_waits = Waits(bsyms).first
     for index, bsym in enumerate(bsyms):

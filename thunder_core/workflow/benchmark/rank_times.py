@@ -48,17 +48,17 @@ class RankTimes(BenchmarkFacts):
 
     @property
     def waits(self) -> tuple[Span, ...]:
-        """The times in which the rank only waits."""
+        """The spans of time in which the rank waits and computes nothing."""
         return tuple((collective.wait, collective.end) for collective in self.collectives)
 
     @property
     def waiting(self) -> float:
-        """The seconds in which the rank only waits."""
+        """The seconds in which the rank waits and computes nothing."""
         return union_length(self.waits)
 
     @property
     def in_flight(self) -> float:
-        """The seconds in which at least one collective has started and not ended."""
+        """The seconds in which at least one collective is running."""
         return union_length((collective.start, collective.end) for collective in self.collectives)
 
     @property

@@ -34,7 +34,7 @@ def describe_candidate(
 
 
 def speedup(first: Sequence[float], second: Sequence[float]) -> Interval:
-    """Return the ratio of the medians with a percentile bootstrap over rounds; the two times of a round stay paired."""
+    """Return the ratio of the medians, with a percentile bootstrap over rounds that resamples pairs of times."""
     before, after = np.asarray(first), np.asarray(second)
     rounds = np.random.default_rng(SEED).integers(0, len(before), (RESAMPLES, len(before)))
     ratios = np.median(before[rounds], axis=-1) / np.median(after[rounds], axis=-1)

@@ -14,7 +14,7 @@ SCHEMA_VERSION: Literal[1] = 1
 
 
 def kind_of(report: object) -> str:
-    """Return the kind of a report, as plain data or as an object: only reports on `generate` have texts."""
+    """Return the kind of a report, given as plain data or as an object: only reports on `generate` have `texts`."""
     has_texts = "texts" in report if isinstance(report, dict) else isinstance(report, GenerationBenchmark)
     return GENERATION if has_texts else "call"
 

@@ -1,8 +1,8 @@
-"""Comparison of two results: the ratio of the speed-ups that they measured.
+"""Compare two results of benchmarks: the ratio of their speed-ups.
 
-The speed-up of each candidate over the first candidate is compared, as with a baseline. The two results were measured
+As with a baseline, the speed-up of each candidate over the first candidate is compared. The two results were measured
 separately, so their rounds are resampled separately: the interval is from the percentile bootstrap of two independent
-samples (Efron and Tibshirani, 1993, section 8.3), each of whole rounds.
+samples (Efron and Tibshirani, 1993, section 8.3), each of complete rounds.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from thunder_core.workflow.benchmark.statistics import CONFIDENCE, RESAMPLES, SE
 from thunder_core.workflow.benchmark.suite import BenchmarkSuite
 from thunder_core.workflow.benchmark.verdict import Verdict, verdict_of
 
-NOT_OF_THE_TASK = frozenset({"model", "recipe"})  # two results may differ in these
+MAY_DIFFER = frozenset({"model", "recipe"})  # the keys of a configuration in which two results may differ
 
 
 class CandidateComparison(BenchmarkFacts):
@@ -34,13 +34,13 @@ class CandidateComparison(BenchmarkFacts):
     ratio: Interval
     """The speed-up in the second result divided by the speed-up in the first."""
     verdict: Verdict
-    """The verdict on the second result: `faster` or `slower` than the first, or neither."""
+    """The verdict on the second result compared with the first."""
     rounds: int
     """The smaller number of rounds of the two results."""
 
 
 def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[CandidateComparison]:
-    """Compare every candidate except the first, at every size, that is in both results.
+    """Compare each candidate, except the first, at each size that both results have.
 
     Raises BadOption for results of different machines, or without common measurements.
     """
@@ -61,7 +61,7 @@ def _task(report: BenchmarkReport) -> tuple[tuple[str, str], ...]:
 
 
 def _common(configuration: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in configuration.items() if key not in NOT_OF_THE_TASK}
+    return {key: value for key, value in configuration.items() if key not in MAY_DIFFER}
 
 
 def _tasks(suite: BenchmarkSuite) -> str:
@@ -75,24 +75,24 @@ def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[Cand
             f"({second.device})",
             fix="measure both on one machine, with the same number of --threads",
         )
-    for mine in first.candidates[1:]:
-        for theirs in second.candidates[1:]:
-            if mine.name == theirs.name:
-                yield _contrast(first, second, mine, theirs)
+    for candidate in first.candidates[1:]:
+        for counterpart in second.candidates[1:]:
+            if candidate.name == counterpart.name:
+                yield _contrast(first, second, candidate, counterpart)
 
 
 def _contrast(
-    first: BenchmarkReport, second: BenchmarkReport, mine: BenchmarkCandidate, theirs: BenchmarkCandidate
+    first: BenchmarkReport, second: BenchmarkReport, candidate: BenchmarkCandidate, counterpart: BenchmarkCandidate
 ) -> CandidateComparison:
-    ratio = _ratio((first.first, mine), (second.first, theirs))
-    rounds = min(len(mine.seconds), len(theirs.seconds))
+    ratio = _ratio((first.first, candidate), (second.first, counterpart))
+    rounds = min(len(candidate.seconds), len(counterpart.seconds))
     return CandidateComparison(
         configuration=_common(first.configuration),
-        candidate=mine.name,
-        first=mine.speedup,
-        second=theirs.speedup,
+        candidate=candidate.name,
+        first=candidate.speedup,
+        second=counterpart.speedup,
         ratio=ratio,
-        verdict=verdict_of(ratio, rounds, first.first, mine, second.first, theirs),
+        verdict=verdict_of(ratio, rounds, first.first, candidate, second.first, counterpart),
         rounds=rounds,
     )
 
@@ -111,7 +111,7 @@ def _ratio(
 def _speedups(
     pair: tuple[BenchmarkCandidate, BenchmarkCandidate], generator: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return the speed-up of the second of the pair over the first, in resamples of whole rounds."""
+    """Return the speed-ups of the second candidate of a pair over the first, one for each resample of the rounds."""
     times = np.asarray([candidate.seconds for candidate in pair])
     rounds = generator.integers(0, times.shape[1], (RESAMPLES, times.shape[1]))
     eager, candidate_median = np.median(times[:, rounds], axis=-1)

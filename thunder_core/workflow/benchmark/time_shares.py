@@ -1,4 +1,4 @@
-"""The executors' shares of the time: a computation runs one bound symbol at a time with a clock."""
+"""The executors' shares of the time. A computation runs one bound symbol at a time, and a clock measures each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 
 RUNS = 5
-SLOW = 2.0  # seconds: a trace that takes longer is timed only once
+SLOW_TRACE_SECONDS = 2.0  # seconds: a trace that takes longer is timed only once
 TICK = "tick_of_the_clock"
 
 
@@ -49,10 +49,10 @@ class TimedTrace:
 
 
 def time_shares(*parts: TimedTrace, device: torch.device) -> list[dict[str, float]]:
-    """Return each executor's share of the total time of all parts, 0 to 1, for each part; medians of a few runs.
+    """Return for each part the executors' shares, 0 to 1, of the total time of all parts; medians of a few runs.
 
-    On CUDA, each bound symbol is synchronized. Bound symbols without an executor, which free memory, count for the
-    previous executor; unpacking at the beginning of a backward counts for the first executor.
+    On CUDA, the device is synchronized after each bound symbol. Bound symbols without an executor, which free memory,
+    count for the previous executor. Unpacking at the beginning of a backward counts for the first executor.
     """
     medians = [_medians(part, device) for part in parts]
     total = sum(sum(seconds_by_name.values()) for seconds_by_name in medians) or 1.0
@@ -60,8 +60,8 @@ def time_shares(*parts: TimedTrace, device: torch.device) -> list[dict[str, floa
 
 
 def _medians(part: TimedTrace, device: torch.device) -> dict[str, float]:
-    first = _run(part.trace, part.inputs(), device)  # warms up, and is enough if it is slow
-    if sum(first.values()) > SLOW:
+    first = _run(part.trace, part.inputs(), device)  # the warm-up run, which is the only run of a slow trace
+    if sum(first.values()) > SLOW_TRACE_SECONDS:
         return first
     runs = [_run(part.trace, part.inputs(), device) for _ in range(RUNS)]
     return {name: median(run[name] for run in runs) for name in runs[0]}

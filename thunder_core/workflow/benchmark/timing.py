@@ -18,7 +18,7 @@ HOST_RESOLUTION, CUDA_RESOLUTION = time.get_clock_info("perf_counter").resolutio
 
 
 def timer_for(device: torch.device) -> Callable[[Call], float]:
-    """Return a function that runs a call on the device until it is complete, and returns its seconds."""
+    """Return a function that runs a call, waits until the device has completed it, and returns the seconds."""
     timer = TIMERS.get(device.type, _time_on_host)
     return lambda call: timer(call, device)
 
@@ -40,7 +40,7 @@ def _time_on_host(call: Call, _: torch.device) -> float:
 
 
 def _time_on_cuda(call: Call, device: torch.device) -> float:
-    """Return the time between two events on the GPU that computes, which may differ from the current GPU."""
+    """Return the seconds between two events on `device`, which may differ from the current GPU."""
     begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
     stream = torch.cuda.current_stream(device)
     torch.cuda.synchronize(device)
@@ -55,12 +55,11 @@ TIMERS: dict[str, Callable[[Call, torch.device], float]] = {"cuda": _time_on_cud
 
 
 def peak_of(call: Call, device: torch.device, *, on_host: bool = False) -> int | None:
-    """Return the peak bytes of a call above the memory allocated before; None if they are not measured.
+    """Return the peak bytes of a call above the memory that was allocated before; None if they are not measured.
 
-    CUDA's allocator always counts. It counts the temporaries of CUDA graphs as free, so the free blocks of the memory
-    pools of all graphs that the call replays are added. On a CPU, the resident set size of the process is not
-    meaningful, because the allocator keeps memory that earlier calls have freed. PyTorch's profiler measures it if
-    `on_host` is set.
+    On CUDA, the allocator's counters are read. They count the temporaries of CUDA graphs as free, so the free blocks of
+    the memory pools of all replayed graphs are added. On a CPU, PyTorch's profiler measures the peak if `on_host` is
+    set: the resident set size of the process is no measure, because the allocator keeps freed memory.
     """
     if device.type == "cpu" and on_host:
         return peak_allocated(call)

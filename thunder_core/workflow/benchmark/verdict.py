@@ -27,8 +27,8 @@ from thunder_core.workflow.benchmark.interval import Interval
 Verdict = Literal["faster", "slower", "not distinguishable", "unstable"]
 
 MIN_ROUNDS = 6
-WIDEST_INTERVAL = 2.0  # its upper end over its lower one
-WIDEST_SPREAD = 0.5  # the interquartile range of the times, over their median
+WIDEST_INTERVAL = 2.0  # the upper end of the interval divided by the lower end
+WIDEST_SPREAD = 0.5  # the interquartile range of the times divided by their median
 
 WORDS: dict[Verdict, Callable[[str], str]] = {
     "faster": "faster than {}".format,
@@ -39,7 +39,7 @@ WORDS: dict[Verdict, Callable[[str], str]] = {
 
 
 class Times(Protocol):
-    """The times of one candidate, as far as a verdict uses them."""
+    """The statistics of one candidate's times that a verdict uses."""
 
     @property
     def median(self) -> float:
@@ -51,10 +51,10 @@ class Times(Protocol):
 
 
 def verdict_of(speedup: Interval, rounds: int, *candidates: Times) -> Verdict:
-    """Return the verdict on a speed-up, by the module's table.
+    """Return the verdict on a speed-up, by the table in the docstring of this module.
 
     `speedup` is the ratio of the medians, the first candidate's divided by the other's, with its 95% interval.
-    `candidates` are all candidates whose times enter the ratio.
+    `candidates` are the two or more candidates whose times the ratio uses.
     """
     if rounds < MIN_ROUNDS:
         return "not distinguishable"
@@ -71,6 +71,6 @@ def is_scattered(times: Times) -> bool:
 
 
 def in_words(verdict: Verdict, first: str, rounds: int) -> str:
-    """Return the verdict in words, with the name of the first candidate."""
+    """Return the verdict in words, with the name of the first candidate, such as `faster than eager`."""
     few = f": {rounds} round{' is' if rounds == 1 else 's are'} too few for a verdict" if rounds < MIN_ROUNDS else ""
     return f"{WORDS[verdict](first)}{few}"

@@ -1,4 +1,4 @@
-"""The check of a backward: its gradients compared with autograd's, its stages, and its claimed lines."""
+"""The check of a backward: its gradients, the stages of its trace, and its claimed lines."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from thunder_core.workflow.fault_localization.trace_examination import Examinati
 from thunder_core.workflow.validation.internal_check import Fault, NotCompared
 
 NOT_COMPILED = "it was not compiled, or does not fit into memory"
-IN_LOCKSTEP = 2  # copies of the forward's values: for autograd, and for the backward
-DERIVED = "differentiate"  # the transform that makes the first stage of a backward
+COPIES_IN_LOCKSTEP = 2  # copies of the forward's values: for autograd, and for the backward
+DIFFERENTIATE = "differentiate"  # the transform that makes the first stage of a backward
 
 
 @dataclass(frozen=True)
 class BackwardInputs:
-    """The values that a backward may read: the forward's values, and cotangents.
+    """The values that a backward may read: the forward's values, and the cotangents.
 
     `in_double()` returns the values in float64, or None if float64 is not possible.
     """
@@ -51,14 +51,14 @@ class BackwardInputs:
     cotangents: Cotangents
 
     def of(self, trace: Trace, *, in_double: bool = False) -> Values | None:
-        """Return the inputs of a backward by name; None for float64 if there are no such values."""
+        """Return the inputs of a backward by name; None if `in_double` is set and float64 is not possible."""
         values = self.in_double() if in_double else self.plain
         return None if values is None else {proxy.name: values[proxy.name] for proxy in trace.inputs}
 
 
 @dataclass(frozen=True)
 class Differentiation:
-    """A derived backward with the inputs of one call, for the gradients of some results."""
+    """A derived backward with the inputs of one call; `has_cotangent` marks the results that have cotangents."""
 
     derivative: ProgramDerivative
     backward: Trace
@@ -75,7 +75,7 @@ class Differentiation:
         ]
 
     def values(self, *kept_for: Trace) -> BackwardInputs:
-        """Return the values that backwards may read; if traces are passed, only their inputs."""
+        """Return the values that backwards may read; if traces are passed, only the inputs of these traces are kept."""
         return backward_inputs(
             self.derivative, self.has_cotangent, self.inputs, self.states, self.seed, kept_for=kept_for
         )
@@ -97,12 +97,12 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
     stages = latest_backward(examination.program.stages_of("backward"))
     traces = without_freeing([stage.trace for stage in stages])
     is_large = has_large_values(traces[0])
-    if len(stages) < 2 or not examination.has_room(derivative.body, *([IN_LOCKSTEP] if is_large else [])):
+    if len(stages) < 2 or not examination.has_room(derivative.body, *([COPIES_IN_LOCKSTEP] if is_large else [])):
         examination.not_compared.append(NotCompared(what="backward", count=1, reason=NOT_COMPILED))
         return
     differentiation = Differentiation(derivative, traces[0], stages[-1].has_cotangent, inputs, states, seed)
     values = differentiation.values(*traces if is_large else ())
-    # If the forward is wrong, the values that it saves are wrong, and so are the gradients.
+    # If the forward is wrong, the saved values are wrong too, and so are the gradients.
     if not examination.faults:
         with examination.note_errors("the gradients"):
             fault = find_wrong_gradient(differentiation, values, examination)
@@ -115,7 +115,7 @@ def examine_backward(examination: Examination, inputs: Values, states: RandomSta
 
 def latest_backward(stages: Sequence[Stage]) -> list[Stage]:
     """Return the stages of the backward that was compiled last, beginning with the derived stage."""
-    starts = [index for index, stage in enumerate(stages) if stage.trace.made_by == DERIVED]
+    starts = [index for index, stage in enumerate(stages) if stage.trace.made_by == DIFFERENTIATE]
     return list(stages[starts[-1] :]) if starts else []
 
 
@@ -127,9 +127,9 @@ def backward_inputs(
     seed: int,
     kept_for: Sequence[Trace] = (),
 ) -> BackwardInputs:
-    """Return the forward's values, and random cotangents of the results whose gradients are passed in.
+    """Return the forward's values, and random cotangents of the results that `has_cotangent` marks.
 
-    If traces are passed, only their inputs are kept.
+    If traces are passed, only the inputs of these traces are kept.
     """
     forward = derivative.differentiated.forward
     names = [derivative.body.output[index].name for index in derivative.differentiated.results]
@@ -137,7 +137,7 @@ def backward_inputs(
     input_names = {proxy.name for trace in kept_for for proxy in trace.inputs}
     names_to_keep = {*input_names, *chosen} if kept_for else None
     plain = record(forward, inputs, states, names_to_keep=names_to_keep).final
-    drew = not RandomStates.now(inputs).equal(states)  # another dtype has other random numbers
+    drew = not RandomStates.now(inputs).equal(states)  # float64 would give other random numbers
     cotangents = random_cotangents(plain, chosen, seed)
     named = {f"grad_{name}": cotangent for name, cotangent in cotangents.items()}
     wide = {name: in_float64(cotangent) for name, cotangent in named.items()}
@@ -153,9 +153,9 @@ def backward_inputs(
 def find_wrong_gradient(
     differentiation: Differentiation, values: BackwardInputs, examination: Examination
 ) -> Fault | None:
-    """Return the fault of a backward whose gradients differ from autograd's; None if they agree.
+    """Compare a backward's gradients with autograd's; return the fault if they differ, else None.
 
-    Large gradients are not all in memory at once: if any is not bit for bit equal, they are compared in parts.
+    To save memory, gradients are first compared bit by bit, one at a time. If some differ, these are compared in parts.
     """
     allowance = examination.allowance
     if not has_large_values(differentiation.backward):
@@ -172,7 +172,7 @@ def find_wrong_gradient(
 
 
 def names_of_unequal_gradients(differentiation: Differentiation, values: BackwardInputs) -> list[str] | None:
-    """Return the tensors whose gradients differ in any bit from autograd's; None if traces cannot run line by line."""
+    """Return the tensors whose gradients differ in any bit from autograd's; None if traces cannot run in lockstep."""
     saved = values.of(differentiation.backward)
     assert saved is not None
     names, cotangents = differentiation.requires_grad_names, values.cotangents
@@ -206,7 +206,7 @@ def parts_of(differentiation: Differentiation, names: Sequence[str]) -> Iterator
 def first_wrong_gradient(
     differentiation: Differentiation, values: BackwardInputs, allowance: Allowance, names: Container[str] | None = None
 ) -> tuple[str, Difference] | None:
-    """Return the first wrong gradient of a backward, of these names or of all; None if all are right."""
+    """Return the first wrong gradient of a backward, among `names` or all gradients; None if all are right."""
     expected, recorded, record_backward = gradients_of_both(differentiation, values, names)
     return wrong_gradient(differentiation.backward, recorded, record_backward, expected, allowance)
 
@@ -214,7 +214,7 @@ def first_wrong_gradient(
 def gradients_of_both(
     differentiation: Differentiation, values: BackwardInputs, names: Container[str] | None = None
 ) -> tuple[AutogradGradients, RecordedValues, Callable[[], RecordedValues | None]]:
-    """Return the gradients of autograd, the recording of a backward, and a function that records it in float64."""
+    """Return autograd's gradients, the recording of a backward, and a function that records the backward in float64."""
     body, cotangents = differentiation.derivative.body, values.cotangents
     expected = autograd_gradients(
         body, differentiation.inputs, differentiation.requires_grad_names, cotangents, differentiation.states, names
@@ -244,7 +244,7 @@ def wrong_gradient_fault(
 def evaluate_backward(
     backward: Trace, values: BackwardInputs, states: RandomStates, tensors: Container[str] | None = None
 ) -> tuple[RecordedValues, Callable[[], RecordedValues | None]]:
-    """Return the recording of a backward in its own dtypes, and a function that records it in float64.
+    """Return the recording of a backward in its own dtypes, and a function that records the backward in float64.
 
     If `tensors` of the forward are passed, only their gradients are kept.
     """
@@ -269,9 +269,9 @@ def difference_from_derivation(
     states: RandomStates,
     allowance: Allowance,
 ) -> Fault | None:
-    """Return the fault at the first line where a backward differs from a newly derived backward; None if they agree.
+    """Return the fault at the first line where a backward differs from a newly derived backward; None if both agree.
 
-    The names of a derivation depend on the order of the sweeps, so the sweep for all results is made first.
+    The names in a derivation depend on the order of the backward sweeps, so the sweep for all results comes first.
     """
     sweep = ReverseSweep.of(derivative.differentiated.sweep.trace)
     derived = sweep.backward([True] * len(has_cotangent))

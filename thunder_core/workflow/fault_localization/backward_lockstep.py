@@ -1,4 +1,4 @@
-"""A backward in lockstep with autograd: each gradient is compared when both have computed it, and then dropped."""
+"""Run a backward in lockstep with autograd: each gradient is compared when both have computed it, then dropped."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.workflow.fault_localization.stages import is_equal
 from thunder_core.workflow.fault_localization.time_limit import require_time
 from thunder_core.workflow.validation.gradients import on_gradient
 
-NOTHING: Sequence[Any] = ()
+NO_GRADIENTS: Sequence[Any] = ()
 
 
 def names_unlike_autograd(
@@ -32,7 +32,7 @@ def names_unlike_autograd(
     cotangents: Cotangents,
     states: RandomStates,
 ) -> list[str] | None:
-    """Return the tensors of a computation whose gradients differ in any bit from autograd's, in autograd's order.
+    """Return the names of tensors whose gradients differ in any bit from autograd's, in autograd's order.
 
     `saved` are the values that the backward reads. Returns None if a trace writes to tensors or changes settings,
     because such traces cannot run in lockstep.
@@ -42,10 +42,10 @@ def names_unlike_autograd(
     gradients = GradientsInTurn(backward, saved, states)
     unlike: list[str] = []
 
-    def compare(name: str, theirs: torch.Tensor) -> None:
+    def compare(name: str, expected: torch.Tensor) -> None:
         require_time()
-        ours = gradients.of(name)
-        if ours is not None and not is_equal(ours, theirs):
+        actual = gradients.of(name)
+        if actual is not None and not is_equal(actual, expected):
             unlike.append(name)
 
     run_autograd(body, copy_inputs(inputs, body), requires_grad, cotangents, states, backward.cotangents, compare)
@@ -53,10 +53,10 @@ def names_unlike_autograd(
 
 
 class GradientsInTurn:
-    """The gradients of a backward, whose lines run until they have computed the requested gradient."""
+    """The gradients of a backward, computed on request: its lines run until the requested gradient exists."""
 
     def __init__(self, backward: Trace, saved: Values, states: RandomStates) -> None:
-        self._lines = LineByLine(backward, saved, states, outputs=NOTHING).lines()
+        self._lines = LineByLine(backward, saved, states, outputs=NO_GRADIENTS).lines()
         self._cotangents, self._states = backward.cotangents, states
         self._defined = {proxy.name for bsym in backward.bound_symbols for proxy in bsym.defines}
         self._awaited = set(self._cotangents.values()) & self._defined

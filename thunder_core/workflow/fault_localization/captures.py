@@ -1,4 +1,4 @@
-"""Captures: copies of the inputs of programs' computations, taken while arbitrary calls run the programs."""
+"""Capture copies of the inputs of programs' computations while the programs run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of claimed lines with eager PyTorch: each bound symbol and region of an executor, on its actual inputs."""
+"""Compare claimed lines with eager PyTorch: each bound symbol and region of an executor, on its actual inputs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparison of the backward with autograd: the gradient of each tensor of the forward, and the wrong lines."""
+"""Compare the backward with autograd: the gradient of each tensor of the forward, and the lines that are wrong."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class AutogradGradients:
 
     @cached_property
     def perturbed(self) -> Values | None:
-        """The gradients in float64, from inputs whose elements are changed by one unit in the last place, or None."""
+        """The gradients in float64 from inputs that are changed by one unit in the last place; None without float64."""
         return self.compute(True)
 
     def reference_of(self, name: str) -> Float64Computation:
@@ -64,9 +64,9 @@ def autograd_gradients(
     states: RandomStates,
     names: Container[str] | None = None,
 ) -> AutogradGradients:
-    """Return the gradients of a computation's tensors for cotangents of its results, by autograd in eager PyTorch.
+    """Return autograd's gradients of a computation's tensors in eager PyTorch, for cotangents of its results.
 
-    Only the gradients of the `names` tensors are returned, by default of all.
+    If `names` is passed, only the gradients of these tensors are returned.
     """
     plain = gradients_of(body, copy_inputs(inputs, body), requires_grad, cotangents, states, names=names)
     if not RandomStates.now(inputs).equal(states):
@@ -94,7 +94,7 @@ def gradients_of(
     in_double: bool = False,
     names: Container[str] | None = None,
 ) -> Values:
-    """Return the gradients of all tensors, or of the `names` ones, that require gradients and are not written to."""
+    """Return the gradients of the tensors, all or only `names`, that require gradients and are not written to."""
     call = call_in_double if in_double else call_target
     wide = default_dtype(torch.float64 if in_double else None)
     with torch.enable_grad(), preserve_settings(body.bound_symbols), wide:
@@ -168,7 +168,9 @@ def gradient_fault(
     values: Values,
     expected: AutogradGradients,
 ) -> Fault:
-    """Return the fault of a wrong gradient: at a forward line with a wrong derivative, or at the line of the sum."""
+    """Return the fault of a wrong gradient: at a forward line with a wrong derivative, or else at the backward's line
+    that sums the gradient.
+    """
     cotangent = backward.cotangents[name]
     phrase = Difference(f"the gradient of `{name}`, `{cotangent}`, {difference.what}", difference.largest)
     consumers = [step for step in steps if name in {proxy.name for proxy in step.differentiated_inputs}]
@@ -180,7 +182,7 @@ def gradient_fault(
 
 
 def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) -> bool:
-    """Whether the derivative of one forward line differs from autograd's, for autograd's gradients of its results."""
+    """Whether the derivative of one forward line differs from autograd's, given autograd's gradients of its results."""
     derivation, bsym = step.derivation, step.bsym
     if derivation is None or any(proxy.name not in expected.plain for proxy in step.results):
         return False
@@ -188,17 +190,17 @@ def is_wrongly_derived(step: Step, values: Values, expected: AutogradGradients) 
     inputs = {proxy.name: values[proxy.name] for proxy in bsym.inputs}
     names = [proxy.name for proxy in step.differentiated_inputs]
     try:
-        theirs = local_gradients(bsym, inputs, names, [proxy.name for proxy in step.results], cotangents)
-        ours = derived_gradients(
+        eager_gradients = local_gradients(bsym, inputs, names, [proxy.name for proxy in step.results], cotangents)
+        own_gradients = derived_gradients(
             derivation, {old: inputs[new.name] for old, new in step.names.items() if new.name in inputs}, cotangents
         )
     except (RuntimeError, TypeError, ValueError, KeyError):
-        return False  # the line cannot be differentiated alone; the fault names the line of the sum
+        return False  # the line cannot be differentiated alone; the fault names the line that sums the gradient
     return any(
         our_gradient is not None
         and eager_gradient is not None
         and rounding_difference(our_gradient, eager_gradient, no_exact_value).difference is not None
-        for our_gradient, eager_gradient in zip(ours, theirs, strict=True)
+        for our_gradient, eager_gradient in zip(own_gradients, eager_gradients, strict=True)
     )
 
 

@@ -68,7 +68,7 @@ def values_of_backward(program: Program, inputs: Values, states: RandomStates) -
 def evidence_of_executor(
     traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates
 ) -> Evidence | None:
-    """Return the evidence of a claimed line: the operations that it replaces, and the values that it really reads."""
+    """Return the evidence of a claimed line: the operations that it replaces, and the values that it reads."""
     claimed, available = traces[-1], {**copy_inputs(values, traces[-1]), **traces[-1].constants}
     states.restore()
     for bsym in unwrap(claimed.bound_symbols):
@@ -82,7 +82,7 @@ def evidence_of_executor(
 
 
 def whole_operation(name: str, unclaimed: Trace) -> tuple[BoundSymbol, ...]:
-    """Return the operation that makes a name, for an executor that replaces one operation by several lines."""
+    """Return the operation that defines a name before claiming; an executor may run one operation in several lines."""
     bsym = definitions(unclaimed).get(name)
     return () if bsym is None else (bsym,)
 
@@ -90,7 +90,7 @@ def whole_operation(name: str, unclaimed: Trace) -> tuple[BoundSymbol, ...]:
 def evidence_of_transform(
     traces: Sequence[Trace], fault: Fault, values: Values, states: RandomStates
 ) -> Evidence | None:
-    """Return the evidence of a transform: the lines before and after it that compute a name from shared values."""
+    """Return the evidence of a transform: the lines, before and after it, that compute a name from common values."""
     index = next((n for n, trace in enumerate(traces) if n and trace.made_by == fault.by), None)
     if index is None:
         return None

@@ -22,7 +22,7 @@ from thunder_core.workflow.fault_localization.time_limit import Deadline, limit_
 from thunder_core.workflow.fault_localization.trace_examination import Examination
 from thunder_core.workflow.validation.internal_check import InternalCheck
 
-FOR_FORWARD = 0.5  # the forward's part of the time, if there is a backward
+FORWARD_SHARE = 0.5  # the forward's share of the time limit, if there is a backward
 
 
 def examine(
@@ -33,16 +33,16 @@ def examine(
     *,
     seconds: float = 0.0,
     probe_guards: bool = True,
-    thorough: bool = True,
+    is_thorough: bool = True,
     allowance: Allowance = ROUNDING,
 ) -> InternalCheck:
-    """Check a program on the arguments of a call that it accepts, for at most `seconds` seconds (0: without limit).
+    """Check a program on the arguments of an accepted call, for at most `seconds` seconds (0: without a limit).
 
-    The check compares each executor's line, each transform, and the backward with eager PyTorch, and the unpacked
+    The check compares the lines of executors, the transforms and the backward with eager PyTorch, and the unpacked
     inputs with their origins. If there is no fault, it compares the program's results with eager PyTorch's. If
-    `probe_guards` is set, it also tries calls that differ slightly; if `thorough` is set, it replaces functions, hooks
-    and settings for them. The arguments, a module's buffers and the random state are restored. Raises the errors of the
-    prologue if the program does not accept the arguments.
+    `probe_guards` is set, it also tries calls that differ slightly from this call; with `is_thorough`, these calls
+    include replaced functions, hooks and settings. The arguments, a module's buffers and the random state are restored.
+    Raises the errors of the prologue if the program does not accept the arguments.
     """
     examination, call = Examination(program, Deadline(seconds), allowance), SubjectCall(subject, args, kwargs)
     with examining(), preserve_call_state(call), limit_time(examination.deadline):
@@ -53,7 +53,7 @@ def examine(
         examination.faults += unpacking_faults(program.traces("computation")[0], preparation.inputs, roots, prologue)
         inputs = copy_inputs(inputs_by_name(computation, preparation.inputs), *program.traces("computation"))
         states = RandomStates.now(inputs)
-        with examination.limit_share(FOR_FORWARD if program.derivative is not None else 1.0):
+        with examination.limit_share(FORWARD_SHARE if program.derivative is not None else 1.0):
             examination.examine_computation(inputs, states)
         if not examination.raises:
             with examination.note_errors("the backward"):
@@ -63,11 +63,11 @@ def examine(
             states.restore()
             with examination.note_errors("the call"):
                 examination.faults += wrong_outside(
-                    program, call, preparation, states, has_room=examination.has_room, thorough=thorough
+                    program, call, preparation, states, has_room=examination.has_room, is_thorough=is_thorough
                 )
         if probe_guards and compares_results and not examination.faults:
             with examination.note_errors("guards"):
-                examination.faults += wrong_guards(program, call, examination.deadline, thorough=thorough)
+                examination.faults += wrong_guards(program, call, examination.deadline, is_thorough=is_thorough)
     return examination.report()
 
 

@@ -1,4 +1,4 @@
-"""Guard probes: calls that differ slightly from the traced call, and that a program must refuse or serve correctly.
+"""Guard probes: calls that differ slightly from the traced call. A program must refuse them or compute them correctly.
 
 Most probes run only the prologue. If the prologue accepts a probe, the program runs and its results are compared with
 eager PyTorch.
@@ -31,36 +31,36 @@ from thunder_core.workflow.fault_localization.trace_examination import latest_un
 from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves, leaves_of, require_same_structure
 
-REFUSES = ("GuardFailed", "UnexpectedValue")  # a program raises these to refuse a call while it runs
-MESSAGE = 200  # the most characters of an error's text
+REFUSAL_ERRORS = ("GuardFailed", "UnexpectedValue")  # the errors by which a running program refuses a call
+MAX_MESSAGE = 200  # characters of an error's text
 
 
-def probes(program: Program, call: SubjectCall, *, thorough: bool) -> Iterator[Probe]:
+def probes(program: Program, call: SubjectCall, *, is_thorough: bool) -> Iterator[Probe]:
     """Yield calls that a program must refuse, or compute as eager PyTorch does.
 
-    If `thorough` is set, the probes also change single tensors of several with a common size, and replace functions,
-    hooks, classes and settings.
+    If `is_thorough` is set, the probes also replace functions, hooks, classes and settings, and change the size of a
+    single tensor where several tensors have a common size.
     """
-    yield from argument_probes(call, each_size=thorough)
-    yield from path_probes(program, call, functions=thorough)
-    if thorough:
+    yield from argument_probes(call, each_size=is_thorough)
+    yield from path_probes(program, call, functions=is_thorough)
+    if is_thorough:
         yield from process_probes(call)
         yield from model_probes(program, call)
 
 
 def wrong_guards(
-    program: Program, call: SubjectCall, deadline: Deadline, seed: int = 0, *, thorough: bool = True
+    program: Program, call: SubjectCall, deadline: Deadline, seed: int = 0, *, is_thorough: bool = True
 ) -> Iterator[Fault]:
-    """Yield a fault for each probe that the prologue accepts and for which the program differs from eager PyTorch.
+    """Yield a fault for each probe that the prologue accepts, but for which the program differs from eager PyTorch.
 
-    If `thorough` is not set, a program that raises an error is accepted, because it returns no wrong result.
+    If `is_thorough` is not set, a program that raises an error is accepted, because it returns no wrong result.
     """
     devices = {tensor.device for tensor in call.tensors.values() if tensor.is_cuda}
-    for probe in probes(program, call, thorough=thorough):
+    for probe in probes(program, call, is_thorough=is_thorough):
         if deadline.is_over:
             return
         with torch.random.fork_rng(devices=list(devices)), probe.changed:
-            difference = difference_of(program, call, probe.arguments, seed, raising_is_right=not thorough)
+            difference = difference_of(program, call, probe.arguments, seed, accepts_error=not is_thorough)
         if difference:
             yield Fault(
                 kind="guard",
@@ -78,11 +78,11 @@ def difference_of(
     arguments: Callable[[], Arguments],
     seed: int,
     *,
-    raising_is_right: bool = False,
+    accepts_error: bool = False,
 ) -> str:
-    """Return the program's difference from eager PyTorch for a call; empty if the program refuses the call or is right.
+    """Return how a program differs from eager PyTorch for a call; empty if the program refuses the call or is right.
 
-    `arguments` makes new arguments for each run.
+    `arguments()` returns new arguments for each run.
     """
     args, kwargs = arguments()
     try:
@@ -91,19 +91,21 @@ def difference_of(
         return ""
     again = arguments()
     with call.preserve_state():
-        ours = outcome(lambda: program.run(*prepared), seed)
+        actual = outcome(lambda: program.run(*prepared), seed)
     with call.preserve_state():
-        theirs = outcome(lambda: call.subject(*again[0], **again[1]), seed)
-    if isinstance(theirs, str):
-        return "" if isinstance(ours, str) else f"it runs, but eager PyTorch raises {theirs}"
-    if not isinstance(ours, str):
-        return structure_difference(ours, theirs) or value_difference(program, call, arguments, seed, ours, theirs)
-    is_right = raising_is_right or ours.startswith(REFUSES) or serves_ranges(program)
-    return "" if is_right else f"it raises {ours}, but eager PyTorch does not"
+        expected = outcome(lambda: call.subject(*again[0], **again[1]), seed)
+    if isinstance(expected, str):
+        return "" if isinstance(actual, str) else f"it runs, but eager PyTorch raises {expected}"
+    if not isinstance(actual, str):
+        return structure_difference(actual, expected) or value_difference(
+            program, call, arguments, seed, actual, expected
+        )
+    is_right = accepts_error or actual.startswith(REFUSAL_ERRORS) or serves_ranges(program)
+    return "" if is_right else f"it raises {actual}, but eager PyTorch does not"
 
 
 def serves_ranges(program: Program) -> bool:
-    """Whether a program has symbolic sizes; sizes that do not fit together are refused while the program runs."""
+    """Whether a program has symbolic sizes. Such a program refuses incompatible sizes while it runs."""
     inputs = program.traces("computation")[0].inputs
     tensors = [proxy for proxy in inputs if isinstance(proxy, TensorProxy)]
     return any(isinstance(size, torch.SymInt) for tensor in tensors for size in tensor.shape)
@@ -115,17 +117,17 @@ def outcome(run: Callable[[], Any], seed: int) -> Leaves | str:
     try:
         return leaves_of(run())
     except Exception as error:
-        return f"{type(error).__name__}: {error}"[:MESSAGE]
+        return f"{type(error).__name__}: {error}"[:MAX_MESSAGE]
 
 
-def structure_difference(ours: Leaves, theirs: Leaves) -> str:
+def structure_difference(actual: Leaves, expected: Leaves) -> str:
     """Return the first difference in structure from eager PyTorch's result, in words; empty if there is none."""
     try:
-        require_same_structure(ours, theirs)
+        require_same_structure(actual, expected)
     except NotComparable as error:
         return error.what
-    for path, value in theirs.tensors.items():
-        if ours.tensors[path].requires_grad != value.requires_grad:
+    for path, value in expected.tensors.items():
+        if actual.tensors[path].requires_grad != value.requires_grad:
             return (
                 f"`{path}` requires a gradient only {'in eager PyTorch' if value.requires_grad else 'in the program'}"
             )
@@ -133,14 +135,14 @@ def structure_difference(ours: Leaves, theirs: Leaves) -> str:
 
 
 def value_difference(
-    program: Program, call: SubjectCall, arguments: Callable[[], Arguments], seed: int, ours: Leaves, theirs: Leaves
+    program: Program, call: SubjectCall, arguments: Callable[[], Arguments], seed: int, actual: Leaves, expected: Leaves
 ) -> str:
     """Return the first tensor whose values differ from eager PyTorch's, in words; empty if there is none.
 
-    Values that differ by more than rounding are accepted if each line computes what eager PyTorch computes from the
-    same inputs, because the program then amplifies rounding.
+    A larger difference than rounding is accepted if each line computes the same values as eager PyTorch from the same
+    inputs, because the program then amplifies rounding.
     """
-    if first_differing_path((), ours, theirs) is None:
+    if first_differing_path((), actual, expected) is None:
         return ""
     args, kwargs = arguments()
     with call.preserve_state():
@@ -157,7 +159,7 @@ def value_difference(
     )
     if evaluation.fault is not None:
         return f"{evaluation.fault.line}: {evaluation.fault.difference}"
-    path = first_differing_path(evaluation.values, ours, theirs)
+    path = first_differing_path(evaluation.values, actual, expected)
     return "" if path is None else OTHER_VALUES.format(path)
 
 

@@ -1,4 +1,4 @@
-"""The judgement of claimed lines: each line is compared within a time limit, and a wrong line does not end the run."""
+"""The judge of claimed lines: it compares each line until a deadline, and continues after a wrong line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from thunder_core.workflow.validation.internal_check import CheckedLines, Fault,
 
 @dataclass
 class Findings(Judge):
-    """A judge that records right and wrong lines of a trace, and lets the evaluation continue."""
+    """A judge that records the right and wrong lines of a trace; the evaluation continues after a wrong line."""
 
     trace: str
     deadline: Deadline
@@ -39,7 +39,7 @@ class Findings(Judge):
         return rounding_difference(actual, expected, exact, self.allowance)
 
     def accept(self, check: Check, name: str, measured: ValueComparison) -> None:  # noqa: ARG002
-        """Keep the measurement of a check if its error is the largest share of the allowed error so far."""
+        """Store a measurement if it uses more of the allowed error than earlier measurements of the same check."""
         if check not in self.measured or measured.used > self.measured[check].used:
             self.measured[check] = measured
 

@@ -1,4 +1,4 @@
-"""Faults of lines: a bound symbol and its error, as plain data."""
+"""Faults of lines: a wrong bound symbol and its error, as plain data."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def line_fault(
 ) -> Fault:
     """Return the fault of a bound symbol, with its module, its source line and its inputs.
 
-    `operations` are the operations that the bound symbol replaces, if they are not its own symbol. The text of the
-    difference is a complete phrase.
+    `operations` are the operations that the bound symbol replaces, if it is not itself an operation. The text of
+    `difference` is a complete phrase.
     """
     names = [operation.symbol.name for operation in operations] or [bsym.symbol.name]
     return Fault(

@@ -1,4 +1,4 @@
-"""Running two traces in lockstep to compare their bits; only values that are read later stay in memory."""
+"""Run two traces in lockstep to compare their bits; only values that are read later stay in memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def has_large_values(trace: Trace) -> bool:
 def have_equal_bits(first: Trace, second: Trace, inputs: Values, states: RandomStates) -> bool:
     """Whether the names that two traces share, and their outputs, have the same bits.
 
-    Return False also for traces that cannot be compared, because they write to tensors or change settings.
+    Also return False for traces that write to tensors or change settings, because they cannot be compared.
     """
     if not (runs_in_lockstep(first) and runs_in_lockstep(second)):
         return False
@@ -57,7 +57,7 @@ def have_equal_bits(first: Trace, second: Trace, inputs: Values, states: RandomS
 
 
 def runs_in_lockstep(trace: Trace) -> bool:
-    """Whether the lines of a trace can alternate with another's: they write to no tensor and change no setting."""
+    """Whether the lines of a trace can alternate with those of another trace: no line writes to tensors or settings."""
     return not any(bsym.mutates for bsym in trace.bound_symbols) and not settings_of(trace.bound_symbols)
 
 
@@ -68,7 +68,7 @@ def is_shared(pair: tuple[Any, Any], shared: set[str]) -> bool:
 
 
 def defined_names(trace: Trace) -> set[str]:
-    """Return the names that a trace defines, without uninitialized memory."""
+    """Return the names that a trace defines, except names of uninitialized tensors."""
     uninitialized = {
         name for bsym in trace.bound_symbols for name in uninitialized_results(bsym, (bsym, *bsym.subsymbols))
     }
@@ -84,7 +84,7 @@ def in_turn(*runs: LineByLine) -> Iterator[tuple[str, Any]]:
 class LineByLine:
     """A trace that runs one line at a time, with its own random states; values are dropped after their last use.
 
-    `outputs` are the returned values that are kept, by default all. Raises `OutOfTime` between lines.
+    `outputs` are the returned values to keep, by default all. Raises `OutOfTime` between lines.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Values that are not finite: the line at which NaN or an infinity first appears, in eager PyTorch and in Thunder."""
+"""Find the line at which NaN or an infinity first appears, in eager PyTorch and in Thunder."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def first_lines(trace: Trace, inputs: Values, states: RandomStates, run_by: str)
 
 
 def first_part(bsym: BoundSymbol, before: Values, after: Values, is_kind: IsKind) -> tuple[BoundSymbol, Values, Values]:
-    """Return the first operation of a region that creates NaN, or infinities, in eager PyTorch, with its values.
+    """Run the operations of a region in eager PyTorch; return the first operation that creates NaN (or an infinity).
 
-    Return the region's own line if there is no such operation.
+    The operation is returned with the values before and after it. If there is no such operation, return the region.
     """
     values = dict(before)
     try:
@@ -72,7 +72,7 @@ def first_part(bsym: BoundSymbol, before: Values, after: Values, is_kind: IsKind
                 if makes(part, values, values, is_kind):
                     return part, values, values
     except (RuntimeError, TypeError, ValueError, KeyError):
-        pass  # an operation that does not run alone
+        pass  # an operation that cannot run alone
     return bsym, before, after
 
 

@@ -23,8 +23,8 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 from thunder_core.workflow.fault_localization.input_copies import convert_inputs, copy_inputs
 from thunder_core.workflow.fault_localization.time_limit import require_time
 
-AFTER = " after write "  # in the name of a value after a write
-AT_THE_END = " at the end"
+AFTER_WRITE = " after write "  # in the name of a value after a write
+AT_END_SUFFIX = " at the end"
 
 
 @dataclass
@@ -42,7 +42,7 @@ class RecordedValues:
 
 def name_after_write(name: str, count: int) -> str:
     """Return the name of the value that a tensor has after a number of writes."""
-    return f"{name}{AFTER}{count}"
+    return f"{name}{AFTER_WRITE}{count}"
 
 
 def record(
@@ -81,7 +81,7 @@ def record(
                 recording.values[name_after_write(name, writes[name])] = _keep(values[name], keeps_copies)
             for name in dying:
                 values.pop(name, None)
-    recording.values |= {f"{name}{AT_THE_END}": values[name] for name in inputs}
+    recording.values |= {f"{name}{AT_END_SUFFIX}": values[name] for name in inputs}
     recording.final = values
     returned = replace_leaves(trace.output, lambda leaf: values.get(leaf.name) if isinstance(leaf, Proxy) else leaf)
     recording.outputs = tuple(leaves(returned))
@@ -89,7 +89,7 @@ def record(
 
 
 def _names_to_drop(trace: Trace, names_to_keep: Container[str] | None) -> list[list[str]]:
-    """Return, for each line, the names to drop after it: no later line reads them, and they are not kept."""
+    """Return for each line the names to drop after it: no later line reads these names, and they are not kept."""
     if names_to_keep is None:
         return [[] for _ in trace.bound_symbols]
     dying = last_uses(replace(trace, output=()))
@@ -102,7 +102,7 @@ def _keep(value: object, as_copy: bool) -> Any:
 
 @contextmanager
 def preserve_settings(bsyms: Iterable[BoundSymbol]) -> Iterator[None]:
-    """Restore the settings of PyTorch that bound symbols change after the block."""
+    """After the block, restore the settings of PyTorch that bound symbols change."""
     restores = [setting.keep() for setting in settings_of(bsyms)]
     try:
         yield

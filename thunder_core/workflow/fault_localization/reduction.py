@@ -1,7 +1,7 @@
-"""Reduction: a short sequence of operations for which an executor still computes a wrong result.
+"""Reduce a wrong region to a short sequence of operations for which the executor still computes a wrong result.
 
-The wrong region is compiled again so that it returns all its values; the first wrong value ends the sequence. Sequences
-of 1, 2, 4 and more operations up to this value are tried, until a sequence reproduces the fault.
+The wrong region is compiled again so that it returns all its values. Sequences of 1, 2, 4 and more operations that end
+with the first wrong value are tried, until a sequence reproduces the fault.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ReducedProgram:
 def reduced_program(
     operations: Sequence[BoundSymbol], values: Mapping[str, Any], executors: Sequence[Executor], deadline: Deadline
 ) -> ReducedProgram | None:
-    """Return the shortest tried sequence that reproduces the fault; None if the region itself does not reproduce it.
+    """Return the shortest tried sequence that reproduces the fault; None if even the region does not reproduce it.
 
     `operations` are the operations of the region, with the names of its trace, and `values` the values of its inputs.
     """
@@ -49,7 +49,7 @@ def reduced_program(
         return None
     all_values = {**inputs, **record(region, inputs, RandomStates.now(inputs)).final}
     ends = [n for n, bsym in enumerate(plain) if fault.result in {proxy.name for proxy in bsym.defines}]
-    for end in ends[:1]:  # no operation defines the result if the fault is in a tensor that an operation writes to
+    for end in ends[:1]:  # empty if the fault is in a tensor that an operation writes to and does not define
         for start in first_indices(end):
             if deadline.is_over:
                 break

@@ -1,4 +1,4 @@
-"""Reproductions: a folder with a short script and its inputs that shows a fault without the model."""
+"""Reproductions: a folder with a short script and inputs, which reproduces a fault without the model."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ class Reproduction:
 def write_reproduction(
     folder: Path, fault: Fault, evidence: Evidence, executors: Sequence[Executor], recipe: str = ""
 ) -> Reproduction | None:
-    """Write the script and the inputs of a fault into a new folder; return None if the operations cannot be written.
+    """Write the script and the inputs for a fault into a new folder; return None if the operations cannot be written.
 
-    For a line of an executor, the program is made as short as possible. Constants without text, such as Python objects
-    of the model, cannot be written. `recipe` is the name of a recipe with the executors, for executors that have no
-    registered name.
+    For a line of an executor, the program is made as short as possible. Constants that have no text, such as Python
+    objects of the model, cannot be written. If an executor has no registered name, the script uses the recipe `recipe`,
+    which has the executor.
     """
     reduced = None
     if fault.kind == "executor" and executors:
@@ -93,7 +93,7 @@ def dense(value: torch.Tensor) -> torch.Tensor:
 
 
 def text_of(name: str, bsyms: Iterable[BoundSymbol]) -> str | None:
-    """Return the text of a function that calls bound symbols; None if it refers to objects without text."""
+    """Return the source of a function that calls bound symbols; None if the source would need unnamed objects."""
     trace = program_of([plain(bsym) for bsym in bsyms])
     source = print_trace(Trace(name, trace.inputs, trace.bound_symbols, trace.output, "debug"), comments=False)
     return None if source.constants else source.text.removeprefix("import torch\n").strip() + "\n"

@@ -1,9 +1,9 @@
-"""Rounding: whether two computations of one result differ by more than floating-point arithmetic explains.
+"""Decide whether two computations of the same result differ by more than floating-point rounding.
 
-A result may differ from the computation in float64 by as much as eager PyTorch's result, times a factor, plus some
-units in the last place. If its error is larger, float64 is computed again from inputs whose last digits are changed,
-because the effect of these digits is rounding, too. This distinguishes a fault of 1e-4 in float32 from rounding, at any
-depth of the program.
+The errors of a result and of eager PyTorch's result are their differences from a computation in float64. The error of a
+result may be a few times eager's error, plus some units in the last place. If it is larger, the float64 computation is
+repeated on inputs whose last digits are changed, because the effect of these digits is rounding, too. In this way, a
+fault of 1e-4 in float32 is distinguished from rounding even deep in a program.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from thunder_core.backend.claiming.comparison import ROUNDING as WITHOUT_REFEREN
 from thunder_core.foundation.options.tolerance import Tolerance
 
 TIMES_EAGER = 2.0
-TIMES_INPUTS = 4.0  # times the effect of the inputs' last digits
+TIMES_INPUTS = 4.0  # the allowed multiple of the effect of the inputs' last digits
 UNITS: Mapping[torch.dtype, float] = {torch.bfloat16: 2.0, torch.float16: 2.0}  # in the last place of each element
-USUAL_UNITS = 4.0
-MEAN_UNITS = 0.5  # in the root mean square of all errors
-NEARER = 0.05  # relative error, for values that overflow in the dtype and not in float64
+USUAL_UNITS = 4.0  # units in the last place for the other dtypes
+MEAN_UNITS = 0.5  # units in the last place for the root mean square of all errors
+OVERFLOW_TOLERANCE = 0.05  # largest relative error of a value that overflows in eager PyTorch and not in float64
 
 
 @dataclass(frozen=True)
 class Allowance:
-    """The allowed error of a result: a multiple of eager PyTorch's error, plus the fraction `floor` of the largest
-    value.
+    """The allowed error of a result: `times_eager` times eager PyTorch's error, plus `floor` times the largest value.
 
-    A recipe with a larger tolerance than rounding changes results on purpose (`is_strict` is False).
+    A recipe that changes results on purpose has a larger tolerance than rounding (`is_strict` is False).
     """
 
     times_eager: float = TIMES_EAGER
@@ -91,7 +90,7 @@ def rounding_difference(
 def _measure_integers(
     actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation, largest: float, allowance: Allowance
 ) -> ValueComparison:
-    """Measure integers: they must be equal, except for as many elements as rounding changes in eager PyTorch."""
+    """Measure integers. As many elements may differ as differ between eager PyTorch and float64."""
     reference = exact()
     own = others = 0
     if reference is not None and reference.shape == expected.shape:
@@ -113,7 +112,7 @@ def compared_with_float64(
     allowance: Allowance,
     perturbed: torch.Tensor | None = None,
 ) -> ValueComparison:
-    """Compare a result and eager PyTorch's result with float64, and with float64 from inputs with other last digits."""
+    """Compare a result and eager PyTorch's result with the float64 results from exact and from perturbed inputs."""
     information = torch.finfo(expected.dtype)
     unit, smallest = information.eps, information.tiny
     units = UNITS.get(expected.dtype, USUAL_UNITS) * unit
@@ -138,10 +137,10 @@ def compared_with_float64(
 
 @dataclass
 class ErrorSums:
-    """The errors of a result and of eager PyTorch's result, added in blocks: the largest errors, and sums of squares.
+    """The largest errors and the sums of squares of a result and of eager PyTorch's result, collected in blocks.
 
-    `excess` is the largest error beyond `units` units in the last place of its element. `slack` is the effect of the
-    inputs' last digits.
+    `excess` is the largest error minus `units` units in the last place of its element. `slack` is the effect of the
+    last digits of the inputs.
     """
 
     units: float
@@ -155,14 +154,18 @@ class ErrorSums:
     squares: dict[str, float] = field(default_factory=lambda: defaultdict(float))
 
     def add(
-        self, ours: torch.Tensor, theirs: torch.Tensor, exact: torch.Tensor, perturbed: torch.Tensor | None = None
+        self,
+        optimized_result: torch.Tensor,
+        eager_result: torch.Tensor,
+        exact: torch.Tensor,
+        perturbed: torch.Tensor | None = None,
     ) -> None:
-        """Add a block of the result, of eager PyTorch's, of the float64 result, and of that from perturbed inputs."""
-        finite = theirs.isfinite() & exact.isfinite()
+        """Add a block of results: the program's, eager PyTorch's, float64's, and float64's from perturbed inputs."""
+        finite = eager_result.isfinite() & exact.isfinite()
         errors = {
             "magnitude": exact.abs().where(finite, 0.0),
-            "mistake": (ours - exact).abs().where(finite, 0.0).nan_to_num(nan=torch.inf),
-            "eager_mistake": (theirs - exact).abs().where(finite, 0.0),
+            "mistake": (optimized_result - exact).abs().where(finite, 0.0).nan_to_num(nan=torch.inf),
+            "eager_mistake": (eager_result - exact).abs().where(finite, 0.0),
         }
         if perturbed is not None:
             slack = (perturbed - exact).abs().where(finite, 0.0)
@@ -171,8 +174,12 @@ class ErrorSums:
             setattr(self, name, max(getattr(self, name), float(values.max())))
             self.squares[name] += float(values.square().sum())
         self.excess = max(self.excess, float((errors["mistake"] - self.units * errors["magnitude"]).max()))
-        is_nearer = exact.isfinite() & ((ours - exact).abs() <= NEARER * exact.abs())  # if eager PyTorch overflows
-        same = (ours == theirs) | (ours.isnan() & theirs.isnan()) | finite | is_nearer
+        is_nearer = exact.isfinite() & (
+            (optimized_result - exact).abs() <= OVERFLOW_TOLERANCE * exact.abs()
+        )  # if eager PyTorch overflows
+        same = (
+            (optimized_result == eager_result) | (optimized_result.isnan() & eager_result.isnan()) | finite | is_nearer
+        )
         self.same_non_finite = self.same_non_finite and bool(same.all())
         self.count += exact.numel()
 

@@ -1,9 +1,10 @@
-"""Compares two stages of a trace: the value of each name before and after a transform.
+"""Compare two stages of a trace: the value of each name before and after a transform.
 
-A transform keeps the names of values that it does not change. A fault is at the line that defines the first name whose
-value differs. If only the inputs of that line were renamed, it is at the first new line that these inputs depend on. If
-the line is unchanged, it is at a write that the transform has lost. Both stages are also evaluated in float64, where
-another order of operations changes far fewer digits than a mistake.
+A transform keeps the names of values that it does not change. The fault is at the line that defines the first name
+whose value differs, with two exceptions. If the transform only renamed the inputs of that line, the fault is at the
+first new line that these inputs depend on. If the line is unchanged, the fault is a write that the transform has
+removed. Both stages are also evaluated in float64, where another order of operations changes far fewer digits than a
+mistake.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves
 from thunder_core.workflow.fault_localization.input_copies import convert_inputs, copy_inputs
 from thunder_core.workflow.fault_localization.line_faults import phrase_of_result, return_fault, stage_line_fault
-from thunder_core.workflow.fault_localization.recording import AFTER, AT_THE_END, RecordedValues
+from thunder_core.workflow.fault_localization.recording import AFTER_WRITE, AT_END_SUFFIX, RecordedValues
 from thunder_core.workflow.fault_localization.rounding import ROUNDING, Allowance, rounding_difference
 from thunder_core.workflow.validation.internal_check import Fault
 
 RESULT = "result "  # the name of a returned value is this prefix with the value's position
-# Bounds for the difference in float64 that another order of operations causes, with a large margin.
+# Bounds, with a large margin, for the difference in float64 that another order of operations causes.
 SAME_IN_DOUBLE = 1e-9  # times the largest value of the tensor
 OF_OWN_ERROR = 2e-6  # times the error of the value in its own dtype
 OF_INPUTS = 1e-13  # times the largest value of the line's inputs
@@ -52,7 +53,7 @@ class EvaluatedStage:
 
     `record_in_double()` returns the stage's recording in float64, or None if float64 is not possible.
     `record_perturbed()` returns the first stage's recording in float64, from inputs whose elements are changed by one
-    unit in the last place, or None.
+    unit in the last place; None if float64 is not possible.
     """
 
     trace: Trace
@@ -97,7 +98,7 @@ def first_difference(before: EvaluatedStage, after: EvaluatedStage, allowance: A
 
 
 def named_values(recording: RecordedValues) -> dict[str, Any]:
-    """Return the values of a recording by name, and the returned values by their positions."""
+    """Return the values of a recording by name, and the returned values under names such as `result 0`."""
     returned = {f"{RESULT}{index}": value for index, value in enumerate(recording.outputs)}
     return {**recording.values, **returned}
 
@@ -114,7 +115,7 @@ def value_fault(old: object, new: object, reference: Float64Computation, allowan
 
 
 def reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
-    """Return a function that returns a value of the stage before in float64.
+    """Return a function that returns the value of a name in the stage before the transform, in float64.
 
     With `perturbed`, the function returns the value of the first stage from perturbed inputs.
     """
@@ -128,7 +129,7 @@ def reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
 
 
 def differences_in_double(before: EvaluatedStage, after: EvaluatedStage) -> dict[str, Difference]:
-    """Return, by name, the differences in float64 that are larger than a reordering of operations explains.
+    """Return by name the differences in float64 that are larger than another order of operations causes.
 
     Lines that executors other than eager PyTorch run are left out.
     """
@@ -167,7 +168,7 @@ def noise_of_inputs(bsym: BoundSymbol | None, recording: RecordedValues) -> floa
 
 
 def difference_in_double(old: Any, new: Any, noise: float = 0.0) -> Difference | None:
-    """Return the difference of a floating value in float64, unless another order of operations explains it."""
+    """Return the difference of a floating value in float64; None if another order of operations explains it."""
     dense = all(isinstance(value, torch.Tensor) and value.layout is torch.strided for value in (old, new))
     if not dense or old.shape != new.shape or old.dtype != new.dtype or torch.equal(old, new):
         return None
@@ -197,7 +198,7 @@ def is_equal(before: Any, after: Any) -> bool:
 
 
 def local_reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
-    """Return a function that computes a line of the stage before in float64, from the line's inputs."""
+    """Return a function that computes a line of the earlier stage in float64, from the line's own inputs."""
     bsym = definitions(before.trace).get(name)
 
     def reference(perturbed: bool = False) -> torch.Tensor | None:
@@ -213,15 +214,15 @@ def local_reference_of(name: str, before: EvaluatedStage) -> Float64Computation:
 
 
 def stage_fault(name: str, difference: Difference, before: Trace, after: Trace) -> Fault:
-    """Return the fault at a name, with the line that defines it or the first new line that it depends on."""
-    bsym, phrase = culprit(name, before, after), phrase_of_result(name, difference)
+    """Return the fault for a name whose value differs; `faulty_bound_symbol` finds the line."""
+    bsym, phrase = faulty_bound_symbol(name, before, after), phrase_of_result(name, difference)
     if bsym is None:
         return return_fault("transform", after, name, phrase)
     return stage_line_fault(after, bsym, name, phrase)
 
 
-def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
-    """Return the bound symbol that causes a wrong value of the stage after; None if only the returned values differ."""
+def faulty_bound_symbol(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
+    """Return the bound symbol that causes a wrong value in the later stage; None if only the returned values differ."""
     line_of = definitions(after)
     if name.startswith(RESULT):
         index = int(name.removeprefix(RESULT))
@@ -230,12 +231,12 @@ def culprit(name: str, before: Trace, after: Trace) -> BoundSymbol | None:
             return None  # a view that the tail trace makes, not a result of this trace
         old, new = olds[index], news[index]
         if getattr(old, "name", None) != getattr(new, "name", None) and getattr(new, "name", "") in definitions(before):
-            return None  # the transform returns another value, which the stage before also defines
+            return None  # the transform returns another value, which the earlier stage also defines
         name = getattr(new, "name", "")
-    if name.endswith(AT_THE_END):
-        written = name.removesuffix(AT_THE_END)
+    if name.endswith(AT_END_SUFFIX):
+        written = name.removesuffix(AT_END_SUFFIX)
         return lost_write(before, after) or next((bsym for bsym in writes_of(after) if written in bsym.mutates), None)
-    written, _, count = name.partition(AFTER)
+    written, _, count = name.partition(AFTER_WRITE)
     if count:
         writes = [bsym for bsym in after.bound_symbols if written in bsym.mutates]
         return writes[min(int(count), len(writes)) - 1] if writes else None
@@ -264,9 +265,9 @@ def is_equal_except_inputs(old: BoundSymbol, new: BoundSymbol) -> bool:
 
 
 def first_new_ancestor(bsym: BoundSymbol, before: Trace, line_of: Mapping[str, BoundSymbol]) -> BoundSymbol:
-    """Return the first bound symbol on which `bsym` depends and whose results the stage before does not define.
+    """Return the first bound symbol that `bsym` depends on and that the transform has added.
 
-    Return `bsym` itself if there is none.
+    The earlier stage does not define the results of an added bound symbol. If there is none, return `bsym` itself.
     """
     names_before, order = definitions(before).keys(), {id(line): index for index, line in enumerate(line_of.values())}
     ancestors, pending = {id(bsym): bsym}, [bsym]
@@ -280,7 +281,7 @@ def first_new_ancestor(bsym: BoundSymbol, before: Trace, line_of: Mapping[str, B
 
 
 def lost_write(before: Trace, after: Trace) -> BoundSymbol | None:
-    """Return the first write of the stage before that the stage after does not have; None if there is none."""
+    """Return the first write of the earlier stage that the later stage lacks; None if there is none."""
     texts = {bound_symbol_text(bsym) for bsym in after.bound_symbols if bsym.has_effect}
     return next((bsym for bsym in writes_of(before) if bound_symbol_text(bsym) not in texts), None)
 

@@ -1,4 +1,4 @@
-"""Comparison of stored programs, line by line, with the same programs compiled now."""
+"""Compare the programs of an artifact, line by line, with the same programs compiled now."""
 
 from __future__ import annotations
 
@@ -160,15 +160,16 @@ def first_wrong_binding(
     source: str,
     compiled_trace: Trace,
 ) -> Fault | None:
-    """Return the fault of the first line that binds a name to a different value than the program compiled now does.
+    """Return the fault of the first line that binds a name to another value than in the program compiled now.
 
-    Names that only one program has are skipped. This hides no wrong result, because results are compared by position.
+    Names that only one program has are skipped. A wrong result is still found, because results are compared by
+    position.
     """
     compiled_values: dict[tuple[str, int], torch.Tensor] = dict(numbered_bindings(compiled_bindings))
     latest = {binding.name: binding.value for binding in compiled_bindings}
     keys = (key for key, _ in numbered_bindings(stored_bindings))
     for (name, number), binding in zip(keys, stored_bindings, strict=True):
-        # a name that is bound more often than in the program compiled now is compared with its last value there
+        # if the stored program binds a name more often, its later values are compared with the last compiled value
         expected = compiled_values.get((name, number), latest.get(name))
         difference = None if expected is None else difference_of(binding, expected)
         if difference is not None:
@@ -193,9 +194,9 @@ def numbered_bindings(bindings: Sequence[NamedTensor]) -> Iterator[tuple[tuple[s
 def difference_of(binding: NamedTensor, expected: torch.Tensor) -> tuple[str, float] | None:
     """Return the difference of two values in words, and the largest absolute difference; None if it is only rounding.
 
-    If the metadata differs, the name refers to unrelated values in the two programs, because an earlier version of
-    Thunder may have named values differently; no difference is reported. Results are compared by position, so
-    different metadata is a difference.
+    An earlier version of Thunder may have named values differently. If the metadata of a name differs, its two values
+    are therefore assumed to be unrelated, and no difference is reported. Results are compared by position, so for
+    results, different metadata is a difference.
     """
     stored = binding.value
     metadata = metadata_difference(stored, expected)
@@ -259,7 +260,7 @@ def first_difference(stored: Leaves, expected: Leaves) -> tuple[str, str] | None
     for path in dict.fromkeys((*expected_texts, *stored_texts)):
         texts = [described.get(path, "missing") for described in (stored_texts, expected_texts)]
         if stored_texts.get(path) != expected_texts.get(path):
-            phrase = DIFFERENT.format(path=path or ROOT, ours=texts[0], theirs=texts[1])
+            phrase = DIFFERENT.format(path=path or ROOT, actual=texts[0], expected=texts[1])
             return path or ROOT, name_compiled_program(phrase)
         if path in expected.tensors and not is_close(stored.tensors[path], expected.tensors[path]):
             return path, name_compiled_program(OTHER_VALUES.format(path))

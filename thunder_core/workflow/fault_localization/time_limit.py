@@ -1,4 +1,4 @@
-"""The time limit of an examination. Code that evaluates a trace tests the limit before each line."""
+"""The time limit of an examination. Code that evaluates a trace checks the limit before each line."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _current_deadline: ContextVar[Deadline | None] = ContextVar("time limit of an ex
 def limit_time(deadline: Deadline | None) -> Iterator[None]:
     """Within the block, `require_time` raises `OutOfTime` after the deadline.
 
-    None lifts the limit of an enclosing block. Searches for the line of a known fault do so.
+    None removes the limit of an enclosing block, for the search for the line of a known fault.
     """
     token = _current_deadline.set(deadline)
     try:

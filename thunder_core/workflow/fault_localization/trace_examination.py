@@ -29,11 +29,11 @@ from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.memory.release_memory import trim_memory
 from thunder_core.workflow.validation.internal_check import CheckedLines, Fault, InternalCheck, NotCompared
 
-FREED = "free after last use"
-NOT_ALONE = "it does not run line by line ({})"
+MADE_BY_FREEING = "free after last use"
+NOT_LINE_BY_LINE = "it does not run line by line ({})"
 OUT_OF_MEMORY = "its values would not fit into the free memory"
 COPIES = 6  # copies of all values: two stages, each in its own dtypes and in float64, which has twice the size
-ROOM = 0.5  # the part of the free memory that may be used
+MEMORY_SHARE = 0.5  # the share of the free memory that may be used
 CHANGES_DTYPES = "it changes dtypes, so the results differ by rounding"
 
 
@@ -64,13 +64,13 @@ class Examination:
 
     @contextmanager
     def note_errors(self, what: str) -> Iterator[None]:
-        """Handle an error of the block by a note that the part `what` was not compared."""
+        """If the block raises an error, note that the part `what` was not compared, and continue."""
         try:
             yield
         except OutOfTime:
             self.not_compared.append(NotCompared(what=what, count=1, reason=OUT_OF_TIME))
         except Exception as error:  # any operation may fail to run alone
-            reason = NOT_ALONE.format(message_line(error))
+            reason = NOT_LINE_BY_LINE.format(message_line(error))
             self.not_compared.append(NotCompared(what=what, count=1, reason=reason))
         finally:
             trim_memory()
@@ -90,7 +90,7 @@ class Examination:
         tensors = [proxy for bsym in trace.bound_symbols for proxy in bsym.tensors]
         device = tensors[0].device if tensors else torch.device("cpu")
         free = free_memory(device)
-        fits = free is None or copies * sum(proxy.bytes for proxy in tensors) < ROOM * free
+        fits = free is None or copies * sum(proxy.bytes for proxy in tensors) < MEMORY_SHARE * free
         if not fits:
             self.not_compared.append(NotCompared(what=f"steps of the {trace.name}", count=1, reason=OUT_OF_MEMORY))
         return fits
@@ -176,9 +176,9 @@ class Examination:
             before = after
 
     def stages_with_other_bits(self, stages: Sequence[Trace], inputs: Values, states: RandomStates) -> Sequence[Trace]:
-        """Return the first stage, and the stages whose bits differ from the previous stage, if values are large.
+        """If values are large, return the first stage and the stages that differ in any bit from the previous stage.
 
-        The other stages are bit for bit equal to the previous stage, so they need no recording.
+        The other stages are equal to the previous stage, so they need no recording.
         """
         if not has_large_values(stages[0]):
             return stages
@@ -195,7 +195,7 @@ class Examination:
         return unequal
 
     def join(self, evaluated: EvaluatedStage, states: RandomStates) -> EvaluatedStage:
-        """Add the results of the tail to the evaluation of a computation whose returned views were removed."""
+        """Add the tail's results to the evaluation of a computation, because the tail makes the returned views."""
         tail = getattr(self.program.derivative, "tail", None)
         if tail is None or evaluated.trace.made_by != SPLIT_VIEWS:
             return evaluated
@@ -219,7 +219,7 @@ class Examination:
 def stage_in_double(
     stage: Trace, inputs: Values, states: RandomStates, before: EvaluatedStage
 ) -> Callable[[], RecordedValues | None]:
-    """Return a function that records a stage in float64, once, if the stage before can be recorded in float64."""
+    """Return a cached function that records a stage in float64, or returns None if the earlier stage has no float64."""
 
     @cache
     def record_stage() -> RecordedValues | None:
@@ -246,12 +246,12 @@ def evaluate_first_stage(trace: Trace, inputs: Values, states: RandomStates) -> 
 
 
 def without_freeing(traces: Sequence[Trace]) -> list[Trace]:
-    """Return the stages without the last, which only frees memory."""
-    return [trace for trace in traces if trace.made_by != FREED]
+    """Return the stages without the stage that only frees memory."""
+    return [trace for trace in traces if trace.made_by != MADE_BY_FREEING]
 
 
 def latest_unclaimed_stage(stages: Sequence[Trace]) -> Trace:
-    """Return the latest stage without claimed lines, or the first stage, whose unclaimed lines are then used."""
+    """Return the latest stage without claimed lines; the first stage if every stage has claimed lines."""
     unclaimed = (stage for stage in reversed(stages) if not any(bsym.executor for bsym in stage.bound_symbols))
     return next(unclaimed, stages[0])
 

@@ -7,7 +7,7 @@ import difflib
 from thunder_core.tracing.ir.layout import layout
 from thunder_core.workflow.inspect.subject import InspectedStage
 
-CONTEXT = 3
+CONTEXT = 3  # unchanged lines around each change
 
 
 def unified_diff(

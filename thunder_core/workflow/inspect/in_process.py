@@ -1,4 +1,4 @@
-"""Traces in this process: of a model that is compiled for the inspection, or of a compiled callable."""
+"""Traces in this process: of a model that is compiled to inspect it, or of a compiled callable."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import sequence_length
-from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel, prepare
 from thunder_core.workflow.pipeline.session.session import open_model
 from thunder_core.workflow.validation.generation import generate
 
-NOTHING: Mapping[str, object] = {}
+NO_OPTIONS: Mapping[str, object] = {}
 NO_SIZES: Mapping[str, int] = {}
 MAX_LITERAL_ELEMENTS = 256  # the most elements of a tensor that is written as a literal
 
 
 def traced_model(request: Request) -> Subject:
-    """Load a model, compile it by a recipe and call it once on seeded inputs; return its traces. Nothing is written.
+    """Load a model, compile it with a recipe, call it once on seeded inputs, and return its traces.
 
-    For training, a training step is called, so that there is a backward. For generation, `generate` is called, and the
-    traces are those of the last token, or of the prompt if only one token is generated.
+    For training, the call is a training step, so that there is a backward. For generation, the call is `generate`; the
+    returned traces belong to the last token, or to the prompt if only one token is generated.
 
     Raises the errors of `thunder optimize` for the same request, up to tracing.
     """
@@ -53,7 +53,7 @@ def traced_model(request: Request) -> Subject:
     return replace(subject, train=request.train)
 
 
-def traced_generation(prepared: Prepared, request: Request) -> Subject:
+def traced_generation(prepared: PreparedModel, request: Request) -> Subject:
     """Return the traces of the last token that a model's `generate` generates; the default batch is one prompt."""
     lengths = lengths_of(prepared.loading.config, request)
     session = open_model(prepared, Purpose())
@@ -65,7 +65,7 @@ def traced_generation(prepared: Prepared, request: Request) -> Subject:
 
 
 def traces_of(
-    compiled: object, *, source: Mapping[str, object] = NOTHING, random_inputs: Mapping[str, int] = NO_SIZES
+    compiled: object, *, source: Mapping[str, object] = NO_OPTIONS, random_inputs: Mapping[str, int] = NO_SIZES
 ) -> Subject:
     """Return the traces of the latest call of a result of `jit` or `compile`; raise `WrongInputs` if there is none."""
     subject = specializations_of(compiled).subject

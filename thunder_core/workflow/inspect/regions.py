@@ -1,4 +1,4 @@
-"""Statements of the program that run inside another statement, such as a region, and the statements around them."""
+"""Statements of the program that run inside another statement of the trace, such as a fused region."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from functools import cached_property
 from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, is_claimed
 from thunder_core.workflow.inspect.subject import InspectedStage
 
-Belongs = Callable[[str], bool]  # whether a module's path is selected
+IsSelected = Callable[[str], bool]  # whether a module's path is selected
 
 
 @dataclass(frozen=True)
 class NestedStatement:
-    """A statement of the program, and the statement of the trace that contains it, with its number (from 1)."""
+    """A statement of the program, the statement `holder` of the trace that contains it, and the holder's number."""
 
     statement: Statement
     holder: Statement
@@ -64,11 +64,11 @@ class EarlierStages:
         return self.last.get(statement.text)
 
 
-def open_regions(listing: Listing, belongs: Belongs) -> Listing:
-    """Return the selected statements; regions that also contain other statements are opened.
+def open_regions(listing: Listing, belongs: IsSelected) -> Listing:
+    """Return the selected statements; a region that also contains other statements is replaced by its statements.
 
-    A region with only selected statements stays as it is, because that is the code that runs. If a region was opened,
-    no name is deleted, because statements of the region may read it later.
+    A region with only selected statements stays as it is, because this is the code that runs. If a region was replaced,
+    the `del` statements are omitted, because statements of the region may read the names later.
     """
     belonging = {id(statement) for statement in listing.lines if set(_belonging(statement, belongs)) == {True}}
     mixed = {id(statement) for statement in listing.lines if set(_belonging(statement, belongs)) == {True, False}}
@@ -91,8 +91,8 @@ def is_within(module: str, owner: str) -> bool:
     return module == owner or module.startswith(f"{owner}.")
 
 
-def _belonging(statement: Statement, belongs: Belongs) -> Iterator[bool]:
-    """Yield whether each statement inside a statement is selected, or the statement itself if it contains none."""
+def _belonging(statement: Statement, belongs: IsSelected) -> Iterator[bool]:
+    """Yield for each inner statement whether it is selected; for a statement without inner ones, for itself."""
     modules = [region_statement.statement.module for region_statement in nested_statements(statement, 0)] or [
         statement.module
     ]
@@ -106,8 +106,8 @@ def _is_kept(statement: Statement, statement_ids: set[int], names_read: set[str]
     return id(statement) in statement_ids and (deletes or statement.symbol != DELETE)
 
 
-def _statements_of(statement: Statement, belongs: Belongs) -> Iterator[Statement]:
-    """Yield the selected statements in another statement, each with a note on the executor that runs it."""
+def _statements_of(statement: Statement, belongs: IsSelected) -> Iterator[Statement]:
+    """Yield the selected statements inside a statement, each with a note on the executor that runs it."""
     origin = f"in {short_name(statement)} of {statement.executor}"
     for region_statement in nested_statements(statement, 0):
         if belongs(region_statement.statement.module):

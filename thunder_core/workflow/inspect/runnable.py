@@ -21,7 +21,7 @@ AFTER_FORWARD = ("tail", "backward")
 
 
 def runnable(subject: Subject, stage: InspectedStage, listing: Listing, *, level: str = "torch") -> str:
-    """Return the text of a Python file that defines a trace's function and calls it as the model would.
+    """Return a Python file that defines a trace's function and calls it with the arguments that the model passes.
 
     If `listing` is only a part of the stage, the function is defined and not called. Raises `CannotReplay` if a
     constant is only available from an artifact and there is no artifact.
@@ -40,7 +40,7 @@ def runnable(subject: Subject, stage: InspectedStage, listing: Listing, *, level
 def preamble(subject: Subject, stage: InspectedStage, listing: Listing) -> Iterator[str]:
     """Yield the lines that define the trace's constants."""
     facts = {name: stage.facts.constants[name] for name in listing.constants if is_used(name, listing)}
-    lines = [line for name, fact in facts.items() for line in RESOLVED[fact.kind](subject, stage, name, fact)]
+    lines = [line for name, fact in facts.items() for line in DEFINITION_WRITERS[fact.kind](subject, stage, name, fact)]
     imports = {line for line in lines if line.startswith(("import ", "from "))}
     yield from sorted(imports.difference(map(import_line, listing.imports)))
     if subject.folder is not None:
@@ -55,7 +55,7 @@ def regions(listing: Listing) -> Iterator[str]:
     first = {line.symbol: line for line in reversed(listing.lines) if line.parts and line.symbol in listing.constants}
     for name, line in first.items():
         results, names = ", ".join(value.name for value in line.makes), ", ".join(line.reads)
-        listed = f"{name}([" in line.text  # the region takes a list, which is written in the call
+        listed = f"{name}([" in line.text  # the region takes one list, which the call writes out
         yield from ("", "", f"def {name}({REGION_PARAMETER if listed else names}):")
         yield from ([f"{INDENT}[{names}] = {REGION_PARAMETER}"] if listed else [])
         yield from (INDENT + part.text for part in line.parts)
@@ -65,7 +65,7 @@ def regions(listing: Listing) -> Iterator[str]:
 def is_used(name: str, listing: Listing) -> bool:
     """Whether a constant's name is in the text of a line, at any level."""
     texts = (part.text for line in listing.lines for part in (line, *line.parts))
-    word = re.compile(rf"\b{re.escape(name)}\b")  # not as a part of a longer name
+    word = re.compile(rf"\b{re.escape(name)}\b")  # a longer name that contains this name does not match
     return any(word.search(text) for text in (listing.returns, *texts))
 
 
@@ -101,7 +101,7 @@ def _lost_names(subject: Subject, stage: InspectedStage, name: str, facts: Const
 
 
 def _region(subject: Subject, stage: InspectedStage, name: str, facts: ConstantFacts) -> list[str]:
-    return []  # `regions` defines the function, as lines that people can read and change
+    return []  # `regions` defines the function, with lines that people can read and change
 
 
 def _from_artifact(subject: Subject, stage: InspectedStage, name: str) -> list[str]:
@@ -109,7 +109,7 @@ def _from_artifact(subject: Subject, stage: InspectedStage, name: str) -> list[s
     return [f"from {REPLAY} import constant_of", f"{name} = constant_of({constant_arguments})"]
 
 
-RESOLVED = {
+DEFINITION_WRITERS = {
     "literal": _literal,
     "import": _import,
     "tensor": _tensor,
@@ -143,7 +143,7 @@ def main_block(subject: Subject, stage: InspectedStage, listing: Listing) -> Ite
 def obstacle(subject: Subject, listing: Listing) -> str:
     """Return the reason why a separate file cannot call a trace; empty if it can."""
     if not subject.source:
-        return "the origin of the model is not known: import the function and call it yourself"
+        return "the origin of the model is unknown: import the function and call it yourself"
     if not subject.example and not subject.random_inputs:
         return "there are no example inputs: import the function and call it yourself"
     if listing.name in AFTER_FORWARD and subject.folder is None:

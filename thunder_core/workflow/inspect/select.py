@@ -1,4 +1,4 @@
-"""Parts of a listing: the statements of a module, and the statements that match a pattern."""
+"""Select parts of a listing: the statements of a module, or the statements that match a pattern."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from thunder_core.foundation.errors import BadOption, NoSuchTrace
 from thunder_core.tracing.ir.layout import at_level, result_comment, source_line
 from thunder_core.tracing.ir.listing import DELETE, LIST, Listing, Statement, Value
 from thunder_core.workflow.inspect.regions import (
-    Belongs,
     EarlierStages,
+    IsSelected,
     all_nested_statements,
     is_within,
     nested_statements,
@@ -44,7 +44,7 @@ def matches(
 ) -> Iterator[StatementMatch]:
     """Yield the statements whose text, metadata, module or source line matches; raise `BadOption` for a bad pattern.
 
-    Statements inside other statements are searched, too; in an earlier stage, they were at the top level.
+    Statements inside other statements, which were at the top level in an earlier stage, are searched too.
     """
     try:
         expression = re.compile(pattern)
@@ -73,7 +73,7 @@ def matches(
 def matching(
     statement: Statement, pattern: re.Pattern[str], level: str, match: StatementMatch
 ) -> Iterator[StatementMatch]:
-    """Yield a match for each part of a statement, at a level, that matches the pattern."""
+    """Yield a match for each part of a statement, at this level of detail, that matches the pattern."""
     claimed = any(part.file for part in statement.parts)
     for part in (statement,) if claimed else at_level(statement, level):
         about = () if statement.symbol == DELETE else (match.source_line, part.derives or statement.derives)
@@ -84,8 +84,9 @@ def matching(
 def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAGES) -> Listing:
     """Return the statements of a module and its submodules as a function from their inputs to their outputs.
 
-    Regions that also contain statements of other modules are opened. `layers.0` means `model.layers.0` if no module has
-    the path `layers.0`. Raises `NoSuchTrace`, which names the last earlier stage with such statements.
+    A region that also contains statements of other modules is replaced by its statements. `layers.0` means
+    `model.layers.0` if no module has the path `layers.0`. If no statement belongs to the module, raises `NoSuchTrace`,
+    which names the last earlier stage with statements of the module.
     """
     belongs = belonging_to(module, modules(listing))
     shown = open_regions(listing, belongs)
@@ -97,8 +98,8 @@ def module_lines(listing: Listing, module: str, earlier: EarlierStages = NO_STAG
     return replace(shown, inputs=inputs, results=results, returns=returns)
 
 
-def belonging_to(module: str, paths: Sequence[str]) -> Belongs:
-    """Return a selector for a module and its submodules; if there are none, for paths that contain the module's."""
+def belonging_to(module: str, paths: Sequence[str]) -> IsSelected:
+    """Return a selector for a module and its submodules; if no path begins with it, for paths that contain it."""
     stripped = strip_module(module)
     if any(is_within(path, stripped) for path in paths):
         return lambda path: is_within(path, stripped)
@@ -117,9 +118,9 @@ def modules(listing: Listing) -> list[str]:
 
 
 def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple[Value, ...], tuple[Value, ...]]:
-    """Return the inputs of some statements from elsewhere, and their outputs that are read elsewhere.
+    """Return the values that some statements read from other statements, and the values that others read from them.
 
-    The statements may be inside a statement of the listing; the other statements in it also count as elsewhere.
+    The statements may be inside a region of the listing; the rest of the region then counts as other statements.
     """
     every = list(expand_regions(listing))
     values = {value.name: value for statement in (*listing.lines, *every) for value in statement.makes}
@@ -144,7 +145,7 @@ def boundary(listing: Listing, statements: tuple[Statement, ...]) -> tuple[tuple
 
 
 def expand_regions(listing: Listing) -> Iterator[Statement]:
-    """Yield the statements of a listing with regions replaced by their contents, without the lists of regions."""
+    """Yield the statements of a listing, with regions replaced by their contents and without the regions' lists."""
     holding = [statement for statement in listing.lines if any(nested_statements(statement, 0))]
     names_read = {name for statement in holding for name in statement.reads}
     for statement in listing.lines:
@@ -154,7 +155,7 @@ def expand_regions(listing: Listing) -> Iterator[Statement]:
 
 
 def removed_module_error(listing: Listing, module: str, earlier: EarlierStages) -> NoSuchTrace | None:
-    """Return the error for a module whose statements only an earlier stage has; None if no stage has any."""
+    """Return the error for a module whose statements only an earlier stage has; None if no stage has statements."""
     for stage in reversed(earlier.stages):
         paths = modules(stage.read())
         if any(map(belonging_to(module, paths), paths)):

@@ -20,7 +20,7 @@ GRAD = "torch.is_grad_enabled(): was True"  # the guard of a program that was tr
 
 @dataclass(frozen=True)
 class InspectedStage:
-    """A trace after one transform; its lines are read when needed."""
+    """A trace after one transform; its lines are read when they are needed."""
 
     facts: StageFacts
     read: Callable[[], Listing] = field(repr=False)
@@ -37,7 +37,7 @@ class InspectedStage:
 
     @property
     def made_by(self) -> str:
-        """The transform; for a backward of some results only, also these results."""
+        """The transform; for a backward of only some results, these results are added."""
         some = not all(self.facts.has_cotangent)
         return f"{self.facts.made_by}, for {results_in_words(self.facts.has_cotangent)}" if some else self.facts.made_by
 
@@ -127,7 +127,7 @@ def stages_with_name(stages: list[InspectedStage], name: str) -> list[InspectedS
 
 
 def subject_of(artifact: Artifact, program: int = 0) -> Subject:
-    """Return a program of an artifact; only the requested lines are read."""
+    """Return a program of an artifact; lines are read from its files when they are requested."""
     manifest = artifact.manifest
     if not 0 <= program < len(manifest.programs):
         raise NoSuchTrace(

@@ -1,7 +1,7 @@
-"""The pipeline from a model and a recipe to an artifact: plan it, carry it out, or only compile.
+"""The pipeline from a model and a recipe to an artifact.
 
-The names below are loaded when they are first used. A request is made and checked (`request`, `request_checks`) without
-PyTorch. The modules that plan it and carry it out need PyTorch and transformers.
+The names below are imported when they are first used. A request is created and checked (`request`, `request_checks`)
+without PyTorch. The modules that plan and carry out a request need PyTorch and transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Measuring a compiled model against its contenders, at every requested size."""
+"""Measure a compiled model against its contenders, at every requested size."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.request.bench_request import (
     INDUCTOR_MODES,
-    OURS,
     PREPARED,
+    THUNDER,
     BenchRequest,
     check_bench_request,
 )
@@ -38,11 +38,11 @@ from thunder_core.workflow.pipeline.session.progress import Progress, SilentProg
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
 
 Call = Callable[[], object]
-Opener = Callable[[], Session]
+OpenSession = Callable[[], Session]
 
 
 def inductor(model: torch.nn.Module, mode: str | None = None) -> Callable[..., Any]:
-    """Return a model compiled by `torch.compile` for constant sizes; None is its default mode."""
+    """Return a model compiled by `torch.compile` for constant sizes; `mode` None is torch.compile's default mode."""
     torch.compiler.reset()
     compiled: Callable[..., Any] = torch.compile(model, dynamic=False, mode=mode)
     return compiled
@@ -57,7 +57,7 @@ CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
 
 
 def bench_model(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
-    """Measure a model under a recipe; the sizes are from `bench_request`, not from `request`."""
+    """Measure a model under a recipe, at the sizes of `bench_request`; the sizes of `request` are ignored."""
     check_bench_request(bench_request)
     prepared = prepare(request)
     data = real_samples(
@@ -69,7 +69,7 @@ def bench_model(request: Request, bench_request: BenchRequest, progress: Progres
     for seq in bench_request.seqs:
         sequence_of(prepared.loading.config, seq, (data,))
     purpose = Purpose(request.train, data, cut=None not in bench_request.seqs)
-    return _bench({OURS: lambda: open_model(prepared, purpose)}, bench_request, progress)
+    return _bench({THUNDER: lambda: open_model(prepared, purpose)}, bench_request, progress)
 
 
 def bench_artifact(
@@ -80,10 +80,13 @@ def bench_artifact(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure an artifact against the model that it was made from; `consent` is the same as for `load`."""
+    """Measure an artifact against the model that it was made from.
+
+    `consent` has the arguments of `load` about trust.
+    """
     check_bench_request(bench_request)
     opener = partial(open_for_bench, open_verified(folder, consent), device, consent, bench_request)
-    return _bench({OURS: opener}, bench_request, progress)
+    return _bench({THUNDER: opener}, bench_request, progress)
 
 
 def bench_artifacts(
@@ -111,7 +114,7 @@ def bench_artifacts(
 
 
 def distinct_names(first: Path, second: Path) -> tuple[str, str]:
-    """Return the names of two folders, with A and B if they are equal or equal to a contender's name."""
+    """Return the names of two folders; A and B are added if the names are equal, or equal to a contender's name."""
     names = first.absolute().name, second.absolute().name
     are_distinct = names[0] != names[1] and not {*names} & {*CONTENDERS}
     return names if are_distinct else (f"A: {names[0]}", f"B: {names[1]}")
@@ -136,7 +139,9 @@ def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, ben
     return open_saved(artifact, purpose, consent, device=device, strict=True)
 
 
-def _bench(openers: Mapping[str, Opener], bench_request: BenchRequest, progress: Progress | None) -> BenchmarkSuite:
+def _bench(
+    openers: Mapping[str, OpenSession], bench_request: BenchRequest, progress: Progress | None
+) -> BenchmarkSuite:
     clock = StageClock(progress or SilentProgress())
     with (
         stage_failures(lambda: clock.stage or "the start"),
@@ -166,10 +171,10 @@ def require_one_device(sessions: Mapping[str, Session]) -> None:
 
 
 def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -> list[InputSize]:
-    """Return the sizes to measure: by default the size of the artifacts, or a size that all artifacts accept.
+    """Return the sizes to measure: the requested sizes, or by default sizes that all artifacts accept.
 
-    For a range that all artifacts support, its ends and a size between them are measured, unless inputs are real
-    samples.
+    For a range that all artifacts support, the default sizes are its ends and a size between them, unless the inputs
+    are real samples.
     """
     batches, lengths = bench_request.batches, bench_request.seqs
     if None in batches:
@@ -188,9 +193,10 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
 
 
 def traced_other_sizes(sessions: Mapping[str, Session]) -> dict[str, int]:
-    """Return the sizes of a cache and of images: the size of all artifacts or, within a range, of the last artifact.
+    """Return the sizes of the cache and of images, which all artifacts must share unless they support ranges.
 
-    Raises `BadOption` if only some artifacts have such a size, or if their sizes differ.
+    Within a range, the size of the last artifact is used. Raises `BadOption` if only some artifacts have such a size,
+    or if their sizes differ.
     """
     traced = {subject: session.traced_size for subject, session in sessions.items() if session.traced_size}
     optional_sizes = {name: size for traced_size in traced.values() for name, size in traced_size.other_sizes.items()}
@@ -243,7 +249,7 @@ def _common_sequence(sessions: Sequence[Session], requested: int | None) -> int:
 
 
 def supported_size(size: InputSize, sessions: Sequence[Session], is_requested: Mapping[str, bool]) -> InputSize:
-    """Return the size, in which each dimension that was not requested is limited to the artifacts' ranges.
+    """Return the size with each dimension limited to the artifacts' ranges, unless the user requested the dimension.
 
     Raises `BadOption` for a requested size outside a range.
     """
@@ -257,7 +263,7 @@ def supported_size(size: InputSize, sessions: Sequence[Session], is_requested: M
 
 
 def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: StageClock) -> None:
-    """Compile for all sizes before the contenders compile: hooks of other compilers in PyTorch would be traced."""
+    """Compile for all sizes before the contenders compile; afterwards, hooks of their compilers would be traced."""
     clock.begin("compile")
     for done, (session, size) in enumerate(product(sessions, sizes), start=1):
         with add_fix_to_refusals(session, size):
@@ -267,7 +273,7 @@ def _compile(sessions: Sequence[Session], sizes: Sequence[InputSize], clock: Sta
 
 @contextmanager
 def add_fix_to_refusals(session: Session, size: InputSize) -> Iterator[None]:
-    """Add a fix to the error if no program of an artifact accepts the inputs, because a benchmark does not trace."""
+    """If no program of an artifact accepts the inputs, add to the error that a benchmark does not trace, and a fix."""
     try:
         yield
     except WrongInputs as error:
@@ -283,7 +289,7 @@ def add_fix_to_refusals(session: Session, size: InputSize) -> Iterator[None]:
 
 
 def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size: InputSize) -> Mapping[str, Call]:
-    """Return the candidates of the measurement by name; the first candidate is the baseline of the others.
+    """Return the candidates of the measurement by name; the others are compared with the first candidate.
 
     For one session, the contenders come first. For two sessions, the sessions come first.
     """
@@ -293,14 +299,16 @@ def calls_of(sessions: Mapping[str, Session], bench_request: BenchRequest, size:
         name: partial(first.call_of(CONTENDERS[name](model_against(first, name))), **next(iter(inputs.values())))
         for name in bench_request.contenders(len(sessions))
     }
-    ours = {name: partial(session.call_of(session.compiled), **inputs[name]) for name, session in sessions.items()}
-    return contenders | ours if len(sessions) == 1 else ours | contenders
+    own_contenders = {
+        name: partial(session.call_of(session.compiled), **inputs[name]) for name, session in sessions.items()
+    }
+    return contenders | own_contenders if len(sessions) == 1 else own_contenders | contenders
 
 
 def model_against(session: Session, contender: str) -> torch.nn.Module:
     """Return the model for a contender: as loaded, or as the recipe's transforms have prepared it.
 
-    Raises `BadOption` for the prepared model if both are the same, as in a training step.
+    Raises `BadOption` for the contender `prepared` if the prepared model is the loaded model, as in a training step.
     """
     if contender != PREPARED:
         return session.original

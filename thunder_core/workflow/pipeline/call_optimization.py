@@ -18,7 +18,7 @@ from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, measure, require_speedup
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.request.input_size import InputSize
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock, announce_stages
@@ -37,7 +37,7 @@ from thunder_core.workflow.pipeline.session.internal_check import (
 )
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.planning import has_first_calls
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.program_time import TimeShares, program_shares
 from thunder_core.workflow.pipeline.session.progress import COMPARE, EVALUATE
 from thunder_core.workflow.pipeline.session.range_coverage import RangeCoverage, suppress_shortfalls
@@ -51,7 +51,7 @@ from thunder_core.workflow.validation.report import Evaluation
 
 @dataclass(eq=False)
 class CallOptimization:
-    """The optimization of single calls of a model, step by step; `kernels` are the kernels for a missing GPU."""
+    """The steps that optimize single calls of a model. `kernels` are the kernels of a cross-compiled program."""
 
     plan: Plan
     session: Session
@@ -67,13 +67,13 @@ class CallOptimization:
             self.arguments = arguments_of(self.session, prepared.recipe, request.dynamic, self.plan.size)
         self.session = self._compile_prepared(prepared)
 
-    def _compile_prepared(self, prepared: Prepared) -> Session:
+    def _compile_prepared(self, prepared: PreparedModel) -> Session:
         """Return the session with a newly compiled model."""
         return replace(self.session, compile=partial(apply, prepared, symbolic=self.arguments))
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Put the model into the mode for its calls; raise the errors of a model that cannot be run or evaluated."""
+        """Put the model into the mode for its calls while the block runs; raise errors if it cannot run."""
         plan, request, session = self.plan, self.plan.request, self.session
         with session.ready(), suppress_shortfalls() if request.dynamic else nullcontext():
             session.require_memory_for(plan.largest, runs=not request.target, validate=request.validate)
@@ -84,9 +84,10 @@ class CallOptimization:
             yield
 
     def acquire(self) -> Program:
-        """Trace and compile the model, and return its program; for a target, keep the kernels and run nothing.
+        """Trace and compile the model, and return its program.
 
-        Without a target, the model is called on the example, on its variants and, for ranges, on other sizes.
+        For a target, the kernels are stored and nothing is run. Otherwise, the model is called on the example, on
+        variants of the example and, for ranges, on other sizes.
         """
         self.example = self.session.inputs(self.plan.size)
         with announce_stages(self.session.compiled, self.clock, has_first_calls=has_first_calls(self.plan.request)):
@@ -114,9 +115,9 @@ class CallOptimization:
             _, self.kernels = trace_for(compiled, device, (), dict(self.example), target=target)
 
     def compare_executors(self) -> ComparisonFacts | None:
-        """Compare executors with eager PyTorch during calls, at each size, if an executor of the recipe does this.
+        """If an executor of the recipe compares other executors with eager PyTorch, call the model at each size.
 
-        Raises `WrongResult` for the first claim with a wrong result.
+        Raises `WrongResult` for the first claimed operation with a wrong result.
         """
         if self.plan.comparing is None:
             return None
@@ -129,7 +130,7 @@ class CallOptimization:
         return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - later calls may run another program
-        """Return the validation, the evaluation and the measurement that the request asks for."""
+        """Return the results that the request asks for: validation, evaluation and measurement."""
         request = self.plan.request
         validation = self._validate() if request.validate else None
         evaluation = self._evaluate()
@@ -137,7 +138,7 @@ class CallOptimization:
         benchmark = measured[0] if measured else None
         if measured and request.require_speedup is not None:
             suite = BenchmarkSuite(thunder=__version__, reports=tuple(measured))
-            require_speedup(suite if measured[1:] else measured[0], request.require_speedup, OURS)
+            require_speedup(suite if measured[1:] else measured[0], request.require_speedup, THUNDER)
         shares = self._shares() if request.benchmark else TimeShares()
         return Results(validation, evaluation, benchmark, shares, tuple(measured[1:]), self.tried_sizes)
 
@@ -176,9 +177,9 @@ class CallOptimization:
     def _measure_at(self, size: InputSize) -> BenchmarkReport:
         session = self.session
         example = session.inputs(size)
-        eager, ours = session.call_of(session.original), session.call_of(session.compiled)
+        eager, optimized = session.call_of(session.original), session.call_of(session.compiled)
         return measure(
-            {"eager": lambda: eager(**example), OURS: lambda: ours(**example)},
+            {"eager": lambda: eager(**example), THUNDER: lambda: optimized(**example)},
             runs=self.plan.request.runs,
             warmup=self.plan.request.warmup,
             device=session.device,

@@ -1,4 +1,4 @@
-"""Debugging: the first wrong line of a model under a recipe, or of an artifact, and its reproduction."""
+"""Find the first wrong line of a model under a recipe, or of an artifact, and write its reproduction."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ReproductionFacts(ReportFacts):
 
 
 class Diagnosis(ReportFacts):
-    """The results of the check of a model under a recipe, or of an artifact, on one input."""
+    """The results of checking a model under a recipe, or an artifact, on one input."""
 
     subject: str
     recipe: str
@@ -140,7 +140,7 @@ def debug_generation(request: Request, clock: StageClock) -> Diagnosis:
 def debug_artifact(
     folder: Path, debug_request: DebugRequest, *, consent: Consent = NO_CONSENT, progress: Progress | None = None
 ) -> Diagnosis:
-    """Compile the model of an artifact again by its recipe, and compare the stored program with the new program.
+    """Compile the model of an artifact again with its recipe, and compare the stored program with the new program.
 
     Raises the errors of `load`, and `WrongInputs` if the artifact does not record its inputs.
     """
@@ -188,7 +188,7 @@ def display_faults(artifact: Artifact) -> Iterator[Fault]:
 
 
 def recipe_in_words(request: Request) -> str:
-    """Return the recipes of a request as a text that `find_recipe` accepts."""
+    """Return the recipes of a request as a string that `find_recipe` accepts."""
     return " + ".join(map(str, request.recipe if isinstance(request.recipe, tuple) else (request.recipe,)))
 
 

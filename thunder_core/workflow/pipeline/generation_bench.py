@@ -1,4 +1,4 @@
-"""Measuring `generate` of a model or an artifact against contenders, for several batch sizes of prompts."""
+"""Measure `generate` of a model or an artifact against contenders, for several batch sizes of prompts."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from thunder_core.workflow.models.inputs.prompts import random_prompts, require_
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.bench import (
-    Opener,
+    OpenSession,
     distinct_names,
     joined_names,
     model_against,
@@ -37,7 +37,7 @@ from thunder_core.workflow.pipeline.generation.generation_speed import (
     measure_generation,
     time_tokens,
 )
-from thunder_core.workflow.pipeline.request.bench_request import OURS, BenchRequest, check_bench_request
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER, BenchRequest, check_bench_request
 from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.request import Request
@@ -57,11 +57,11 @@ class GenerationSizes:
 
 
 def bench_generation(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
-    """Measure `generate` of a model under a recipe; the sizes are from `bench_request`, not from `request`."""
+    """Measure `generate` of a model under a recipe, at the sizes of `bench_request`; sizes in `request` are ignored."""
     check_bench_request(bench_request)
     prepared = prepare(request)
     sizes = sizes_for_model(prepared.loading.config, request, bench_request)
-    return _bench({OURS: lambda: open_model(prepared, Purpose())}, sizes, bench_request, progress)
+    return _bench({THUNDER: lambda: open_model(prepared, Purpose())}, sizes, bench_request, progress)
 
 
 def bench_artifacts_generation(
@@ -72,14 +72,14 @@ def bench_artifacts_generation(
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> BenchmarkSuite:
-    """Measure `generate` of one artifact against the model that it was made from, or of a second against the first.
+    """Measure `generate` of one artifact against its original model, or of a second artifact against the first.
 
     Only the artifacts' own programs run. Raises `CannotGenerate` for an artifact without programs for generation.
     """
     check_bench_request(bench_request, subjects=len(folders))
     artifacts = [open_verified(folder, consent) for folder in folders]
     sizes = common_sizes([sizes_for_artifact(artifact, bench_request) for artifact in artifacts], bench_request)
-    names = (OURS,) if len(folders) == 1 else distinct_names(folders[0], folders[1])
+    names = (THUNDER,) if len(folders) == 1 else distinct_names(folders[0], folders[1])
     openers = {
         name: partial(open_saved, artifact, Purpose(), consent, device=device, strict=True)
         for name, artifact in zip(names, artifacts, strict=True)
@@ -103,7 +103,7 @@ def sizes_for_model(config: PretrainedConfig, request: Request, bench_request: B
 
 
 def sizes_for_artifact(artifact: Artifact, bench_request: BenchRequest) -> GenerationSizes:
-    """Return the requested sizes; by default the largest sizes of an artifact, and also a single prompt.
+    """Return the requested sizes; the default is an artifact's largest sizes, for its largest batch and for one prompt.
 
     Raises `CannotGenerate` for an artifact that was not made for generation, and `WrongInputs` for unsupported sizes.
     """
@@ -146,7 +146,7 @@ def prompt_of(session: Session, batch: int, length: int) -> Tensors:
 
 
 def _bench(
-    openers: Mapping[str, Opener], sizes: GenerationSizes, bench_request: BenchRequest, progress: Progress | None
+    openers: Mapping[str, OpenSession], sizes: GenerationSizes, bench_request: BenchRequest, progress: Progress | None
 ) -> BenchmarkSuite:
     clock = StageClock(progress or SilentProgress())
     with (
@@ -177,7 +177,7 @@ def _bench(
 def _compile(
     sessions: Mapping[str, Session], prompts: Mapping[int, Tensors], new_tokens: int, clock: StageClock
 ) -> None:
-    """Compile for all batches before the contenders compile: hooks of other compilers in PyTorch would be traced."""
+    """Compile for all batches before the contenders compile; afterwards, hooks of their compilers would be traced."""
     clock.begin("compile")
     calls = [(session, prompt) for session in sessions.values() for prompt in prompts.values()]
     for done, (session, prompt) in enumerate(calls, start=1):
@@ -192,8 +192,8 @@ def contenders_of(sessions: Mapping[str, Session], bench_request: BenchRequest) 
         name: CONTENDERS[name](cast(PreTrainedModel, model_against(first, name)))
         for name in bench_request.contenders(len(sessions))
     }
-    ours = {name: Contender(session.compiled) for name, session in sessions.items()}
-    return baselines | ours if len(sessions) == 1 else ours | baselines
+    own_contenders = {name: Contender(session.compiled) for name, session in sessions.items()}
+    return baselines | own_contenders if len(sessions) == 1 else own_contenders | baselines
 
 
 def _measure(

@@ -1,4 +1,4 @@
-"""The optimization of generation: of the programs that `generate` of the transformers library calls."""
+"""The optimization of the programs that `generate` of the transformers library calls."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from thunder_core.workflow.pipeline.generation.generation_coverage import Genera
 from thunder_core.workflow.pipeline.generation.generation_findings import generation_report
 from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation
 from thunder_core.workflow.pipeline.generation.values_without_device import token_within_text, values_on_meta
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock, announce_stages
@@ -41,7 +41,7 @@ from thunder_core.workflow.pipeline.session.internal_check import (
     with_internal_check,
 )
 from thunder_core.workflow.pipeline.session.plan import Plan
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.progress import COMPARE
 from thunder_core.workflow.pipeline.session.range_coverage import suppress_shortfalls
@@ -50,14 +50,14 @@ from thunder_core.workflow.report import ComparisonFacts
 from thunder_core.workflow.validation.internal_check import InternalCheck
 from thunder_core.workflow.validation.report import GenerationReport
 
-ROUNDS, WARMUP = 6, 1  # at most: each round has one sample for each new token
+ROUNDS, WARMUP = 6, 1  # maximum numbers; each round has one measurement for each new token
 
 
 @dataclass(eq=False)
 class GenerationOptimization:
-    """The optimization of generation, step by step: the programs are traced by running `generate` itself.
+    """The steps that optimize generation: the programs are traced while `generate` runs.
 
-    For a target, which this machine may lack, the model has no data, and `generate` runs on the meta device.
+    For a cross-compilation target, the model has no data, and `generate` runs on the meta device.
     """
 
     plan: Plan
@@ -74,12 +74,12 @@ class GenerationOptimization:
 
     @property
     def kernels(self) -> tuple[DeviceCode, ...]:
-        """The kernels of the programs for a missing GPU."""
+        """The kernels of cross-compiled programs."""
         return tuple(self.target_kernels)
 
     @contextmanager
     def ready(self) -> Iterator[None]:
-        """Put the model into the mode for its calls; raise `OutOfMemory` if there is not enough memory."""
+        """Put the model into the mode for its calls while the block runs; raise `OutOfMemory`."""
         target = self.plan.request.target
         next_token = token_within_text(getattr(self.session.model, "generation_config", None))
         values = values_on_meta(next_token) if target else nullcontext()
@@ -100,11 +100,11 @@ class GenerationOptimization:
         self.tried_sizes = coverage.complete()
         return program
 
-    def _compile_prepared(self, prepared: Prepared) -> Session:
+    def _compile_prepared(self, prepared: PreparedModel) -> Session:
         """Return the session with a newly compiled model."""
         return replace(self.session, compile=partial(self._compile, prepared))
 
-    def _compile(self, prepared: Prepared, model: torch.nn.Module) -> torch.nn.Module:
+    def _compile(self, prepared: PreparedModel, model: torch.nn.Module) -> torch.nn.Module:
         """Compile a model by a recipe, for this machine or for the target of the request."""
         compiled, target = apply(prepared, model, symbolic=self.arguments), self.plan.request.target
         if not target:
@@ -112,9 +112,9 @@ class GenerationOptimization:
         return compile_for(compiled, torch.device(self.plan.device), target, self.target_kernels)
 
     def compare_executors(self) -> ComparisonFacts | None:
-        """Compare executors with eager PyTorch during generation, if an executor of the recipe does this.
+        """If an executor of the recipe compares other executors with eager PyTorch, generate tokens with it.
 
-        Raises `WrongResult` for the first claim with a wrong result.
+        Raises `WrongResult` for the first claimed operation with a wrong result.
         """
         if self.plan.comparing is None:
             return None
@@ -124,13 +124,13 @@ class GenerationOptimization:
         return comparison_facts(session.compiled, comparing_executors(self.plan.comparing)[0])
 
     def results(self, program: Program) -> Results:  # noqa: ARG002 - single calls measure it
-        """Return the validation and the measurement that the request asks for."""
+        """Return the results that the request asks for: validation and measurement."""
         request = self.plan.request
         generation = self._validate() if request.validate else None
         measured = self._measure_all() if request.benchmark else ()
         if measured and request.require_speedup is not None:
             suite = BenchmarkSuite(thunder=__version__, reports=measured)
-            require_speedup(suite, request.require_speedup, OURS)
+            require_speedup(suite, request.require_speedup, THUNDER)
         return Results(None, None, None, TimeShares(), (), self.tried_sizes, generation, measured)
 
     def _validate(self) -> GenerationReport:
@@ -158,9 +158,9 @@ class GenerationOptimization:
         return tuple(self._measure_at(self.lengths.largest._replace(batch=batch)) for batch in batches)
 
     def _measure_at(self, prompts: Prompts) -> GenerationBenchmark:
-        """Return the measurement of prompts of a size.
+        """Return the measurement for prompts of this size.
 
-        The profiler that counts memory on the CPU stores every event, so it is not used for large models.
+        On the CPU, the peak memory of large models is not measured, because the profiler stores every event.
         """
         session, request = self.session, self.plan.request
         return measure_generation(
@@ -178,7 +178,7 @@ class GenerationOptimization:
 
     def _contenders(self) -> Mapping[str, Contender]:
         """Return the models to measure: eager PyTorch first."""
-        return {"eager": Contender(self.session.original), OURS: Contender(self.session.generator)}
+        return {"eager": Contender(self.session.original), THUNDER: Contender(self.session.generator)}
 
     def traced_calls(self) -> TracedCalls:
         """Return the facts about generation that the artifact stores."""

@@ -52,7 +52,7 @@ class Outcome:
 
 
 def optimize(request: Request, progress: Progress | None = None) -> Outcome:
-    """Optimize a model by a recipe, validate and measure it, and write the artifact.
+    """Optimize a model with a recipe, validate and measure it, and write the artifact.
 
     Raises a `ThunderError` for every problem that a user can fix; nothing remains on the disk in that case.
     """
@@ -72,7 +72,7 @@ def carry_out(plan: Plan, progress: Progress | None = None, search: SearchReport
 
 @contextmanager
 def apply_settings(plan: Plan, clock: StageClock) -> Iterator[None]:
-    """Apply the limits of a plan to memory, threads, and the time for measuring kernels; errors name the stage.
+    """Apply a plan's limits on memory, threads and tuning time while the block runs; errors name the stage.
 
     Raises `OutOfMemory` if the plan does not fit.
     """
@@ -90,7 +90,7 @@ def apply_settings(plan: Plan, clock: StageClock) -> Iterator[None]:
 
 
 def open_workflow(plan: Plan, clock: StageClock) -> tuple[Plan, Workflow, QuantizationReport | None]:
-    """Load the model of a plan, and quantize it if the recipe quantizes; return the plan, the workflow and the quality.
+    """Load the model of a plan, quantize it if the recipe quantizes, and return the plan, the workflow and the quality.
 
     The returned plan names the layers that were left in floating point. The quality is None without quantization.
     """

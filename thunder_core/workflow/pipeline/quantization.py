@@ -20,13 +20,13 @@ from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.plan import Plan
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, QUALITY
 from thunder_core.workflow.pipeline.session.session import Advance, Session, open_model
 from thunder_core.workflow.validation.quality import measure_quality
 from thunder_core.workflow.validation.report import QuantizationReport
 
-# The number of the first random input for calibration, far from the numbers of others.
+# The number of the first random input for calibration, far from the numbers of other random inputs.
 FIRST_CALIBRATION_INPUT = 100_000
 NAMED_LAYERS = 3
 AUTO = "auto"
@@ -34,7 +34,7 @@ AUTO = "auto"
 
 @dataclass(frozen=True, eq=False)
 class Quantization:
-    """The quantization of a plan's model, step by step; it changes nothing if the recipe does not quantize.
+    """The steps that quantize a plan's model; they change nothing if the recipe does not quantize.
 
     `begin` and `advance` report the stages and their progress.
     """
@@ -44,7 +44,7 @@ class Quantization:
     advance: Advance
 
     def open_session(self) -> Session:
-        """Return the session of the model, quantized with calibration if that was requested."""
+        """Return the session of the model; the model is quantized, with calibration if requested."""
         request = self.plan.request
         loads = not request.target or request.include_weights
         return open_model(self.plan.prepared, self.plan.purpose, self.begin, self._prepare, loads_weights=loads)
@@ -53,10 +53,10 @@ class Quantization:
         """Compare the quantized model with the float model; return the plan, the session and the report.
 
         With `--skip-layers auto`, the layers with the largest errors become float layers until the error is within the
-        bound, and the returned plan names them. The report is None if there is nothing to compare.
+        bound, and the returned plan names these layers. The report is None if there is nothing to compare.
 
-        Raises `QualityLost` if the error exceeds the recipe's bound, and no layers may be skipped, or skipping all
-        layers but one is not enough.
+        Raises `QualityLost` if the error exceeds the recipe's bound and layers may not be skipped, or if it exceeds the
+        bound even with a single quantized layer.
         """
         original = session.loaded.original
         if original is None or not self.plan.request.validate or self.plan.prepared.quantize is None:
@@ -125,7 +125,7 @@ class Quantization:
     def _with_fewer_layers(
         self, session: Session, first_report: QuantizationReport
     ) -> tuple[Plan, Session, QuantizationReport]:
-        """Return the session with the fewest float layers whose error is within the bound; raise `QualityLost`.
+        """Find the smallest number of float layers with which the error is within the bound; raise `QualityLost`.
 
         Layers with the largest errors become float layers first. At least one layer stays quantized.
         """
@@ -153,7 +153,7 @@ class Quantization:
         return plan, session, report.model_copy(update={"skipped": skipped})
 
     def with_float_layers(self, session: Session, names: Sequence[str]) -> Session:
-        """Return the session of a quantized model, with the layers of these names as float layers."""
+        """Return the session of a quantized model in which the layers with these names are float layers."""
         assert session.loaded.original is not None
         model = with_layers_of(session.model, session.loaded.original, names)
         loaded = replace(session.loaded, model=session.loaded.original, original=None)
@@ -170,8 +170,8 @@ def batches_in(loaded: LoadedModel, purpose: Purpose, data: Dataset, batch: int,
     return len(purpose.batches(loaded, data, batch=batch, seq=seq))
 
 
-def with_skipped_layers(prepared: Prepared, names: Sequence[str]) -> Prepared:
-    """Return the preparation whose transform that quantizes also skips these layers."""
+def with_skipped_layers(prepared: PreparedModel, names: Sequence[str]) -> PreparedModel:
+    """Return a preparation that also skips these layers when it quantizes."""
     in_order = tuple(
         replace(transform, skip=(*transform.skip, *names)) if isinstance(transform, Quantize) else transform
         for transform in prepared.in_order
@@ -179,7 +179,7 @@ def with_skipped_layers(prepared: Prepared, names: Sequence[str]) -> Prepared:
     return replace(prepared, in_order=in_order)
 
 
-def quality_error(report: QuantizationReport, prepared: Prepared) -> QualityLost:
+def quality_error(report: QuantizationReport, prepared: PreparedModel) -> QualityLost:
     """Return the error for a model whose error exceeds the bound, with the worst layers."""
     layers = ", ".join(
         f"{layer.name} ({layer.error:.2g})" for layer in report.ranked[:NAMED_LAYERS] if layer.error is not None

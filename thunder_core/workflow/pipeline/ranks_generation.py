@@ -1,4 +1,4 @@
-"""The optimization of generation on several ranks, each of which has a part of the model."""
+"""The optimization of generation on several ranks; each rank has a part of the model."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from thunder_core.workflow.pipeline.generation.generation_speed import Contender
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.workflow.pipeline.ranks.rank import RanksGenerator
 from thunder_core.workflow.pipeline.ranks_optimization import rank_of, require_equal_programs
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.session.build_report import Results
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.report import GenerationReport
 
 
 @dataclass(eq=False)
 class RanksGeneration(GenerationOptimization):
-    """The optimization of generation on several ranks, which all get the same prompts.
+    """The steps that optimize generation on several ranks; all ranks get the same prompts.
 
     The reference for validation is eager generation by the model in one process, on the first rank.
     `rank_times` are the times of the call for the last token on each rank.
@@ -32,13 +32,13 @@ class RanksGeneration(GenerationOptimization):
 
     rank_times: tuple[RankTimes, ...] = ()
 
-    def _compile_prepared(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks compile their own model
+    def _compile_prepared(self, prepared: PreparedModel) -> Session:  # noqa: ARG002 - all ranks compile their own model
         rank = rank_of(self.session)
         rank.ask("compile", self.arguments)
         return replace(self.session, compile=lambda _: rank.compiled)
 
     def _validate(self) -> GenerationReport:
-        """Compare only results, because a line of a program of several ranks cannot run on one rank alone."""
+        """Validate results without an internal check, because one rank alone cannot run a line of the program."""
         self.clock.begin("validate")
         report = self._compare()
         GenerationCoverage(self.session, self.lengths).require_all_served()
@@ -64,7 +64,7 @@ class RanksGeneration(GenerationOptimization):
 
     def _contenders(self) -> Mapping[str, Contender]:
         rank = rank_of(self.session)
-        return {name: Contender(RanksGenerator(rank, name)) for name in (rank.baseline.name, OURS)}
+        return {name: Contender(RanksGenerator(rank, name)) for name in (rank.baseline.name, THUNDER)}
 
     def traced_calls(self) -> TracedCalls:
         """Return the facts for the artifact; raise `CannotReplay` if ranks have different programs."""

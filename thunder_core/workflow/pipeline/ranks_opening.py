@@ -1,4 +1,4 @@
-"""The opening of a session of several ranks: each rank loads the model, quantizes it, and divides it."""
+"""Open a session of several ranks: each rank loads the model, quantizes it, and divides it."""
 
 from __future__ import annotations
 

@@ -22,10 +22,10 @@ from thunder_core.workflow.pipeline.ranks.one_process import rows_of
 from thunder_core.workflow.pipeline.ranks.rank import Rank
 from thunder_core.workflow.pipeline.ranks.session import RanksSession
 from thunder_core.workflow.pipeline.ranks_opening import open_ranks
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.plan import Plan
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.range_coverage import suppress_shortfalls
 from thunder_core.workflow.pipeline.session.session import Session
@@ -72,14 +72,14 @@ def for_all_ranks(plan: Plan) -> Plan:
 
 @dataclass(eq=False)
 class RanksOptimization(CallOptimization):
-    """The optimization of single calls on several ranks: of training steps, or of the forward of a divided model.
+    """The steps that optimize single calls on several ranks: training steps, or the forward of a divided model.
 
     The plan has the inputs of all ranks together. `rank_times` are the times of a measured call on each rank.
     """
 
     rank_times: tuple[RankTimes, ...] = ()
 
-    def _compile_prepared(self, prepared: Prepared) -> Session:  # noqa: ARG002 - all ranks have compiled the model
+    def _compile_prepared(self, prepared: PreparedModel) -> Session:  # noqa: ARG002 - all ranks have compiled the model
         return self.session
 
     def _trace(self) -> None:
@@ -101,7 +101,7 @@ class RanksOptimization(CallOptimization):
         rank, request = rank_of(self.session), self.plan.request
         rank.ask("store_rows", dict(self.session.inputs(size)))
         report = measure(
-            {name: partial(rank.ask, "step", name) for name in (rank.baseline.name, OURS)},
+            {name: partial(rank.ask, "step", name) for name in (rank.baseline.name, THUNDER)},
             runs=request.runs,
             warmup=request.warmup,
             device=self.session.device,
@@ -118,7 +118,7 @@ class RanksOptimization(CallOptimization):
         return replace(super().results(program), ranks=self.rank_times)
 
     def _shares(self) -> TimeShares:
-        """Return no shares, because a program of several ranks cannot run on one rank alone."""
+        """Return no shares, because one rank alone cannot run the program."""
         return TimeShares()
 
     def traced_calls(self) -> TracedCalls:

@@ -1,4 +1,4 @@
-"""Validating an artifact: its stored programs, without tracing, are compared with eager PyTorch on new inputs."""
+"""Validate an artifact: compare its stored programs, without tracing, with eager PyTorch on new inputs."""
 
 from __future__ import annotations
 
@@ -34,9 +34,10 @@ from thunder_core.workflow.validation.report import Evaluation, GenerationReport
 
 @dataclass(frozen=True)
 class Revalidation:
-    """The result of a validation, and whether the artifact was changed, which happens only to unvalidated artifacts.
+    """The result of a validation, and whether the artifact was changed.
 
-    Signatures of the earlier state are then dropped. `caveats` are the report's remarks on the model's weights.
+    Only an artifact that was not validated yet is changed; its signatures are then dropped. `caveats` are the report's
+    remarks on the model's weights.
     """
 
     artifact: Path
@@ -65,10 +66,11 @@ def validate_artifact(
 ) -> Revalidation:
     """Compare an artifact with the eager model that it was made from, as `optimize` does before writing an artifact.
 
-    `seed` is the seed of the inputs (default: the artifact's; the traced input itself is not used). If `write` is set,
+    `seed` is the seed of the inputs, by default the artifact's; the traced input is not used again. If `write` is set,
     an artifact that was not validated yet is marked as validated; a validated artifact is not changed.
     `allow_non_finite` accepts NaN, infinite or all-zero outputs from eager PyTorch. `input` is a file of real inputs,
-    of which `inputs` batches are used. `evaluate` is a file of samples for the `metric` before and after.
+    of which `inputs` batches are used. `evaluate` is a file of samples for the `metric` of eager PyTorch and the
+    artifact.
     `validate_budget` limits the seconds for single calls. The tolerance is the artifact's, within the limits of its
     recipe; `tolerance` has other bounds (`"times_eager=4"`). `consent` is the same as for `load`. A signature is not
     valid for a changed manifest, so an artifact that is marked as validated loses its signatures.
@@ -141,7 +143,7 @@ def _findings(
     evaluation_data: Dataset | None,
     clock: StageClock,
 ) -> tuple[ValidationReport, Evaluation | None]:
-    """Return the comparison with eager PyTorch and, if there are samples, the metric before and after."""
+    """Return the comparison with eager PyTorch and, if there are samples, the metrics of eager and the artifact."""
     if evaluation_data is not None:
         session.require_judgeable_samples(evaluation_data, size, request.metric)
     accepts, advance = request.allow_non_finite, clock.advance

@@ -1,6 +1,6 @@
 """Search for the best candidate: combinations of recipes, dtypes and threads, each measured in a separate process.
 
-The names below are loaded when they are first used.
+The names below are imported when they are first used.
 """
 
 from __future__ import annotations

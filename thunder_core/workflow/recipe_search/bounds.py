@@ -1,4 +1,4 @@
-"""Check a candidate against the bounds of a search, and compute by how much the candidate misses them."""
+"""Check a candidate against the bounds of a search, and compute by how much the candidate misses a bound."""
 
 from __future__ import annotations
 

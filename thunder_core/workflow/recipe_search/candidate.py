@@ -14,8 +14,8 @@ EAGER = "eager"
 class Candidate:
     """A configuration that a search tries. `rank` is the number of steps from eager PyTorch, whose rank is 0.
 
-    `bound` is the largest loss that the candidate may have, if its recipes do not name a bound. If the candidate
-    `quantizes`, its first trial determines which layers stay in float.
+    `bound` is the largest loss that the candidate may have (`loss.py`), if its recipes do not define a bound. If the
+    candidate `quantizes`, its first trial determines which layers stay in float.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Excluded:
+class ExcludedCandidate:
     """A candidate that does not apply, and the reason; `least_memory` is set if its weights exceed the memory bound."""
 
     candidate: Candidate

@@ -25,14 +25,14 @@ from thunder_core.workflow.pipeline.request.automatic import (
     choose_recipe,
 )
 from thunder_core.workflow.pipeline.request.recipes import recipe_class
-from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, ExcludedCandidate
 from thunder_core.workflow.report.search import SearchBounds
 
 FUSION = "inductor"
-PACKED = "packed-linear"
-NARROW = Quality(error=0.02, kl=0.005)  # the largest loss for a narrower dtype, as in the recipe bf16
+PACKED_LINEAR = "packed-linear"
+NARROW_DTYPE_QUALITY = Quality(error=0.02, kl=0.005)  # the largest loss for a narrower dtype, as in the recipe bf16
 NARROW_DTYPES = ("bfloat16", "float16")
-# The distance of a candidate from eager PyTorch: each change that users have to understand is a step.
+# The ranks of candidates: their distance from eager PyTorch, in changes that users have to understand.
 UNFUSED, FUSED, EXTENDED, QUANTIZED = 1, 2, 3, 4
 # Recipes that do not make inference or a training step of one process faster, with the reasons.
 PURPOSES: Mapping[str, str] = {
@@ -61,7 +61,7 @@ class SearchContext:
     bounds: SearchBounds = field(default_factory=SearchBounds)
 
 
-def list_candidates(context: SearchContext) -> tuple[list[Candidate], list[Excluded]]:
+def list_candidates(context: SearchContext) -> tuple[list[Candidate], list[ExcludedCandidate]]:
     """Return the candidates for a model in the order of trials, and the excluded candidates with reasons.
 
     Eager PyTorch is the first candidate.
@@ -77,7 +77,7 @@ def list_candidates(context: SearchContext) -> tuple[list[Candidate], list[Exclu
         *_quantized_candidates(context, main, added),
         *_narrow_candidates(context, main),
         *_extended_candidates(context, main, added),
-        replace(_candidate(main, UNFUSED, "without fusion"), without=(FUSION, PACKED)),
+        replace(_candidate(main, UNFUSED, "without fusion"), without=(FUSION, PACKED_LINEAR)),
         *_threaded_candidates(context, main),
     ]
     return candidates, [*excluded, *useless]
@@ -113,14 +113,14 @@ def _narrow_candidates(context: SearchContext, base: tuple[str, ...]) -> Iterato
     if context.train or not context.may_change_dtype or context.dtype != "float32":
         return
     for dtype in NARROW_DTYPES:
-        yield replace(_candidate(base, EXTENDED, f"in {dtype}"), dtype=dtype, bound=NARROW)
+        yield replace(_candidate(base, EXTENDED, f"in {dtype}"), dtype=dtype, bound=NARROW_DTYPE_QUALITY)
 
 
 def _extended_candidates(context: SearchContext, base: tuple[str, ...], added: list[Recipe]) -> Iterator[Candidate]:
     """Yield candidates with the recipes that do not quantize, and one without the executor `packed-linear`."""
     yield from (_candidate((*base, recipe.title), EXTENDED) for recipe in added if not _quantizes(recipe))
-    if not context.train and find_executor(PACKED).missing_on(context.device) is None:
-        yield replace(_candidate(base, EXTENDED, f"without {PACKED}"), without=(PACKED,))
+    if not context.train and find_executor(PACKED_LINEAR).missing_on(context.device) is None:
+        yield replace(_candidate(base, EXTENDED, f"without {PACKED_LINEAR}"), without=(PACKED_LINEAR,))
 
 
 def _threaded_candidates(context: SearchContext, base: tuple[str, ...]) -> Iterator[Candidate]:
@@ -134,8 +134,8 @@ def _threaded_candidates(context: SearchContext, base: tuple[str, ...]) -> Itera
             yield replace(_candidate(base, EXTENDED, words), threads=threads)
 
 
-def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[Excluded]:
-    """Yield the recipes for certain models, except for the base recipe, as excluded candidates."""
+def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[ExcludedCandidate]:
+    """Yield the recipes for particular model families, except the base recipe, as excluded candidates."""
     for recipe in _recipes():
         if recipe.title in base or not (recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER)):
             continue
@@ -145,7 +145,7 @@ def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[E
             reason = missing
         else:
             reason = f"{base[0]} is the recipe for {context.model_type or 'this module'}"
-        yield Excluded(_candidate((recipe.title,), FUSED), reason)
+        yield ExcludedCandidate(_candidate((recipe.title,), FUSED), reason)
 
 
 def _missing(recipe: Recipe, context: SearchContext) -> str:
@@ -154,22 +154,22 @@ def _missing(recipe: Recipe, context: SearchContext) -> str:
     return next((reason for reason in reasons if reason), "")
 
 
-def _additions(context: SearchContext, base: tuple[str, ...]) -> tuple[list[Recipe], list[Excluded]]:
-    """Return the recipes that can be combined with the base recipe, and the excluded ones with reasons."""
+def _additions(context: SearchContext, base: tuple[str, ...]) -> tuple[list[Recipe], list[ExcludedCandidate]]:
+    """Return the recipes that can be combined with the base recipe, and excluded recipes with the reasons."""
     added, excluded = [], []
     for recipe in _recipes():
         if recipe.families or recipe.title in (ANY_MODULE, ANY_TRANSFORMER, GENERATION):
             continue
         reason = _reason_against(recipe, context)
         if reason:
-            excluded.append(Excluded(_candidate((*base, recipe.title), EXTENDED), reason))
+            excluded.append(ExcludedCandidate(_candidate((*base, recipe.title), EXTENDED), reason))
         else:
             added.append(recipe)
     return added, excluded
 
 
 def _reason_against(recipe: Recipe, context: SearchContext) -> str:
-    """Return the reason why a recipe is of no use for the task, or an empty string."""
+    """Return the reason why a recipe is useless for the task, or an empty string."""
     if (reason := PURPOSES.get(recipe.title)) is not None:
         return reason
     if any(transform.is_parallel for transform in recipe.all_transforms()):

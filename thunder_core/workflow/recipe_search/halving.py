@@ -1,8 +1,8 @@
-"""Successive halving: few rounds for all candidates, then twice as many for the candidates that could still win.
+"""Successive halving: a few rounds for all candidates, then twice as many for the candidates that can still win.
 
-The method is described in Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits (2013). Here a
-candidate gets more rounds while its confidence interval overlaps that of the leader. The caller passes the functions
-that measure candidates and check the time.
+The method is described in Karnin, Koren and Somekh, Almost Optimal Exploration in Multi-Armed Bandits (2013). In this
+implementation, a candidate gets more rounds while its confidence interval overlaps the leader's interval. The caller
+passes the functions that measure candidates and check the time.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CandidateFinding:
 
     @property
     def is_settled(self) -> bool:
-        """Whether the score can be compared: it has enough rounds, and its interval is not too wide."""
+        """Whether the score is reliable: it has enough rounds, and its interval is not too wide."""
         if self.score is None or self.exact:
             return self.score is not None
         return self.rounds >= MIN_ROUNDS and self.score.high <= WIDEST_INTERVAL * self.score.low
@@ -115,7 +115,7 @@ class Halving(Generic[Candidate]):
 
     @property
     def is_decided(self) -> bool:
-        """Whether at most one candidate can still win, or all that can still win have exact scores."""
+        """Whether at most one candidate can still win, or all candidates that can still win have exact scores."""
         near = contenders(self.findings, self.bounds)
         return len(near) <= 1 or all(self.findings[candidate].exact for candidate in near)
 

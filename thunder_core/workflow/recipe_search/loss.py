@@ -1,4 +1,4 @@
-"""Measure the loss of a candidate: how far its outputs are from the original model's in eager PyTorch."""
+"""Measure the loss of a candidate: the difference of its outputs from the original model's in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def loss_between(
     bound: Quality | None = None,
 ) -> Loss:
     """Return the loss over the inputs with these numbers; raise `QualityLost` if the loss exceeds the bound."""
-    models = torch.nn.Identity(), torch.nn.Identity()  # placeholders for the models that the two functions run
+    models = torch.nn.Identity(), torch.nn.Identity()  # placeholders: `call` runs one of the two functions instead
     runs = {id(models[0]): eager, id(models[1]): candidate}
 
     def call(model: torch.nn.Module, number: int) -> object:
@@ -53,7 +53,7 @@ def loss_between(
 
 
 def wide_tensors(output: object) -> dict[str, torch.Tensor]:
-    """Return the tensors of an output by name; float16 and bfloat16 become float32, to compare different dtypes."""
+    """Return the tensors of an output by name; float16 and bfloat16 become float32, so that dtypes can be compared."""
     tensors = leaves_of(output).tensors
     narrow = (torch.float16, torch.bfloat16)
     return {name: tensor.float() if tensor.dtype in narrow else tensor for name, tensor in tensors.items()}

@@ -27,12 +27,12 @@ from thunder_core.workflow.benchmark.timing import peak_of
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.memory.memory_guard import limit_private_memory
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.request.recipes import find_recipe
 from thunder_core.workflow.pipeline.request.search_request import SearchRequest, search_seconds
 from thunder_core.workflow.pipeline.session.application import compile as compile_module
 from thunder_core.workflow.pipeline.session.application import device_of
-from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import EAGER, Candidate, ExcludedCandidate
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.loss import loss_between
 from thunder_core.workflow.recipe_search.request_search import bounds_of
@@ -74,8 +74,8 @@ def search(
     of several calls: the first call is traced and measured, and all calls are used for validation. `budget` is the
     time in seconds, or a string such as `"5m"`. `objective` is latency, throughput, memory or size. `bounds` may have
     `max_kl`, `min_top1` and `max_error`, which limit the difference from eager PyTorch, and `max_memory` (bytes, or a
-    string such as `"8GiB"`). Each candidate is compiled, validated and measured in a separate process, to which the
-    model is sent. Results are stored in the cache folder; a `fresh` search ignores the results of earlier searches.
+    string such as `"8GiB"`). The model is sent to a separate process for each candidate, which compiles, validates and
+    measures it. Results are stored in the cache folder; a `fresh` search ignores the results of earlier searches.
     Eager PyTorch is a candidate: if it wins, the model itself is returned.
 
     Raises BadOption and UnknownName for invalid values, WrongInputs for inputs that the model does not accept and for
@@ -180,7 +180,7 @@ def describe(value: object) -> object:
     return repr(value)
 
 
-def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list[Candidate], list[Excluded]]:
+def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list[Candidate], list[ExcludedCandidate]]:
     """Return the candidates for a module, and the candidates that its class or this machine rules out."""
     model_type = model_type_of(subject.model)
     context = SearchContext(model_type, subject.device, "", may_change_dtype=False, bounds=bounds_of(request))
@@ -189,7 +189,7 @@ def candidates_for(subject: ModuleSubject, request: SearchRequest) -> tuple[list
     for candidate in listed:
         reason = reason_against(candidate, subject)
         if reason:
-            excluded.append(Excluded(candidate, reason))
+            excluded.append(ExcludedCandidate(candidate, reason))
         else:
             candidates.append(candidate)
     return candidates, excluded
@@ -268,17 +268,17 @@ class ModuleSubject:
     def _measure_module(self, compiled: torch.nn.Module, task: TrialTask) -> TrialFacts:
         calls: dict[str, Callable[[], object]] = {EAGER: self._eager_call(task)}
         if not task.candidate.is_eager:
-            calls[OURS] = partial(compiled, **self.calls[0])
+            calls[THUNDER] = partial(compiled, **self.calls[0])
         runs = rounds_for(calls, task.rounds)
         most_threads = task.candidate.threads and max(task.candidate.threads, self.threads)
         timer = timer_of(self.device, most_threads)
         report = measure(calls, runs=runs, warmup=WARMUP, device=self.device, timer=timer)
         times = {timed.name: timed.seconds for timed in report.candidates}
-        ours = times.get(OURS, times[EAGER])
+        optimized = times.get(THUNDER, times[EAGER])
         machine = machine_name(self.device)
         facts = TrialFacts(
             eager=times[EAGER],
-            ours=ours,
+            ours=optimized,
             asked=task.rounds,
             machine=machine,
             call=f"call{clock_in_words(self.device, most_threads)}",

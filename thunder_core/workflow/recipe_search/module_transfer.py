@@ -1,6 +1,6 @@
-"""Send a module to the process of a trial, through a pipe that only the two processes have.
+"""Send a module to the process of a trial, through a pipe that only the two processes can open.
 
-The module is in no file, so no other process can replace it.
+The module is not written to a file, so no other process can replace it.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import Any, ClassVar
 
 from thunder_core.foundation.errors import WrongInputs
 
-CANNOT_BE_SENT = "the model cannot be sent to another process, where candidates are tried"
+CANNOT_BE_SENT = "the model cannot be sent to another process that tries a candidate"
 
 
 class Copying(ForkingPickler):
-    """Copies tensors into the message. PyTorch's own way needs shared memory, which containers often lack."""
+    """A pickler that copies tensors into the message. PyTorch's own pickler needs shared memory."""
 
     _extra_reducers: ClassVar[dict[type, Callable[[Any], object]]] = {}
 
@@ -38,13 +38,13 @@ def message_of(subject: object) -> memoryview:
 @contextmanager
 def offer(message: memoryview) -> Iterator[int]:
     """Yield a file descriptor from which a child process that inherits it can receive the message."""
-    ours, theirs = Pipe()
-    sender = Thread(target=_send, args=(ours, message), daemon=True)
-    with ours:
-        with theirs:
+    parent_end, child_end = Pipe()
+    sender = Thread(target=_send, args=(parent_end, message), daemon=True)
+    with parent_end:
+        with child_end:
             sender.start()
-            yield theirs.fileno()
-        sender.join()  # ends at once, also if the child has not read the message, because the other end is closed
+            yield child_end.fileno()
+        sender.join()  # ends at once: the other end is closed, even if the child has not read the message
 
 
 def _send(connection: Any, message: memoryview) -> None:

@@ -22,13 +22,13 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRef
 from thunder_core.workflow.recipe_search.trial_task import TrialTask
 from thunder_core.workflow.recipe_search.trial_task_format import write_task
 
-LAST = 160  # the number of characters that are quoted from the last line that a process printed
+MAX_QUOTED = 160  # characters of the last line of a process's output that a message quotes
 
 
 def run_in_process(task: TrialTask, seconds: float) -> TrialFacts | TrialRefusal:
     """Run a task in a separate process within a number of seconds.
 
-    Raises `WrongInputs` for a task that cannot be sent to another process. The process is killed and its files are
+    Raises `WrongInputs` for a task that cannot be sent to another process. The process is killed, and its files are
     removed after any error.
     """
     with trial_folder() as folder:
@@ -71,19 +71,19 @@ def trial_folder() -> Iterator[Path]:
         yield folder
 
 
-def run_command(command: Sequence[str], output: int, seconds: float, inherited: Sequence[int] = ()) -> int | None:
+def run_command(command: Sequence[str], output: int, seconds: float, descriptors: Sequence[int] = ()) -> int | None:
     """Run a command that prints into a file descriptor; return its exit status, or None if its time has ended.
 
-    The process also has the `inherited` file descriptors.
+    The process also has the file `descriptors`.
     """
-    # In a new session, Ctrl-C in the terminal reaches only the search, which then kills the whole process group.
+    # In a new session, Ctrl-C in the terminal does not reach the trial; the search then kills its process group.
     process = subprocess.Popen(  # noqa: S603
         command,
         stdin=subprocess.DEVNULL,
         stdout=output,
         stderr=output,
         start_new_session=True,
-        pass_fds=inherited,
+        pass_fds=descriptors,
     )
     try:
         return process.wait(max(seconds, 0.0))
@@ -109,7 +109,7 @@ def result_in(folder: Path, status: int | None, seconds: float) -> TrialFacts | 
         return TrialRefusal.model_validate(content["refusal"])
     lines = (folder / worker.OUTPUT).read_text(encoding="utf-8", errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    quoted = f": {last:.{LAST}}" if last else ""
+    quoted = f": {last:.{MAX_QUOTED}}" if last else ""
     return TrialRefusal(reason=f"its process {describe_exit(status)}{quoted}", is_temporary=True)
 
 

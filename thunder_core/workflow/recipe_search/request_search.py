@@ -21,7 +21,7 @@ from thunder_core.workflow.pipeline.request.search_request import USUAL_SECONDS,
 from thunder_core.workflow.pipeline.session.plan import Plan
 from thunder_core.workflow.pipeline.session.planning import outline, plan
 from thunder_core.workflow.pipeline.session.progress import Progress
-from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import Candidate, ExcludedCandidate
 from thunder_core.workflow.recipe_search.candidates import SearchContext, list_candidates
 from thunder_core.workflow.recipe_search.estimates import Estimate, estimate
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
@@ -30,7 +30,7 @@ from thunder_core.workflow.recipe_search.search_run import SearchRun
 from thunder_core.workflow.recipe_search.stored_trials import StoredTrials
 from thunder_core.workflow.report.search import SearchBounds, SearchReport
 
-# The fields of a request that results depend on, in addition to the model; the other fields concern the output files.
+# The fields of a request that results of trials depend on, in addition to the model.
 SIZES = ("batch", "seq", "cache", "prompt_length", "new_tokens", "height", "width", "dynamic", "threads", "tune")
 TASK = ("train", "inputs", "allow_non_finite", "without", "metric")
 
@@ -54,7 +54,7 @@ class RequestSearch:
     search: SearchRequest
     base: Plan
     estimates: tuple[Estimate, ...]
-    unfit: tuple[Excluded, ...]
+    unfit: tuple[ExcludedCandidate, ...]
 
     began: float
 
@@ -100,11 +100,11 @@ class RequestSearch:
         return [estimate for estimate in self.estimates if not estimate.reason or estimate.candidate.is_eager]
 
     @property
-    def excluded(self) -> list[Excluded]:
+    def excluded(self) -> list[ExcludedCandidate]:
         """The candidates that the plan rules out, and the candidates that do not fit the model or the task."""
         ruled_out = (estimate for estimate in self.estimates if estimate.reason and not estimate.candidate.is_eager)
         return [
-            *(Excluded(estimate.candidate, estimate.reason, estimate.least_memory) for estimate in ruled_out),
+            *(ExcludedCandidate(estimate.candidate, estimate.reason, estimate.least_memory) for estimate in ruled_out),
             *self.unfit,
         ]
 
@@ -129,8 +129,9 @@ class RequestSearch:
     def write(self, run: SearchRun, progress: Progress | None = None) -> ArtifactSearchResult:
         """Write the winner of a search as an artifact, with the search in its report.
 
-        If the winner fails validation now, it is refused, and the next candidate wins. Raises the errors of
-        `SearchRun.report` and `carry_out`, and `SpeedupMissed` if eager PyTorch wins and a speed-up is required.
+        If the winner fails the validation of the artifact, it is refused, and the next candidate wins. Raises the
+        errors of `SearchRun.report` and `carry_out`, and `SpeedupMissed` if eager PyTorch wins and a speed-up is
+        required.
         """
         while True:
             report, winner = run.report(), run.winner

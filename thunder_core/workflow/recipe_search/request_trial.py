@@ -19,7 +19,7 @@ from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.pipeline.generation.generation_calls import inputs_of
 from thunder_core.workflow.pipeline.generation.generation_speed import Contender, measure_generation, time_tokens
 from thunder_core.workflow.pipeline.optimization import Workflow, apply_settings, open_workflow
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.build_report import Results
 from thunder_core.workflow.pipeline.session.clock import StageClock
@@ -112,18 +112,18 @@ class Trial:
             return self._facts_of_eager()
         program = self.workflow.acquire()
         results = self.workflow.results(program)
-        report = self._measure_sessions({EAGER: self.eager, OURS: self.session})
+        report = self._measure_sessions({EAGER: self.eager, THUNDER: self.session})
         times = {timed.name: timed.seconds for timed in report.candidates}
-        facts = self._times(times[EAGER], times[OURS], report)
+        facts = self._times(times[EAGER], times[THUNDER], report)
         if not self.task.first:
             return facts
         loss = self._loss(results)
         return facts.model_copy(update={**vars(loss), **self._bytes(self.session, self.session.compiled)})
 
-    def _times(self, eager: tuple[float, ...], ours: tuple[float, ...], report: BenchmarkReport) -> TrialFacts:
+    def _times(self, eager: tuple[float, ...], optimized: tuple[float, ...], report: BenchmarkReport) -> TrialFacts:
         clock = clock_in_words(self.session.device, self._most_threads)
         facts = {"asked": self.task.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
-        return TrialFacts.model_validate({"eager": eager, "ours": ours, **facts})
+        return TrialFacts.model_validate({"eager": eager, "ours": optimized, **facts})
 
     def _facts_of_eager(self) -> TrialFacts:
         report = self._measure_sessions({EAGER: self.eager})
@@ -137,8 +137,8 @@ class Trial:
         if self.base.train:
             return Loss()
         compiled = self.session.compiled if self.plan.generation is None else None
-        ours = self._call(self.session, compiled)
-        loss = loss_between(self._call(self.eager), ours, self._numbers, self.candidate.bound)
+        optimized = self._call(self.session, compiled)
+        loss = loss_between(self._call(self.eager), optimized, self._numbers, self.candidate.bound)
         generation = results.generation
         if generation is None:
             return loss
@@ -161,13 +161,13 @@ class Trial:
         return lambda number: call(**session.inputs(self.plan.size, number))
 
     def _measure_sessions(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
-        """Measure the sessions in turn: the session of eager runs the model, the other one the compiled model."""
+        """Measure the sessions in turn: the session `eager` runs the original model, the other the compiled model."""
         if self.plan.generation is not None:
             return self._measure_generation(sessions)
         size = self._size
         calls = {}
         for name, session in sessions.items():
-            function = session.compiled if name == OURS else session.model
+            function = session.compiled if name == THUNDER else session.model
             calls[name] = self._with_threads(name, partial(session.call_of(function), **session.inputs(size)))
         return measure(
             calls,
@@ -182,7 +182,7 @@ class Trial:
 
     def _measure_generation(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
         assert self.plan.generation is not None
-        models = {name: session.compiled if name == OURS else session.model for name, session in sessions.items()}
+        models = {name: session.compiled if name == THUNDER else session.model for name, session in sessions.items()}
         return measure_generation(
             {name: Contender(model) for name, model in models.items()},
             inputs_of(self.session, self._prompts, self.session.seed),
@@ -196,7 +196,7 @@ class Trial:
         )
 
     def _with_threads(self, name: str, call: Callable[[], object]) -> Callable[[], object]:
-        """Return the call; an eager call uses the default number of threads if the candidate changes the number."""
+        """Return the call. If the candidate changes the number of threads, eager calls use the default number."""
         if name != EAGER or self.candidate.threads is None:
             return call
         return with_threads(call, self.base.threads or FIRST_THREADS)
@@ -216,7 +216,8 @@ class Trial:
     def _call_with_peak(self, session: Session, model: Any, size: int) -> Callable[[], object]:
         """Return the call whose peak memory is measured.
 
-        Generation by a large model generates one token only, because the recorded events of more tokens fill memory.
+        For generation by a large model, the call generates a single token, because the profiler's events of more tokens
+        would fill the memory.
         """
         session.release()
         if self.plan.generation is None:
@@ -227,7 +228,7 @@ class Trial:
 
     @property
     def _size(self) -> InputSize:
-        """The size of the measured calls; a range of batches uses the smallest for latency, otherwise the largest."""
+        """The size of the measured calls: from a range of batches, the smallest for latency, otherwise the largest."""
         ends = self.base.dynamic.get("batch")
         if ends is None:
             return self.plan.size

@@ -1,8 +1,8 @@
-"""The number of rounds of a trial, and their clock.
+"""Choose the number of rounds of a trial, and the clock that times them.
 
 Fast calls get more rounds, because starting a process takes longer than the requested rounds.
-Candidates are compared across processes, and other load on the machine could disturb only one of them. Therefore calls
-of a single thread are measured in processor time.
+Candidates are compared across processes, and other load on the machine could disturb only one process. Calls of a
+single thread are therefore measured in processor time.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import torch
 from thunder_core.workflow.benchmark.machine import threads_in_use
 from thunder_core.workflow.benchmark.timing import Call, processor_timer
 
-SECONDS = 0.2  # the time of each requested round; fast calls fill this time with more rounds
+SECONDS = 0.2  # minimum time for each requested round; fast calls run more rounds in this time
 MAX_FACTOR = 20  # the largest factor by which the number of rounds grows
 
 

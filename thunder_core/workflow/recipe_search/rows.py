@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
-from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import Candidate, ExcludedCandidate
 from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.report.search import SearchBounds, SearchCandidate
 
@@ -15,7 +15,7 @@ NOT_TRIED = "the search ended before its trial"
 
 def rows_of(
     candidates: Sequence[Candidate],
-    excluded: Sequence[Excluded],
+    excluded: Sequence[ExcludedCandidate],
     results: Mapping[Candidate, TrialFacts | TrialRefusal],
     bounds: SearchBounds,
 ) -> tuple[SearchCandidate, ...]:
@@ -31,7 +31,7 @@ def rows_of(
         )
         for index, exclusion in enumerate(excluded, start=1)
     ]
-    front = front_of(rows)
+    front = pareto_front(rows)
     return tuple(row.model_copy(update={"is_on_front": row.number in front}) for row in rows)
 
 
@@ -88,8 +88,8 @@ def skipped_layers_in_words(layers: Sequence[str]) -> str:
     return f"{len(layers)} layers kept in float, {layers[0]} first"
 
 
-def front_of(rows: Sequence[SearchCandidate]) -> set[int]:
-    """Return the numbers of the rows on the Pareto front: no other row is at least as good in speed and in loss."""
+def pareto_front(rows: Sequence[SearchCandidate]) -> set[int]:
+    """Return the numbers of the rows on the Pareto front: rows that no other row beats in both speed and loss."""
     points = {row.number: (row.speed.value, -(row.loss or 0.0)) for row in rows if row.speed is not None}
     return {
         number

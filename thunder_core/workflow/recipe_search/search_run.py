@@ -1,4 +1,4 @@
-"""Run a search: trials in separate processes within a time, and a report of all results."""
+"""Run a search: run trials in separate processes until a time limit, and report all results."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from thunder_core.foundation.errors import (
     ThunderError,
     all_errors,
 )
-from thunder_core.workflow.recipe_search.candidate import Candidate, Excluded
+from thunder_core.workflow.recipe_search.candidate import Candidate, ExcludedCandidate
 from thunder_core.workflow.recipe_search.halving import ROUNDS, CandidateFinding, Halving, choose, leader_of
 from thunder_core.workflow.recipe_search.observer import SearchObserver, SilentObserver
 from thunder_core.workflow.recipe_search.process import run_in_process
@@ -25,7 +25,7 @@ from thunder_core.workflow.recipe_search.trial_task import SearchSubject, TrialT
 from thunder_core.workflow.recipe_search.why import bound_error, reason_in_words
 from thunder_core.workflow.report.search import End, SearchBounds, SearchCandidate, SearchReport
 
-BENCHMARK_SECONDS = 4.0  # to measure and write the winner, in addition to the time of its trial
+BENCHMARK_SECONDS = 4.0  # seconds to measure and write the winner, in addition to the time of its trial
 RunTrial = Callable[[TrialTask, float], TrialFacts | TrialRefusal]
 Results = dict[Candidate, TrialFacts | TrialRefusal]
 
@@ -39,7 +39,7 @@ class SearchRun:
 
     subject: SearchSubject
     candidates: list[Candidate]
-    excluded: list[Excluded]
+    excluded: list[ExcludedCandidate]
     objective: str
     bounds: SearchBounds
     budget: float
@@ -189,7 +189,9 @@ class SearchRun:
         if earlier is not None:
             result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
-        if isinstance(result, TrialFacts) or candidate != self.eager:  # users correct what eager PyTorch refuses
+        if (
+            isinstance(result, TrialFacts) or candidate != self.eager
+        ):  # an error of eager is not stored: users correct it
             self.stored_trials.keep(candidate, result)
         self.observer.end_trial(self._row_of(candidate), self._leader(), self._seconds_left())
         return self._finding(result)
@@ -201,7 +203,7 @@ class SearchRun:
         return self._seconds_left() > 0
 
     def _limit(self, task: TrialTask) -> float:
-        """Return the seconds that a trial may take; a first trial leaves as much time again to write its candidate."""
+        """Return the seconds that a trial may take; a first trial leaves the same time to write its candidate later."""
         is_new = task.first and self.writes and not task.candidate.is_eager
         rest = self.budget - (time.monotonic() - self.began) - BENCHMARK_SECONDS
         return max(0.0, min(self._seconds_left(), rest / 2)) if is_new else self._seconds_left()

@@ -1,4 +1,4 @@
-"""The folder of the stored results of searches: its size, and its removal."""
+"""Count and remove the stored results of searches."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Keep the results of trials in the cache folder, so that a search continues where an earlier search stopped.
+"""Store the results of trials in the cache folder, so that a search continues where an earlier search stopped.
 
-Each combination of model, machine and versions has a folder, which has a file for each candidate. Files are written
+Each combination of model, machine and versions has a folder with a file for each candidate. Files are written
 atomically, so several searches may use one folder. A file that cannot be read is ignored.
 """
 

@@ -1,4 +1,4 @@
-"""The results of the trials of one candidate, as plain data that a process returns and the cache keeps."""
+"""The results of the trials of one candidate, as plain data that a process returns and the cache stores."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class TrialFacts(ReportFacts):
     """The results of the trials of one candidate: the times of all rounds, the loss and the memory."""
 
     eager: tuple[float, ...]
-    """The seconds of eager PyTorch in each round of all processes, in the order of the processes."""
+    """The seconds of eager PyTorch in each round; the rounds of later processes follow those of earlier processes."""
     ours: tuple[float, ...]
     """The seconds of the candidate in the same rounds; equal to `eager` if the candidate is eager PyTorch."""
     asked: int = 0
@@ -64,7 +64,7 @@ class TrialFacts(ReportFacts):
         return verdict_of(self.speed, len(self.ours), figures(self.eager, self.eager, None), self.measured)
 
     def append(self, later: TrialFacts) -> TrialFacts:
-        """Return these facts with the rounds of a later process added; the memory and the loss stay."""
+        """Return these facts with the rounds of a later process added; the memory and the loss do not change."""
         times = {"eager": self.eager + later.eager, "ours": self.ours + later.ours}
         return self.model_copy(update={**times, "asked": self.asked + later.asked})
 
@@ -82,7 +82,7 @@ class TrialFacts(ReportFacts):
 
 
 class TrialRefusal(ReportFacts):
-    """The reason why a candidate is refused; if it `is_temporary`, a later search tries again.
+    """The reason why a candidate is refused. If the refusal `is_temporary`, a later search tries again.
 
     If `code` is empty and `is_raised` is True, the trial raised an error that is not Thunder's.
     """

@@ -25,14 +25,14 @@ def _speed(row: SearchCandidate) -> str:
     return f"{speed_in_words(row.speed)} the speed of eager PyTorch"
 
 
-# The figure of a candidate for each objective: in words, in short words (if shorter), and as a score to compare.
-FIGURES: Mapping[str, Callable[[SearchCandidate], str]] = {
+# The result of a candidate for each objective: in words, in short words (if shorter), and as a score to compare.
+RESULT_TEXTS: Mapping[str, Callable[[SearchCandidate], str]] = {
     "latency": _speed,
     "throughput": _speed,
     "memory": lambda row: f"{size(row.memory or 0)} for weights and a call",
     "size": lambda row: f"{size(row.size or 0)} of weights",
 }
-SHORT: Mapping[str, Callable[[SearchCandidate], str]] = dict.fromkeys(
+SHORT_RESULT_TEXTS: Mapping[str, Callable[[SearchCandidate], str]] = dict.fromkeys(
     ("latency", "throughput"), lambda row: times(row.speed.value) if row.speed else ""
 )
 SCORES: Mapping[str, Callable[[SearchCandidate], float]] = {
@@ -45,16 +45,20 @@ SCORES: Mapping[str, Callable[[SearchCandidate], float]] = {
 
 def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objective: str, end: End) -> str:
     """Return the reason why the winner won, in one sentence."""
-    won = next(row for row in rows if row.name == winner.name)
-    score, figure, short = SCORES[objective], FIGURES[objective], SHORT.get(objective, FIGURES[objective])
-    within = sorted((row for row in rows if row.is_within and row is not won), key=score, reverse=True)
-    better = [row for row in within if score(row) > score(won)]
-    result = f"{won.name} wins with {figure(won)}"
+    winning_row = next(row for row in rows if row.name == winner.name)
+    score, figure, short = (
+        SCORES[objective],
+        RESULT_TEXTS[objective],
+        SHORT_RESULT_TEXTS.get(objective, RESULT_TEXTS[objective]),
+    )
+    within = sorted((row for row in rows if row.is_within and row is not winning_row), key=score, reverse=True)
+    better = [row for row in within if score(row) > score(winning_row)]
+    result = f"{winning_row.name} wins with {figure(winning_row)}"
     if better:
-        reason = f"{better[0].name} ({short(better[0])}) {_reason_not_chosen(better[0], won)}"
+        reason = f"{better[0].name} ({short(better[0])}) {_reason_not_chosen(better[0], winning_row)}"
     elif within:
         reason = f"the next one within the bounds is {within[0].name} ({short(within[0])})"
-    elif any(row.state == "measured" and row is not won for row in rows):
+    elif any(row.state == "measured" and row is not winning_row for row in rows):
         reason = "no other candidate is within the bounds"
     else:
         reason = "no other candidate was measured"
@@ -66,10 +70,10 @@ def reason_in_words(rows: Sequence[SearchCandidate], winner: Candidate, objectiv
     return f"{result}: {reason}{ended[end]}."
 
 
-def _reason_not_chosen(row: SearchCandidate, won: SearchCandidate) -> str:
+def _reason_not_chosen(row: SearchCandidate, winning_row: SearchCandidate) -> str:
     """Return the reason why a candidate with a better score than the winner did not win."""
     if _is_settled(row):
-        return f"is not distinguishable from {won.name}, which is simpler"
+        return f"is not distinguishable from {winning_row.name}, which is simpler"
     return _reason_not_settled(row)
 
 
@@ -100,7 +104,7 @@ def bound_error(report: SearchReport) -> BoundMissed:
 
 
 def _worst(report: SearchReport, row: SearchCandidate) -> MissedBound:
-    """Return the largest miss of a candidate. A candidate without a miss has a speed that cannot be compared."""
+    """Return the largest miss of a candidate's bounds; without a miss, the speed itself could not be compared."""
     if row.least_memory is not None:
         factor = row.least_memory / (report.bounds.max_memory or 1)
         return MissedBound(f"{row.reason}, {times(factor)} as much", factor)

@@ -24,7 +24,7 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRef
 from thunder_core.workflow.recipe_search.trial_task_format import read_task
 
 RESULT, PATHS, OUTPUT = "result.json", "paths.json", "output.txt"
-END_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+END_WITH_PARENT = 1  # the option PR_SET_PDEATHSIG of prctl(2)
 PERMANENT_STATUSES = frozenset({2, 4, 8})  # exit statuses of errors that a second trial raises again
 
 

@@ -1,6 +1,6 @@
 """The report of one run: plain data with a schema, and its pages for people.
 
-The names below are loaded when they are first used, because a report is read without PyTorch.
+The names below are imported when they are first used, because reading a report does not need PyTorch.
 """
 
 from __future__ import annotations

@@ -28,17 +28,23 @@ class Axis:
     logarithmic: bool = False
 
     def __call__(self, value: float) -> float:
-        """Return the position of a value; values outside the axis are put at the edge."""
+        """Return the position of a value; a value outside the axis gets the position of the nearest end."""
         ends = (self.low, self.high, max(value, self.low))
         low, high, value = map(math.log10, ends) if self.logarithmic else ends
         share = min(1.0, (value - low) / (high - low))
         return round(self.begin + share * (self.end - self.begin), 2)
 
-    def ticks(self, text: Callable[[float], str], about: int = 5, *, whole: bool = False) -> tuple[Tick, ...]:
-        """Return about `about` ticks at round values; only whole values if `whole` is set."""
-        about = max(1, min(about, int(self.high - self.low))) if whole else about
-        values = _powers(self.low, self.high, about) if self.logarithmic else _round_values(self.low, self.high, about)
-        return tuple(Tick(self(value), text(value)) for value in values if not whole or value == int(value))
+    def ticks(
+        self, text: Callable[[float], str], target_count: int = 5, *, integers_only: bool = False
+    ) -> tuple[Tick, ...]:
+        """Return about `target_count` ticks at round values; at integers only if `integers_only` is set."""
+        target_count = max(1, min(target_count, int(self.high - self.low))) if integers_only else target_count
+        values = (
+            _powers(self.low, self.high, target_count)
+            if self.logarithmic
+            else _round_values(self.low, self.high, target_count)
+        )
+        return tuple(Tick(self(value), text(value)) for value in values if not integers_only or value == int(value))
 
 
 def linear(values: Iterable[float], begin: float, end: float, *, from_zero: bool) -> Axis:
@@ -60,15 +66,15 @@ def _extent(values: Iterable[float]) -> tuple[float, float]:
     return min(listed), max(listed)
 
 
-def _round_values(low: float, high: float, about: int) -> list[float]:
-    exact_step = (high - low) / about
+def _round_values(low: float, high: float, target_count: int) -> list[float]:
+    exact_step = (high - low) / target_count
     power = 10.0 ** math.floor(math.log10(exact_step))
     step = next(s * power for s in STEPS if s * power >= exact_step * 0.999)
     first = math.ceil(low / step - 1e-9)
     return [number * step for number in range(first, math.floor(high / step + 1e-9) + 1)]
 
 
-def _powers(low: float, high: float, about: int) -> list[float]:
+def _powers(low: float, high: float, target_count: int) -> list[float]:
     first, last = round(math.log10(low)), round(math.log10(high))
-    step = max(1, math.ceil((last - first) / about))
+    step = max(1, math.ceil((last - first) / target_count))
     return [10.0**power for power in range(first, last + 1, step)]

@@ -28,7 +28,7 @@ class Gpu(ReportFacts):
 
 
 class Environment(ReportFacts):
-    """The environment that a result may depend on, apart from the model and the recipe."""
+    """The interpreter, the libraries and the hardware, which a result may depend on."""
 
     python: str
     torch: str
@@ -96,7 +96,7 @@ class TraceSummary(ReportFacts):
     stage: str
     made_by: str
     lines: int
-    """The number of lines of the trace, which are its bound symbols without their parts."""
+    """The number of lines of the trace: its bound symbols, without the bound symbols inside them."""
     seconds: float
     changed: int
     """The number of lines that differ from the previous stage."""
@@ -118,9 +118,9 @@ class ExecutorShare(ReportFacts):
     backward: int = 0
     """The number of operations of the tail and of the compiled backwards that the executor runs."""
     time_share: float | None = None
-    """The fraction of a call's time that it takes in the computation, 0 to 1; None if not measured."""
+    """The executor's share of a call's time in the computation, 0 to 1; None if not measured."""
     backward_share: float | None = None
-    """The fraction of a call's time that it takes in the backward. All fractions of all executors add up to 1."""
+    """The executor's share of a call's time in the backward. All shares of all executors add up to 1."""
     frequent: tuple[OperationCount, ...] = ()
     """The operations of the computation that the executor runs most often."""
 
@@ -131,7 +131,7 @@ class ExecutorRefusal(ReportFacts):
     executor: str
     reason: str
     operations: int | None = None
-    """The number of operations that it refused; None if the executor is not available."""
+    """The number of operations that the executor refused; None if the executor is not available."""
 
 
 class KernelChoice(ReportFacts):
@@ -170,29 +170,29 @@ class ConstraintFacts(ReportFacts):
 
     program: int
     number: str
-    """Where the size or number is found in the inputs."""
+    """The path of the size or number in the inputs."""
     condition: str
     """The condition as a Python expression."""
     names: str = ""
-    """Where the other sizes and numbers of the condition are found in the inputs."""
+    """The paths of the other sizes and numbers of the condition in the inputs."""
     needed: str
     """The origin of the constraint: a line of the program, a range, or the compiler."""
 
 
 class ExecutorComparison(ReportFacts):
-    """The difference between an executor's results and those of eager PyTorch, measured during the run."""
+    """The difference between an executor's results and eager PyTorch's, measured during the run."""
 
     executor: str
     operations: tuple[str, ...]
     """The operations that the executor computes together: one operation, a match of a pattern or a fused region."""
     claims: int
-    """How often the programs, forward and backward, contain these operations."""
+    """The number of times that the programs, forward and backward, contain these operations."""
     compared: int
-    """The number of their calls that were compared."""
+    """The number of calls of these operations that were compared."""
     largest: float
     """The largest difference between the values, which is within the allowance for rounding."""
     left_out: str = ""
-    """The reason why they were not compared; empty if they were."""
+    """The reason why these operations were not compared; empty if they were compared."""
 
 
 class ComparisonFacts(ReportFacts):
@@ -261,7 +261,7 @@ class Report(ReportFacts):
     dynamic: dict[str, tuple[int, int]] = Field(default_factory=dict)
     """The ranges of sizes that the programs support, by the names of dimensions."""
     tried_sizes: str = ""
-    """The sizes of the ranges that were tried, each of which a program accepts, in words."""
+    """The tried sizes of the ranges, in words; a program accepts each of them."""
     programs: int = 0
     """The number of programs; 0 in reports of earlier versions."""
     constraints: tuple[ConstraintFacts, ...] = ()
@@ -278,7 +278,7 @@ class Report(ReportFacts):
     quantization: QuantizationReport | None = None
     """The quantized model compared with the float model; None without quantization or without validation."""
     evaluation: Evaluation | None = None
-    """A metric of the model on real samples, before and after the optimization; None without samples."""
+    """A metric of eager PyTorch and of the optimized model on real samples; None without samples."""
 
     @property
     def internal_check(self) -> InternalCheck | None:

@@ -17,7 +17,7 @@ Row = dict[str, object]
 
 
 def render_csv(suite: BenchmarkSuite) -> str:
-    """Return the measurements as a table with a header, in seconds and bytes, by RFC 4180 except for the line ends."""
+    """Return the measurements as a CSV table with a header, in seconds and bytes (RFC 4180, but other line ends)."""
     rows = [row_of(report, candidate) for report in suite.measured for candidate in report.candidates]
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]) if rows else [], lineterminator="\n")

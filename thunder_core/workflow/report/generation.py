@@ -25,7 +25,7 @@ class TimeFacts:
 class GenerationRow:
     """One contender at one size: its times, its tokens per second, its memory, and the difference of its tokens.
 
-    The first contender of each size `leads`: the others are compared with it.
+    `leads` is True for the first contender of each size, with which the other contenders are compared.
     """
 
     size: str

@@ -34,7 +34,7 @@ def times(value: float) -> str:
 
 
 def percent(share: float) -> str:
-    """Return a share of 1 as a percentage, without decimals if it is whole; `100%` only for the entire amount."""
+    """Return a share as a percentage, without zero decimals: 0.5 as `50%`. Only exactly 1 gives `100%`."""
     text = f"{share:.2%}"
     return "99.99%" if text == "100.00%" and share < 1 else text.replace(".00%", "%")
 

@@ -17,14 +17,14 @@ from thunder_core.workflow.validation.report import OutputReport, QuantizationRe
 
 WIDTH = 520
 LETTER_WIDTH = 6.6  # the width of a letter of a label
-MAX_LABEL_LETTERS = 31  # the most letters of a label
-MAX_PATH_LETTERS = 43  # the most letters of a parameter's name; its layer and its end distinguish it
-ROW = 24
-STRIP = 56
+MAX_LABEL_LETTERS = 31  # the largest number of letters of a label
+MAX_PATH_LETTERS = 43  # the largest number of letters of a parameter's name, which needs its layer and its end
+ROW_HEIGHT = 24  # the height of a row with a bar or a dumbbell
+STRIP_HEIGHT = 56  # the height of a strip
 MAX_ROWS = 12
 MAX_TIME_FACTOR = 4  # times above this multiple of the slowest contender's median are plotted at the edge
 COLOURS = 7  # the colours for executors in the style sheet; the other executors share the last colour
-LAST_LABEL = 28  # the half of the last label of an axis: a number and its unit
+LAST_LABEL = 28  # half the width of the last label of an axis, a number with its unit
 
 
 @dataclass(frozen=True)
@@ -119,9 +119,9 @@ class Dumbbells:
 
 @dataclass(frozen=True)
 class Curve:
-    """Memory over the bound symbols of a trace: the allocated memory as an area, and the peaks within lines as a line.
+    """Memory over the bound symbols of a trace: allocated memory as an area, peaks within bound symbols as a line.
 
-    `begins` are the lines at which another trace begins, with its name.
+    `begins` are the bound symbols at which another trace begins, with the name of that trace.
     """
 
     title: str
@@ -188,23 +188,23 @@ def _bars(title: str, rows: Sequence[tuple[str, float, str]], rest: str) -> Bars
             number_format.shorten(label, MAX_LABEL_LETTERS),
             label,
             text,
-            4 + number * ROW,
+            4 + number * ROW_HEIGHT,
             left_margin,
             max(1.5, axis(value)),
         )
         for number, (label, value, text) in enumerate(rows)
     ]
-    return Bars(title, len(rows) * ROW + 8, tuple(bars), rest)
+    return Bars(title, len(rows) * ROW_HEIGHT + 8, tuple(bars), rest)
 
 
-def label_width(labels: Iterable[str], most: int = MAX_LABEL_LETTERS) -> float:
-    """Return the width of the longest label with a gap; labels are shortened to `most` letters."""
-    longest = max((len(number_format.shorten(label, most)) for label in labels), default=0)
+def label_width(labels: Iterable[str], max_letters: int = MAX_LABEL_LETTERS) -> float:
+    """Return the width of the longest label with a gap; labels are shortened to `max_letters` letters."""
+    longest = max((len(number_format.shorten(label, max_letters)) for label in labels), default=0)
     return longest * LETTER_WIDTH + 12
 
 
 def executor_shares(executors: Sequence[ExecutorShare]) -> Shares:
-    """Return bars of the operations and, if measured, the time of each executor; in training also for the backward."""
+    """Return divided bars: the operations of each executor, and its time if measured; in training also the backward."""
     trains = any(e.backward for e in executors)
     of_forward = " of the forward" if trains else ""
     measured: list[tuple[str, list[float | None], Callable[[float], str]]] = [
@@ -238,8 +238,10 @@ def time_strips(benchmark: BenchmarkReport) -> Strips:
     unit, name = time_unit(benchmark.first.median)
     shown = [value for c in benchmark.candidates for value in c.seconds if value <= _fence(c)]
     axis = linear((value / unit for value in shown), left_margin, WIDTH - LAST_LABEL, from_zero=False)
-    strips = tuple(_strip(c, axis, unit, 10 + STRIP * row) for row, c in enumerate(benchmark.candidates))
-    return Strips(f"Time per {benchmark.call}", len(strips) * STRIP + 32, name, strips, axis.ticks(lambda v: f"{v:g}"))
+    strips = tuple(_strip(c, axis, unit, 10 + STRIP_HEIGHT * row) for row, c in enumerate(benchmark.candidates))
+    return Strips(
+        f"Time per {benchmark.call}", len(strips) * STRIP_HEIGHT + 32, name, strips, axis.ticks(lambda v: f"{v:g}")
+    )
 
 
 def _fence(candidate: BenchmarkCandidate) -> float:
@@ -277,23 +279,25 @@ def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     left_margin = label_width((o.name for o in shown), MAX_PATH_LETTERS)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
     axis = logarithmic(values, left_margin, WIDTH - 12)
-    rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW * number) for number, o in enumerate(shown))
+    rows = tuple(_dumbbell(o, axis, allowed[o.name], 12 + ROW_HEIGHT * number) for number, o in enumerate(shown))
     rest = f"and {len(hidden)} more, with smaller errors relative to their tolerance" if hidden else ""
-    return Dumbbells("Largest error of each output", len(rows) * ROW + 30, rows, axis.ticks(lambda v: f"{v:.0e}"), rest)
+    return Dumbbells(
+        "Largest error of each output", len(rows) * ROW_HEIGHT + 30, rows, axis.ticks(lambda v: f"{v:.0e}"), rest
+    )
 
 
 def _dumbbell(output: OutputReport, axis: Axis, allowed: float, y: float) -> Dumbbell:
-    mine, theirs = output.optimized.maximum, output.eager.maximum
+    own_error, eager_error = output.optimized.maximum, output.eager.maximum
     return Dumbbell(
         label=number_format.shorten(output.name, MAX_PATH_LETTERS),
         full_label=output.name,
         text=", ".join(
             f"{whose}{number_format.error(value)}"
-            for whose, value in (("", mine), ("eager ", theirs), ("allowed ", allowed))
+            for whose, value in (("", own_error), ("eager ", eager_error), ("allowed ", allowed))
         ),
         y=y,
-        eager=axis(theirs),
-        optimized=axis(mine),
+        eager=axis(eager_error),
+        optimized=axis(own_error),
         allowed=axis(allowed),
         passed=output.passed,
     )
@@ -315,7 +319,7 @@ def memory_curve(points: Sequence[MemoryPoint]) -> Curve:
         line=_steps([upwards(max(point.bytes, point.peak)) for point in points], across),
         area=f"{_steps([upwards(point.bytes) for point in points], across)}V{bottom}H{across(1)}Z",
         peak=(across(peak_index), upwards(highest), label, "end" if across(peak_index) > WIDTH * 0.6 else "start"),
-        across=across.ticks(lambda v: f"{v:g}", whole=True),
+        across=across.ticks(lambda v: f"{v:g}", integers_only=True),
         upwards=_byte_ticks(upwards),
         begins=tuple(
             Tick(across(number), later.trace)
@@ -331,7 +335,7 @@ def _steps(heights: Sequence[float], across: Axis) -> str:
 
 
 def token_lines(generation: GenerationBenchmark) -> TokenLines:
-    """Return the median time of each token after the first, which shows a growing cache and stalls."""
+    """Return lines of the median time of each token after the first; they show the growing cache and stalls."""
     left, top, bottom = 44.0, 12.0, 170.0
     latest = [median(text.seconds[1:] or text.seconds) for text in generation.texts]
     unit, name = time_unit(max(latest))
@@ -349,8 +353,8 @@ def token_lines(generation: GenerationBenchmark) -> TokenLines:
             _token_line(text, min(number, COLOURS - 1), across, upwards, unit)
             for number, text in enumerate(generation.texts)
         ),
-        across=across.ticks(lambda v: f"{v:g}", whole=True),
-        upwards=upwards.ticks(lambda v: f"{v:g}", about=4),
+        across=across.ticks(lambda v: f"{v:g}", integers_only=True),
+        upwards=upwards.ticks(lambda v: f"{v:g}", target_count=4),
     )
 
 
@@ -366,4 +370,4 @@ def _token_line(text: GeneratedTokens, colour: int, across: Axis, upwards: Axis,
 def _byte_ticks(axis: Axis) -> tuple[Tick, ...]:
     unit = next((unit for unit, _ in number_format.BYTE_UNITS if axis.high >= unit), 1)
     inner = Axis(axis.low / unit, axis.high / unit, axis.begin, axis.end)
-    return inner.ticks(lambda v: number_format.size(v * unit) if v else "0", about=4)
+    return inner.ticks(lambda v: number_format.size(v * unit) if v else "0", target_count=4)

@@ -32,14 +32,14 @@ class RangePoint:
 
 @dataclass(frozen=True)
 class ConstraintRow:
-    """A constraint of several programs: the programs' numbers, the size or number, the condition, and the origin."""
+    """A constraint of one or more programs: the programs' indices, the size or number, the condition and the origin."""
 
     programs: str
     number: str
     condition: str
     needed: str
     is_given: bool
-    """Whether it is only the range from the options."""
+    """Whether the constraint is only the range from the options."""
 
 
 def points_of(report: Report) -> list[RangePoint]:
@@ -60,7 +60,7 @@ def constraints_of(report: Report) -> list[ConstraintRow]:
 
 
 def constraint_rows(constraints: Iterable[tuple[int, StatedConstraint | ConstraintFacts]]) -> list[ConstraintRow]:
-    """Return each constraint once with the programs that have it; constraints that programs needed come first."""
+    """Return each constraint once, with its programs; constraints that are not from the options come first."""
     programs: dict[tuple[str, str, str], list[int]] = {}
     for program, facts in constraints:
         number = KEYWORD.sub(r"\1", facts.number)

@@ -27,7 +27,7 @@ from thunder_core.workflow.validation.report import GenerationReport, Validation
 
 
 def as_shown(value: object) -> object:
-    """Return a value as a template writes it: strings without control characters. Markup stays markup."""
+    """Return a value for a template, with control characters in strings as escapes; markup remains markup."""
     if not isinstance(value, str):
         return value
     text = printable(value)
@@ -118,7 +118,7 @@ def search_parts(search: SearchReport | None) -> dict[str, object]:
 
 
 def bounds_in_words(bounds: SearchBounds) -> list[str]:
-    """Return each bound of a search in words; the bounds of each recipe apply to a search without bounds."""
+    """Return each bound of a search in words; without bounds, that the bounds of each recipe apply."""
     stated = [
         bounds.max_kl is not None and f"KL divergence at most {bounds.max_kl:g} nats",
         bounds.min_top1 is not None and f"top-1 agreement at least {bounds.min_top1:g}",
@@ -205,7 +205,7 @@ def _problem_of_generation(generation: GenerationReport, agreement: str) -> Head
 
 
 def _verdict_on_valid(report: Report, agreement: str) -> Headline:
-    """Return the verdict on a model that passed the validation, with the remark that users have to know most."""
+    """Return the verdict on a model that passed the validation, with the most important remark."""
     if report.model.caveats:
         detail = f"{'; '.join(report.model.caveats)}; {agreement}"
         return Headline("Verdict", "Validated, other weights", detail, "warning")
@@ -278,9 +278,9 @@ def _error(report: Report) -> list[Headline]:
     if report.validation is None or not report.validation.outputs:
         return []
     worst = report.validation.ranked[0]
-    mine, theirs = worst.optimized.maximum, worst.eager.maximum
-    title = "Largest error relative to eager's own" if theirs else "Largest error"
-    figure = number_format.times(mine / theirs) if theirs else number_format.error(mine)
-    detail = f"{worst.name}: {number_format.error(mine)}, eager {number_format.error(theirs)}"
+    own_error, eager_error = worst.optimized.maximum, worst.eager.maximum
+    title = "Largest error relative to eager's own" if eager_error else "Largest error"
+    figure = number_format.times(own_error / eager_error) if eager_error else number_format.error(own_error)
+    detail = f"{worst.name}: {number_format.error(own_error)}, eager {number_format.error(eager_error)}"
     allowed = f"allowed {number_format.error(report.validation.allowed(worst))}"
     return [Headline(title, figure, f"{detail}, {allowed}", "plain" if worst.passed else "bad")]

@@ -13,8 +13,8 @@ from thunder_core.workflow.validation.report_facts import ReportFacts
 State = Literal["measured", "refused", "not applicable", "not tried"]
 End = Literal["decided", "out of time", "interrupted"]
 
-ROUNDING = {"kl": 1e-9, "error": 1e-6}  # a loss up to this value is rounding of float32
-ENDS: dict[End, str] = {
+ROUNDING = {"kl": 1e-9, "error": 1e-6}  # the largest losses that float32 rounding explains
+END_REASONS: dict[End, str] = {
     "decided": "more rounds would not change the result",
     "out of time": "the search reached its time limit",
     "interrupted": "Ctrl-C ended the search",
@@ -45,7 +45,7 @@ class SearchCandidate(ReportFacts):
     reason: str = ""
     """Why the candidate was refused, does not apply or was not tried; or the bound that a measured candidate misses."""
     speed: Interval | None = None
-    """The speed as a multiple of the speed of eager PyTorch, measured in turn in the same processes."""
+    """The speed as a multiple of eager PyTorch's speed; both were measured in turn in the same processes."""
     seconds: float | None = None
     """The median time of a call."""
     rounds: int = 0
@@ -86,7 +86,7 @@ class SearchReport(ReportFacts):
     budget: float
     """The time limit in seconds."""
     seconds: float
-    """The seconds that the search took, without writing the artifact."""
+    """The seconds that the search took, not counting the writing of the artifact."""
     end: End
     machine: str
     call: str
@@ -117,4 +117,4 @@ class SearchReport(ReportFacts):
     @property
     def ended(self) -> str:
         """The reason why the search ended, in words."""
-        return ENDS[self.end]
+        return END_REASONS[self.end]

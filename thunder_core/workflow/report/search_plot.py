@@ -18,7 +18,7 @@ from thunder_core.workflow.report.search import ROUNDING, SearchCandidate, Searc
 LEFT, TOP, BOTTOM = 66.0, 30.0, 250.0  # edges of the plot; y coordinates increase downwards, as in SVG
 ROUNDING_DISTANCE = 34.0  # the distance from the logarithmic axis to the line for losses within rounding error
 MIN_RADIUS, MAX_RADIUS = 5.0, 15.0  # the smallest and the largest radius of a mark
-MIN_LABEL_DISTANCE = 17.0  # the numbers of two candidates at the same height overlap below this horizontal distance
+MIN_LABEL_DISTANCE = 17.0  # below this horizontal distance, the numbers of two candidates at one height overlap
 LABEL_HEIGHT = 14.0  # the height of a candidate's number
 
 
@@ -92,13 +92,15 @@ def pareto_plot(search: SearchReport) -> ParetoPlot | None:
         front=front_path([mark for mark, row in zip(marks, rows, strict=True) if row.is_on_front]),
         bound=None if bound is None else y_of_loss(bound, upwards, rounding_error),
         eager_speed_x=across(1.0),
-        speed_ticks=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", about=6),
-        loss_ticks=upwards.ticks(lambda value: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+"), about=5),
+        speed_ticks=across.ticks(lambda value: f"{value:g}{number_format.TIMES}", target_count=6),
+        loss_ticks=upwards.ticks(
+            lambda value: f"{value:.0e}".replace("e-0", "e-").replace("e+0", "e+"), target_count=5
+        ),
     )
 
 
 def _clip_intervals(speeds: Sequence[float]) -> list[float]:
-    """Clip interval ends to 1/6 to 6 times their median, so that a wide interval does not compress the axis."""
+    """Clip the ends of intervals to between 1/6 and 6 times their median, so that the axis stays readable."""
     median = sorted(speeds)[len(speeds) // 2]
     return [min(max(speed, median / 6), median * 6) for speed in speeds]
 

@@ -1,4 +1,4 @@
-"""The pages of a benchmark: the speed-ups of all configurations on one axis, and the times of each."""
+"""The pages of a benchmark: a plot of the speed-ups in all configurations, and the times in each configuration."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from thunder_core.workflow.report.axes import Axis, Tick, linear
 from thunder_core.workflow.report.plots import (
     LETTER_WIDTH,
     MAX_LABEL_LETTERS,
-    ROW,
+    ROW_HEIGHT,
     WIDTH,
     label_width,
     time_strips,
@@ -19,7 +19,7 @@ from thunder_core.workflow.report.plots import (
 )
 from thunder_core.workflow.report.render import TEMPLATES, verdict_style
 
-EVEN = 1.0
+SAME_SPEED = 1.0
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class IntervalRow:
 class Intervals:
     """Speed-ups on one axis, with a line at 1.
 
-    `even` is the horizontal coordinate of the line, and `text_at` that of the texts.
+    `even` is the horizontal coordinate of the line, and `text_at` the horizontal coordinate of the texts.
     """
 
     title: str
@@ -98,18 +98,18 @@ def speedup_intervals(suite: BenchmarkSuite) -> Intervals:
         for _, s, _ in rows
     ]
     text_at = WIDTH - max((len(text) for text in texts), default=0) * LETTER_WIDTH
-    ends = [EVEN, *(end for _, speedup, _ in rows for end in (speedup.low, speedup.high))]
+    ends = [SAME_SPEED, *(end for _, speedup, _ in rows for end in (speedup.low, speedup.high))]
     axis = linear(ends, label_width(label for label, _, _ in rows) + 4, text_at - 14, from_zero=False)
     return Intervals(
         title=f"Speed compared with {suite.reports[0].first.name}" if suite.reports else "Speed",
-        height=len(rows) * ROW + 34,
-        even=axis(EVEN),
+        height=len(rows) * ROW_HEIGHT + 34,
+        even=axis(SAME_SPEED),
         text_at=text_at,
         rows=tuple(
-            _row(label, speedup, style, text, axis, 14 + number * ROW)
+            _row(label, speedup, style, text, axis, 14 + number * ROW_HEIGHT)
             for number, ((label, speedup, style), text) in enumerate(zip(rows, texts, strict=True))
         ),
-        ticks=axis.ticks(lambda value: f"{value:g}", about=4),
+        ticks=axis.ticks(lambda value: f"{value:g}", target_count=4),
     )
 
 

@@ -12,12 +12,12 @@ from thunder_core.workflow.report.axes import Axis, Tick
 from thunder_core.workflow.report.plots import COLOURS, LAST_LABEL
 
 WIDTH = 1060
-LEFT = 108
+LEFT_MARGIN = 108
 LANE_HEIGHT = 16  # the height of a row
-GAP = 14  # the gap between two ranks
+RANK_GAP = 14  # the gap between two ranks
 MAX_RANKS = 8
 WAIT = "wait"  # the kind of a mark for a wait; other marks have the number of a colour
-FIRST_COLOUR = 1  # the colour of the first kind of collectives; computation has the colour before
+FIRST_COLOUR = 1  # the colour of the first kind of collective; computation has colour 0
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Label:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The rows of all ranks on one axis of time; `legend` has each kind of collectives with its style."""
+    """The rows of all ranks on one axis of time; `legend` has each kind of collective with its style."""
 
     title: str
     height: float
@@ -56,7 +56,7 @@ class Timeline:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """A collective as a row of a table; `waiting` is the longest wait of all ranks, and `rank` the rank with it."""
+    """A collective as a row of a table; `waiting` is the longest wait of all ranks, and `rank` the rank that waits."""
 
     times: CollectiveTimes
     computed: float
@@ -68,7 +68,7 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
     """Return the timelines of the first ranks."""
     shown = ranks[:MAX_RANKS]
     unit, name = time_unit(max(rank.seconds for rank in shown))
-    across = Axis(0.0, max(rank.seconds for rank in shown) / unit, LEFT, WIDTH - LAST_LABEL)
+    across = Axis(0.0, max(rank.seconds for rank in shown) / unit, LEFT_MARGIN, WIDTH - LAST_LABEL)
     styles = styles_of(shown)
     labels: list[Label] = []
     marks: list[TimelineMark] = []
@@ -78,7 +78,7 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
         labels.append(Label(f"rank {rank.rank}", top + 11, strong=True))
         labels += (Label("in flight", top + (number + 1) * LANE_HEIGHT + 11) for number in range(min(1, len(lanes))))
         marks += _marks(rank, lanes, styles, _TimeAxis(across, unit, top))
-        top += (len(lanes) + 1) * LANE_HEIGHT + GAP
+        top += (len(lanes) + 1) * LANE_HEIGHT + RANK_GAP
     hidden = len(ranks) - len(shown)
     return Timeline(
         title="Computation and communication of each rank",
@@ -86,14 +86,14 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
         unit=name,
         labels=tuple(labels),
         marks=tuple(marks),
-        ticks=across.ticks(lambda value: f"{value:g}", about=8),
+        ticks=across.ticks(lambda value: f"{value:g}", target_count=8),
         legend=tuple(styles.items()),
         rest=f"and {hidden} more rank{'' if hidden == 1 else 's'}" if hidden else "",
     )
 
 
 def collective_rows(ranks: Sequence[RankTimes]) -> tuple[CollectiveRow, ...]:
-    """Return the collectives of the first rank, each with the longest wait of the ranks that call the same."""
+    """Return the collectives of the first rank, each with the longest wait of the ranks that also call it."""
     return tuple(_row(number, times, ranks) for number, times in enumerate(ranks[0].collectives)) if ranks else ()
 
 
@@ -105,13 +105,13 @@ def _row(number: int, times: CollectiveTimes, ranks: Sequence[RankTimes]) -> Col
 
 
 def styles_of(ranks: Iterable[RankTimes]) -> dict[str, str]:
-    """Return the style of each kind of collectives, in the order of their first starts."""
+    """Return the style of each kind of collective, in the order in which the kinds first start."""
     kinds = dict.fromkeys(collective.kind for rank in ranks for collective in rank.collectives)
     return {kind: f"c{min(number, COLOURS - 1)}" for number, kind in enumerate(kinds, start=FIRST_COLOUR)}
 
 
 def lanes_of(collectives: Iterable[CollectiveTimes]) -> list[list[CollectiveTimes]]:
-    """Divide collectives into lanes, so that the collectives of a lane are not in flight at the same time."""
+    """Divide collectives into lanes, so that the collectives of a lane do not run at the same time."""
     lanes: list[list[CollectiveTimes]] = []
     for collective in sorted(collectives, key=lambda times: times.start):
         free = next((lane for lane in lanes if lane[-1].end <= collective.start), None)
@@ -151,7 +151,7 @@ def _marks(
 
 
 def in_words(rank: RankTimes, collective: CollectiveTimes) -> str:
-    """Return the name of a collective, the time at which it runs, and the time that the rank computes meanwhile."""
+    """Describe a collective: its name, when it runs, and for how long the rank computes while it runs."""
     return (
         f"{collective.kind}, {number_format.size(collective.bytes)} in group {collective.group}, "
         f"line {collective.line} of the {collective.trace}: starts at {format_time(collective.start)}, "

@@ -1,6 +1,6 @@
-"""Validation: comparing an optimized callable with the eager model on new inputs, within the recipe's tolerance.
+"""Validation: compare an optimized callable with the eager model on new inputs, within the recipe's tolerance.
 
-The names below are loaded when they are first used. The reports are plain data, which is read without PyTorch.
+The names below are imported when they are first used. Reports are plain data, which can be read without PyTorch.
 """
 
 from __future__ import annotations

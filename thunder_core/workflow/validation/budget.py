@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 EAGER_CALLS = 5  # the time limit for an input is the time of this many eager calls
 MIN_SECONDS = 30.0  # seconds; the smallest time limit
-OUTPUTS_SHARE = 2 / 3  # the part of the time for comparing outputs; the rest is for the internal check
-LEFT_OUT = (
+OUTPUTS_SHARE = 2 / 3  # the share of the time for comparing outputs; the rest is for the internal check
+OMISSION_NOTE = (
     "{} of {} inputs were left out: the validation may take {:.0f} s, and each input took {:.0f} s (--validate-budget)"
 )
 
@@ -47,7 +47,7 @@ class Budget:
 
     def note(self, done: int) -> str:
         """Return a note on the inputs that were omitted."""
-        return LEFT_OUT.format(self.inputs - done, self.inputs, self.seconds_allowed, self.seconds_passed / done)
+        return OMISSION_NOTE.format(self.inputs - done, self.inputs, self.seconds_allowed, self.seconds_passed / done)
 
     @contextmanager
     def timing_eager(self) -> Iterator[None]:

@@ -1,4 +1,4 @@
-"""Validation: the optimized callable, eager PyTorch and the reference compared on the same inputs."""
+"""Compare the optimized callable, eager PyTorch and the reference on the same inputs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from thunder_core.workflow.validation.degenerate_outputs import (
 )
 from thunder_core.workflow.validation.distance import Distance, measure_distance
 from thunder_core.workflow.validation.draws import DrawnValues, random_state, same_state
-from thunder_core.workflow.validation.gradients import Observe, output, training_step, with_scale_of_step
+from thunder_core.workflow.validation.gradients import ObserveGradients, output, training_step, with_scale_of_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.workflow.validation.layouts import check_layouts
 from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_same_structure
@@ -43,13 +43,13 @@ from thunder_core.workflow.validation.preserved_state import (
     require_unchanged_parameters,
 )
 from thunder_core.workflow.validation.report import AFTER_CALL, OutputReport, ValidationReport
-from thunder_core.workflow.validation.state import Observed, changed_elements, changed_paths, state_at, state_of
+from thunder_core.workflow.validation.state import ObservedCall, changed_elements, changed_paths, state_at, state_of
 from thunder_core.workflow.validation.streamed_gradients import MeasuredGradient, StreamedGradients
 from thunder_core.workflow.validation.verdict import Measurement, judge, judge_sizes, require_passed
 
 RUNS_PER_INPUT = 3
 NOT_COMPARED = "`{}`: only its type was compared, because the contents of a {} cannot be compared"
-MISMATCH = "the layout of a tensor differs from the traced one, so gradients may be wrong: {}"
+MISMATCH = "the layout of a tensor differs from the traced layout, so gradients may be wrong: {}"
 
 
 def ignore_progress(done: int, total: int) -> None:
@@ -73,15 +73,15 @@ def validate(
 ) -> ValidationReport:
     """Compare `optimized(**inputs)` with `model(**inputs)` on each of the inputs, and return the report.
 
-    If `train` is set, also compare the gradients of the loss in their outputs for each of the model's parameters.
+    If `train` is set, the gradients of the loss in the outputs are also compared, for each of the model's parameters.
 
-    Both are compared with a reference: the same model in `reference_dtype` (default: float64, or float32 if float64
-    does not fit into memory). The random state is seeded equally before each run and restored afterwards, as are the
-    model's buffers. `progress(done, total)` is called after each run. If tensors of the optimized program have another
-    layout than their bound symbols declare, the report's notes list them. `sizes` are the sizes of the inputs in words,
-    if there are several; each size is also reported separately. `seconds` limits the time; the default limit depends on
-    the time of eager PyTorch (`Budget`). The first input is always compared, and a note gives the number of omitted
-    inputs.
+    Both callables are compared with a reference: the same model in `reference_dtype` (default: float64, or float32 if
+    float64 does not fit into memory). The generators get the same seed before each run. Afterwards, the random state
+    and the model's buffers are restored. `progress(done, total)` is called after each run. If tensors of the optimized
+    program have another layout than in the trace, the report's notes list them. `sizes` are the sizes of the inputs in
+    words, if there are several; each size is also reported separately. `seconds` limits the time; the default limit
+    depends on the time of eager PyTorch (`Budget`). The first input is always compared, and a note gives the number of
+    omitted inputs.
 
     Raises NotFinite if eager or the reference has NaN or infinities, and AllZero if all of eager's outputs are zero,
     unless `allow_non_finite` is set, which adds notes instead. Raises OutOfTolerance if an output is out of tolerance.
@@ -107,7 +107,7 @@ def validate(
 
 @dataclass(frozen=True)
 class _Comparison:
-    """The results of the runs so far: measurements by output and by the number of the input, and other layouts.
+    """The results of the runs so far: measurements by output and by the number of the input, and layout mismatches.
 
     `opaque` has the types of objects that have no readable attributes, by path. `left_out` has notes on the inputs
     that were omitted because of the time limit.
@@ -145,7 +145,7 @@ class _Comparison:
     def report(
         self, reference: Reference, inputs: int, tolerance: Tolerance, sizes: Sequence[str], *, language_model: bool
     ) -> ValidationReport:
-        """Return the verdict on each output, with notes on parts that were not compared and on other layouts."""
+        """Return the verdict on each output, with notes on parts that were not compared and on layout mismatches."""
         outputs = tuple(
             judge(name, [*measurements.values()], tolerance) for name, measurements in self.measured.items()
         )
@@ -197,22 +197,22 @@ class _Run:
     inputs: Mapping[str, object]
     seed: int
     devices: Sequence[torch.device]
-    observe: Observe
+    observe: ObserveGradients
     tick: Callable[[], None]
     mismatches: dict[str, None]
 
     def __call__(
         self, function: Callable[..., object], model: torch.nn.Module, convert: Callable[[object], object] = _identity
-    ) -> Observed:
-        """Call the function, which uses the model's parameters, and return the compared values and the state after it.
+    ) -> ObservedCall:
+        """Call the function, which uses the model's parameters.
 
-        `convert` is applied to each input.
+        Return the compared values and the state after the call. `convert` is applied to each input.
         """
         self.begin()
         converted = {name: convert(_copy_value(value)) for name, value in self.inputs.items()}
         leaves = self.observe(function, model, converted)
         self.tick()
-        return Observed(leaves, state_of(model, converted))
+        return ObservedCall(leaves, state_of(model, converted))
 
     def record(
         self,
@@ -221,8 +221,8 @@ class _Run:
         convert: Callable[[object], object] = _identity,
         *,
         recorded: DrawnValues | None = None,
-    ) -> tuple[Observed, DrawnValues]:
-        """Call the function, and also return the random numbers that it drew, or that `recorded` replaced."""
+    ) -> tuple[ObservedCall, DrawnValues]:
+        """Call the function, and also return its random numbers; if `recorded` is passed, those numbers are used."""
         draws = DrawnValues(self.devices)
         with draws.record(recorded):
             return self(function, model, convert), draws
@@ -254,7 +254,7 @@ class _SideBySide:
     def finiteness(self, name: str) -> Finiteness:
         """Return the finiteness of eager's tensor; for state, only of the elements that the call changed.
 
-        State of only zeros is not suspicious, because the call changed it.
+        All-zero state is not reported, because the call has changed it.
         """
         if name in self.measured:
             return self.measured[name].finiteness
@@ -279,7 +279,7 @@ class _SideBySide:
 def _side_by_side(
     run: _Run, optimized: Callable[..., object], model: torch.nn.Module, reference: Reference, budget: Budget
 ) -> _SideBySide:
-    """Run eager, the optimized callable and the reference. Eager runs first, on a copy, from the same state."""
+    """Run eager, the optimized callable and the reference from the same state. Eager runs first, on a copy."""
     with require_unchanged_parameters(model), budget.timing_eager():
         called = copy_sharing(model, by_id(model.parameters()))
         eager, draws = run.record(called.model, called.model)
@@ -288,7 +288,7 @@ def _side_by_side(
     generators = random_state(run.devices)
     with preserve_buffers(model, start.buffers), check_layouts() as watch, validating():
         mine = run(optimized, model)
-        # A copy may differ in structure from the model, so each is compared with its own structure; values are equal.
+        # Eager ran on a copy, which may differ in structure from the model: each structure is compared with its own.
         paths = changed_paths(before, eager.state) | changed_paths(replace(own, tensors=before.tensors), mine.state)
         mine = mine.copy_at(paths, model.buffers()).with_state_at(paths)
     run.mismatches.update(dict.fromkeys(map(str, watch.mismatches)))
@@ -307,8 +307,8 @@ def _side_by_side(
 
 def _precise(
     run: _Run, reference: Reference, start: ModelCopy, draws: DrawnValues, gradients: StreamedGradients
-) -> tuple[Observed, Mapping[str, MeasuredGradient]]:
-    """Run the reference; also return the gradients that were compared while a large reference computed them."""
+) -> tuple[ObservedCall, Mapping[str, MeasuredGradient]]:
+    """Run the reference; also return the measurements of gradients that were compared while it computed them."""
     if run.observe is training_step and reference.by_layer:
         precise = reference.observe(
             partial(replace(run, observe=gradients.observe).record, recorded=draws), start, draws
@@ -325,11 +325,11 @@ def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Ite
         raise NotComparable("the model's output contains no tensor", fix="validate a model that returns tensors")
     distances = {name: observed.distance(name) for name in eager.tensors}
     for name, distance in (with_scale_of_step(distances) if train else distances).items():
-        theirs = eager.tensors[name]
-        spoken = language_model and has_logits(name, theirs)
-        language = measure_language(*observed.triple(name)) if spoken else None
+        eager_value = eager.tensors[name]
+        is_language = language_model and has_logits(name, eager_value)
+        language = measure_language(*observed.triple(name)) if is_language else None
         finiteness = observed.finiteness(name)
-        yield name, Measurement(dtype_name(theirs.dtype), tuple(theirs.shape), distance, language, finiteness)
+        yield name, Measurement(dtype_name(eager_value.dtype), tuple(eager_value.shape), distance, language, finiteness)
 
 
 def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tensor:

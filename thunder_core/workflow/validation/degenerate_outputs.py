@@ -1,4 +1,4 @@
-"""Checks for outputs on which agreement with eager proves nothing: NaN, infinities, and outputs of only zeros."""
+"""Check for outputs on which agreement with eager proves nothing: NaN, infinities, and all-zero outputs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from thunder_core.foundation.errors import AllZero, NotFinite, ValidationError
 from thunder_core.workflow.validation.report import OutputReport, ValidationReport
 
-MAX_NAMES = 4  # the most names in a note
+MAX_NAMES = 4  # the largest number of names in a note
 
 ACCEPT = "if this is intended, use --allow-non-finite (in Python: allow_non_finite=True); the report records it"
 
@@ -28,7 +28,7 @@ class Finiteness:
 
 
 def finiteness_of(eager: torch.Tensor, reference: torch.Tensor) -> Finiteness:
-    """Return the finiteness of an output; integers and booleans are always finite, and never count as all zeros."""
+    """Return the finiteness of an output. Integers and booleans count as finite, and never as all zeros."""
     if not (eager.is_floating_point() or eager.is_complex()):
         return Finiteness(eager.numel(), 0, 0, finite_in_eager=True, all_zero=False)
     if is_finite(eager) and is_finite(reference):
@@ -63,9 +63,10 @@ def join(of_inputs: Sequence[Finiteness]) -> Finiteness:
 
 def finiteness_notes(outputs: Sequence[OutputReport]) -> Iterator[str]:
     """Yield the notes of a report on outputs that are not finite, or all zeros."""
-    broken = [output for output in outputs if not output.finite]
-    if broken:
-        yield f"not finite in eager PyTorch or the reference: {_list_names(broken)}; only finite elements were compared"
+    not_finite = [output for output in outputs if not output.finite]
+    if not_finite:
+        names = _list_names(not_finite)
+        yield f"not finite in eager PyTorch or the reference: {names}; only finite elements were compared"
     zeros = [output for output in outputs if output.all_zero]
     if zeros:
         yield f"all zeros in eager PyTorch on every input: {_list_names(zeros)}"
@@ -79,9 +80,9 @@ def _list_names(outputs: Sequence[OutputReport]) -> str:
 
 def require_conclusive(report: ValidationReport, *, train: bool) -> None:
     """Raise `NotFinite` or `AllZero`, with the report as its `report`, if agreement with eager would prove nothing."""
-    broken = [output for output in report.outputs if not output.finite]
-    if broken:
-        raise _with_report(_not_finite(broken, report), report)
+    not_finite = [output for output in report.outputs if not output.finite]
+    if not_finite:
+        raise _with_report(_not_finite_error(not_finite, report), report)
     floating = [output for output in report.outputs if output.is_floating and output.elements and not output.is_state]
     judged = [output for output in floating if output.is_gradient] if train else floating
     if judged and all(output.all_zero for output in judged):
@@ -96,10 +97,10 @@ def require_conclusive(report: ValidationReport, *, train: bool) -> None:
         )
 
 
-def _not_finite(broken: Sequence[OutputReport], report: ValidationReport) -> NotFinite:
-    first, more = broken[0], len(broken) - 1
+def _not_finite_error(not_finite: Sequence[OutputReport], report: ValidationReport) -> NotFinite:
+    first, more = not_finite[0], len(not_finite) - 1
     and_more = f", and {more} more" if more else ""
-    in_eager = not all(output.finite_in_eager for output in broken)
+    in_eager = not all(output.finite_in_eager for output in not_finite)
     where = "eager PyTorch itself" if in_eager else f"the {report.reference_dtype} reference"
     return NotFinite(
         f"`{first.name}`{and_more} is infinite or NaN in {where} ({first.remark}), so it cannot be compared",

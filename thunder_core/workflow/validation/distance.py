@@ -1,4 +1,4 @@
-"""The distance of two tensors from a reference, computed in blocks, so that large logits need no large copies."""
+"""The distances of two tensors from a reference, computed in blocks, so that large logits need no large copies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.workflow.validation.report import Errors
 
 BLOCK = 1 << 20  # elements of a block, and of the sample for quantiles; torch.quantile accepts 1 << 24
 SEED = 22  # for sampling elements
-EXACT = Errors(maximum=0.0, mean=0.0, median=0.0, p99=0.0)
+ZERO_ERRORS = Errors(maximum=0.0, mean=0.0, median=0.0, p99=0.0)
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def measure_distance(optimized: torch.Tensor, eager: torch.Tensor, reference: to
 
 
 def blocks(*tensors: torch.Tensor, elements: int = BLOCK) -> Iterator[tuple[torch.Tensor, ...]]:
-    """Yield matching blocks of whole rows of the tensors, each block as a matrix in double precision."""
+    """Yield matching blocks of rows of the tensors, each block as a matrix in double precision."""
     plain = [torch.view_as_real(t.resolve_conj()) if t.is_complex() else t for t in tensors]
     width = plain[0].shape[-1] if plain[0].ndim else 1
     if plain[0].numel() == 0:
@@ -50,50 +50,53 @@ def blocks(*tensors: torch.Tensor, elements: int = BLOCK) -> Iterator[tuple[torc
 
 def _measure_integers(optimized: torch.Tensor, eager: torch.Tensor) -> Distance:
     sample = _Sample(eager.numel())
-    for mine, theirs in blocks(optimized, eager):
-        sample.add((mine - theirs).abs().flatten())
+    for optimized_block, eager_block in blocks(optimized, eager):
+        sample.add((optimized_block - eager_block).abs().flatten())
     same = torch.equal(optimized, eager)
-    return Distance(sample.errors(), EXACT, 0.0, 1.0 if same else 0.0, same)
+    return Distance(sample.errors(), ZERO_ERRORS, 0.0, 1.0 if same else 0.0, same)
 
 
 def _measure_numbers(optimized: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor) -> Distance:
-    mine, theirs, angle = _Sample(eager.numel()), _Sample(eager.numel()), _Angle()
+    optimized_sample, eager_sample, angle = _Sample(eager.numel()), _Sample(eager.numel()), _Cosine()
     limit, scale, same = torch.finfo(eager.dtype).max, 0.0, True
     for block in blocks(optimized, eager, reference):
-        (ours, eagers, exact), same_codes = _plain_values(limit, *block)
+        (optimized_values, eager_values, exact), same_codes = _plain_values(limit, *block)
         same = same and same_codes
-        mine.add((ours - exact).abs_().flatten())
-        theirs.add((eagers - exact).abs_().flatten())
-        angle.add(ours, exact)
+        optimized_sample.add((optimized_values - exact).abs_().flatten())
+        eager_sample.add((eager_values - exact).abs_().flatten())
+        angle.add(optimized_values, exact)
         scale = max(scale, exact.abs().max().item() if exact.numel() else 0.0)
-    return Distance(mine.errors(), theirs.errors(), scale, angle.cosine, same)
+    return Distance(optimized_sample.errors(), eager_sample.errors(), scale, angle.cosine, same)
 
 
 def _plain_values(
-    limit: float, ours: torch.Tensor, eagers: torch.Tensor, exact: torch.Tensor
+    limit: float, optimized_values: torch.Tensor, eager_values: torch.Tensor, exact: torch.Tensor
 ) -> tuple[tuple[torch.Tensor, ...], bool]:
-    """Return the elements that are compared by their errors, and whether the others, which must be exact, agree."""
-    if _are_plain(limit, ours, eagers, exact):
-        return (ours, eagers, exact), True
-    our_codes, eager_codes = _exact_value_codes(ours, limit), _exact_value_codes(eagers, limit)
+    """Return the elements that are compared by their errors, and whether the other elements agree exactly."""
+    if _are_plain(limit, optimized_values, eager_values, exact):
+        return (optimized_values, eager_values, exact), True
+    our_codes, eager_codes = _exact_value_codes(optimized_values, limit), _exact_value_codes(eager_values, limit)
     plain = (our_codes == 0) & (eager_codes == 0) & exact.isfinite()
-    return (ours[plain], eagers[plain], exact[plain]), torch.equal(our_codes, eager_codes)
+    return (optimized_values[plain], eager_values[plain], exact[plain]), torch.equal(our_codes, eager_codes)
 
 
-def _are_plain(limit: float, ours: torch.Tensor, eagers: torch.Tensor, exact: torch.Tensor) -> bool:
+def _are_plain(limit: float, optimized_values: torch.Tensor, eager_values: torch.Tensor, exact: torch.Tensor) -> bool:
     """Whether all values are finite, and the values of both outputs are smaller in magnitude than the dtype's limit."""
-    largest = [max(-low.item(), high.item()) for low, high in (values.aminmax() for values in (ours, eagers, exact))]
+    largest = [
+        max(-low.item(), high.item())
+        for low, high in (values.aminmax() for values in (optimized_values, eager_values, exact))
+    ]
     return largest[0] < limit and largest[1] < limit and math.isfinite(largest[2])
 
 
 def _exact_value_codes(values: torch.Tensor, limit: float) -> torch.Tensor:
-    """Return 2 for NaN, 3 and -3 for infinities, 1 and -1 for the dtype's extreme values, which masks use, else 0."""
+    """Return 2 for NaN, ±3 for infinities, ±1 for the dtype's extreme values (which masks use), and 0 for others."""
     ends = torch.where(values.abs() >= limit, values.sign(), 0.0)
     return torch.where(values.isnan(), 2.0, torch.where(values.isinf(), 3.0 * values.sign(), ends))
 
 
 class _Sample:
-    """Absolute errors, added in blocks: the maximum and mean of all, and quantiles of a reproducible random sample."""
+    """Statistics of errors that are added in blocks: their maximum and mean, and quantiles of a random sample."""
 
     def __init__(self, expected: int) -> None:
         self.share = min(1.0, BLOCK / expected) if expected else 1.0
@@ -118,14 +121,14 @@ class _Sample:
 
     def errors(self) -> Errors:
         if not self.count:
-            return EXACT
+            return ZERO_ERRORS
         sampled_errors = torch.cat(self.samples).cpu().numpy()
-        median, p99 = np.quantile(sampled_errors, [0.5, 0.99]).tolist()  # unlike PyTorch's, sorts only a part
+        median, p99 = np.quantile(sampled_errors, [0.5, 0.99]).tolist()  # faster than PyTorch's: it sorts only a part
         return Errors(maximum=self.maximum, mean=self.total / self.count, median=median, p99=p99)
 
 
-class _Angle:
-    """The cosine of the angle between two long vectors, which are added in blocks."""
+class _Cosine:
+    """The cosine of the angle between two long vectors, whose elements are added in blocks."""
 
     def __init__(self) -> None:
         self.dot, self.left, self.right = 0.0, 0.0, 0.0

@@ -1,4 +1,4 @@
-"""The random numbers of a call. Two calls can be compared only if their dropout uses the same random numbers."""
+"""Record the random numbers of a call. Two calls are comparable only if they use the same random numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch.utils import _pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 Draw = tuple[str, tuple[torch.Tensor, ...]]  # an operation, and the random numbers that it drew
-# The ATen operations whose result is the random numbers themselves.
+# The ATen operations that return only random numbers.
 PLAIN_DRAWS = frozenset(
     {"rand", "rand_like", "randn", "randn_like", "randint", "randint_like", "randperm", "bernoulli", "bernoulli_"}
     | {"normal", "normal_", "uniform_", "random_", "exponential_", "geometric_", "cauchy_", "log_normal_"}
@@ -37,17 +37,17 @@ class DrawnValues:
     draws: list[Draw] = field(default_factory=list)
 
     def record(self, recorded: DrawnValues | None = None) -> TorchDispatchMode:
-        """Return a mode that records random numbers, and replaces them by the recorded numbers in `recorded`.
+        """Return a mode that records random numbers; if `recorded` is passed, its numbers replace the drawn numbers.
 
-        A reference in a wider dtype thus computes with the numbers of eager PyTorch, although the same seed may give
-        other numbers in that dtype.
+        In this way, a reference in a wider dtype uses eager's random numbers. Without the replacement, the same seed
+        may give other numbers in that dtype.
         """
         return _Recorder(self, () if recorded is None else tuple(recorded.draws))
 
     def agree_with(self, other: DrawnValues) -> bool:
         """Whether the same operations drew the same numbers, to the precision of the narrower dtype.
 
-        The numbers for a seed may depend on the dtype in which they are drawn.
+        For one seed, the numbers may depend on the dtype in which they are drawn.
         """
         return len(self.draws) == len(other.draws) and all(map(_same, self.draws, other.draws))
 
@@ -81,12 +81,12 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _same(draw: Draw, other_draw: Draw) -> bool:
-    (name, mine), (other_name, theirs) = draw, other_draw
-    return name == other_name and len(mine) == len(theirs) and all(map(_close, mine, theirs))
+    (name, first), (other_name, second) = draw, other_draw
+    return name == other_name and len(first) == len(second) and all(map(_close, first, second))
 
 
-def _close(mine: torch.Tensor, theirs: torch.Tensor) -> bool:
-    widths = [torch.finfo(tensor.dtype).eps for tensor in (mine, theirs) if tensor.is_floating_point()]
-    if mine.shape != theirs.shape:
+def _close(first: torch.Tensor, second: torch.Tensor) -> bool:
+    widths = [torch.finfo(tensor.dtype).eps for tensor in (first, second) if tensor.is_floating_point()]
+    if first.shape != second.shape:
         return False
-    return torch.allclose(mine.double(), theirs.double(), rtol=max(widths, default=0.0), atol=0.0)
+    return torch.allclose(first.double(), second.double(), rtol=max(widths, default=0.0), atol=0.0)

@@ -1,4 +1,4 @@
-"""Validation of generation: the tokens that the optimized model would choose, and its next-token distributions."""
+"""Validate generation: compare the tokens that the optimized model would choose, and its next-token distributions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.report import GenerationReport, PromptReport
 
 Prompt = Mapping[str, torch.Tensor]  # the keyword arguments of `generate`: tokens, and their mask
-EXACT = (torch.float32, torch.float64)  # the dtypes in which every greedy token must be equal to eager's
+EXACT_DTYPES = (torch.float32, torch.float64)  # the dtypes in which every greedy token must be equal to eager's
 UNDEFINED = (
     "{} of {} next-token distributions of eager PyTorch contain NaN or +inf, or only -inf; "
     "only the others were compared"
@@ -25,7 +25,7 @@ UNDEFINED = (
 
 
 class TeacherForcing(LogitsProcessor):
-    """A logits processor that continues with fixed tokens, and records the tokens that would have been chosen."""
+    """A logits processor that makes generation continue with fixed tokens, and records the model's own choices."""
 
     def __init__(self, tokens: torch.Tensor) -> None:
         """Continue with `tokens` of shape [batch, steps]."""
@@ -57,20 +57,19 @@ def validate_generation(
     allow_non_finite: bool = False,
     progress: Callable[[int, int], None],
 ) -> GenerationReport:
-    """Compare the optimized model with eager on prompts, each with a text that names its size.
+    """Compare the optimized model with eager on prompts; each pair in `prompts` is a size in words and a prompt.
 
     Eager generates greedily. The optimized model continues with eager's tokens (teacher forcing), so that both models
-    read the same tokens at each step. The tokens that each would choose and the distributions are compared. If all
-    tokens are equal, greedy generation by the optimized model gives these tokens, too: its first step reads the same
-    tokens as eager's, and so does each later step. In float32 and float64 all tokens must be equal; in other dtypes,
-    the share that the tolerance names as `top1`. The mean divergence must be at most the tolerance's `kl`. `dtype` is
-    the dtype in which the models compute; the default is `model.dtype`.
+    read the same tokens at each step. Their choices of tokens and their distributions are compared. If all choices are
+    equal, greedy generation by the optimized model gives the same tokens as eager's. In float32 and float64, all tokens
+    must be equal; in other dtypes, at least the share `top1` of the tolerance. The mean divergence must be at most the
+    tolerance's `kl`. `dtype` is the dtype in which the models compute; the default is `model.dtype`.
 
     Raises OutOfTolerance, NotFinite and AllZero with the report as their `report`, and NotComparable if the logits have
     another shape.
     """
     dtype = dtype or model.dtype
-    exact = dtype in EXACT
+    exact = dtype in EXACT_DTYPES
     comparisons = []
     for number, (size, prompt) in enumerate(prompts):
         comparisons.append(_compare(optimized, model, size, prompt, new_tokens))
@@ -91,7 +90,7 @@ def validate_generation(
     return report
 
 
-# The report, the number of undefined distributions of eager, and whether all its logits are zero.
+# The report on prompts, the number of eager's undefined distributions, and whether all of eager's logits are zero.
 Compared = tuple[PromptReport, int, bool]
 
 
@@ -102,12 +101,15 @@ def _compare(optimized: object, model: object, size: str, prompt: Prompt, new_to
     tokens = eager.sequences[:, -new_tokens:]
     forcing = TeacherForcing(tokens)
     with validating():
-        ours = generate(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
-    _require_same_shapes(size, ours.logits, eager.logits)
+        optimized_output = generate(optimized, prompt, new_tokens, logits_processor=[forcing], **options)
+    _require_same_shapes(size, optimized_output.logits, eager.logits)
     chosen = torch.stack(forcing.chosen, 1)
     equal = chosen == tokens
     differing = (~equal).any(0).nonzero()
-    steps = [_divergence(mine, theirs) for mine, theirs in zip(ours.logits, eager.logits, strict=True)]
+    steps = [
+        _divergence(optimized_step, eager_step)
+        for optimized_step, eager_step in zip(optimized_output.logits, eager.logits, strict=True)
+    ]
     report = PromptReport(
         size=size,
         tokens=equal.numel(),
@@ -119,8 +121,8 @@ def _compare(optimized: object, model: object, size: str, prompt: Prompt, new_to
     return report, sum(undefined for _, undefined in steps), not any(bool(logits.any()) for logits in eager.logits)
 
 
-def _require_same_shapes(size: str, ours: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> None:
-    shapes = [[tuple(step.shape) for step in logits] for logits in (ours, eager)]
+def _require_same_shapes(size: str, optimized_output: Sequence[torch.Tensor], eager: Sequence[torch.Tensor]) -> None:
+    shapes = [[tuple(step.shape) for step in logits] for logits in (optimized_output, eager)]
     if shapes[0] != shapes[1]:
         raise NotComparable(
             f"the logits for prompts of {size} have the shapes {set(shapes[0])}, but eager's have {set(shapes[1])}",
@@ -135,7 +137,7 @@ def _divergence(optimized: torch.Tensor, eager: torch.Tensor) -> tuple[float, in
 
     KL(p || q) is the sum of p (ln p - ln q) over the tokens (Kullback and Leibler, On Information and Sufficiency, Ann.
     Math. Statist. 22, 1951); the natural logarithm gives nats. The mean is NaN if the optimized model has no
-    distribution for one of these prompts, or -inf for other tokens than eager.
+    distribution for one of these prompts, or logits of -inf for other tokens than eager.
     """
     defined = have_distributions(eager)
     broken = defined & ~have_distributions(optimized, eager)

@@ -1,4 +1,4 @@
-"""The values of a call that are compared: its outputs; for a training step, the loss and all gradients as well."""
+"""The compared values of a call: its outputs and, for a training step, the loss and all gradients."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.report import GRADIENT, LOSS
 
 Function = Callable[..., object]
-Observe = Callable[[Function, torch.nn.Module, Mapping[str, object]], Leaves]
+ObserveGradients = Callable[[Function, torch.nn.Module, Mapping[str, object]], Leaves]
 
 
 def output(function: Function, _model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
-    """Return the outputs of a call without recording for autograd."""
+    """Return the outputs of a call with gradients disabled."""
     with torch.no_grad():
         return leaves_of(function(**inputs))
 
@@ -77,7 +77,7 @@ def loss_of(returned: object) -> torch.Tensor:
 
 
 def with_scale_of_step(measured: Mapping[str, Distance]) -> dict[str, Distance]:
-    """Return the distances, with a larger scale for gradients that are only rounding errors in eager.
+    """Return the distances, with a larger scale for gradients that consist only of rounding errors in eager.
 
     Some gradients are mathematically zero, for example the gradient of the bias of attention's keys, because softmax
     does not depend on it. Eager's values are then rounding errors, and a relative tolerance would require the same

@@ -1,4 +1,4 @@
-"""The results of the internal check of a program, which compares its lines: plain data, which is part of reports."""
+"""The results of the internal check of a program, which compares its lines with eager PyTorch, as plain data."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ FaultKind = Literal[
     "nondeterminism",
     "stored",
 ]
-IN_WORDS: dict[str, str] = {
+CHECK_TEXTS: dict[str, str] = {
     "executor": "the executor {by} computes a different result from eager PyTorch",
     "transform": "the transform {by} changed the result",
     "differentiation": "its derivative differs from autograd's",
-    "acquisition": "the trace differs from what the program does",
-    "unpacking": "the prologue unpacks a different value from the one that its origin names",
+    "acquisition": "the trace differs from the calls of the program",
+    "unpacking": "the prologue unpacks a different value than its origin names",
     "guard": "the guards accept inputs that the program does not support",
     "epilogue": "the epilogue returns a different value from the program's",
     "nondeterminism": "its result differs from run to run",
-    "stored": "the stored program computes a different result from the one that {by} compiles now",
+    "stored": "the stored program computes a different result than the program that {by} compiles now",
 }
 
 
@@ -72,7 +72,7 @@ class Fault(ReportFacts):
     @property
     def reason(self) -> str:
         """The reason why the line is wrong, in words."""
-        return IN_WORDS[self.kind].format(by=self.by)
+        return CHECK_TEXTS[self.kind].format(by=self.by)
 
     @property
     def title(self) -> str:
@@ -125,7 +125,7 @@ class NotCompared(ReportFacts):
 
 
 class InternalCheck(ReportFacts):
-    """A program line by line compared with eager PyTorch: lines that executors run, transforms, and the backward."""
+    """A line-by-line comparison of a program with eager PyTorch: executors' lines, transforms, and the backward."""
 
     lines: tuple[CheckedLines, ...] = ()
     stages: tuple[str, ...] = ()
@@ -137,7 +137,7 @@ class InternalCheck(ReportFacts):
     """The time limit in seconds; 0 for no limit."""
 
     def join(self, other: InternalCheck) -> InternalCheck:
-        """Return the report of the programs of two reports."""
+        """Join two reports into one report on all their programs."""
         return InternalCheck(
             lines=(*self.lines, *other.lines),
             stages=tuple(dict.fromkeys((*self.stages, *other.stages))),
@@ -169,5 +169,5 @@ class InternalCheck(ReportFacts):
 
     @property
     def ranked(self) -> list[CheckedLines]:
-        """The lines, the largest share of the allowed error first."""
+        """The lines, sorted by their share of the allowed error, the largest first."""
         return sorted(self.lines, key=lambda lines: -lines.used)

@@ -8,7 +8,7 @@ from thunder_core.workflow.validation.distance import blocks
 from thunder_core.workflow.validation.report import LanguageReport
 
 LOGITS = "logits"
-ELEMENTS = 1 << 18  # of a block; about twelve copies of a block exist at once
+ELEMENTS = 1 << 18  # elements of a block; about twelve copies of a block exist at the same time
 
 
 def has_logits(name: str, tensor: torch.Tensor) -> bool:
@@ -59,7 +59,7 @@ def divergences(logits: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
 
 
 def _undecided_positions(eager: torch.Tensor, reference: torch.Tensor) -> torch.Tensor:
-    """Return the positions at which the lead of the reference's best token is within eager's own error."""
+    """Return the positions at which the reference's two best tokens differ by less than eager's own error."""
     best = reference.topk(2).values
     rounding = (eager - reference).nan_to_num(0.0, 0.0, 0.0).abs().amax(-1)
     return best[..., 0] - best[..., 1] <= 2 * rounding

@@ -1,7 +1,7 @@
-"""A check of each tensor that a running program computes: it has the shape, strides and dtype that the trace says.
+"""Check that each tensor of a running program has the shape, strides and dtype of its proxy in the trace.
 
-Derivatives and compiled code are made for the metadata in the trace, and a running program does not check this
-metadata. Within `check_layouts`, programs are generated with a check after each bound symbol that returns tensors.
+Derivatives and compiled code depend on the metadata in the trace, and a running program normally does not check it.
+Within `check_layouts`, programs are generated with a check after each bound symbol that returns tensors.
 """
 
 from __future__ import annotations
@@ -100,15 +100,15 @@ class _SymbolValues:
         """Return the proxy with integers in place of symbolic sizes and strides.
 
         A symbol without a value gets the actual size of this tensor, which then counts as correct. An expression with
-        such a symbol also counts as correct. No condition on a symbol is decided here: the program is already compiled,
-        so its prologue would not check a new constraint.
+        such a symbol also counts as correct. This method evaluates no condition on symbols: that would add a
+        constraint, which the compiled prologue would not check.
         """
         if index <= self._last_index:
             self._values.clear()
         self._last_index = index
         if not any(isinstance(size, torch.SymInt) for size in (*proxy.shape, *proxy.stride)):
             return proxy
-        if actual.dim() != len(proxy.shape):  # a mismatch, whatever the sizes are
+        if actual.dim() != len(proxy.shape):  # a mismatch for any values of the symbols
             proxy_with_hints: TensorProxy = with_sizes(proxy, hint_of)
             return proxy_with_hints
         shape = [self._value(*pair) for pair in zip(proxy.shape, actual.shape, strict=True)]

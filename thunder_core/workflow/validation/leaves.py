@@ -1,4 +1,4 @@
-"""A model's output as named tensors and a description of the structure around them, for any type of output."""
+"""Convert a model's output of any type to named tensors, and a description of the structure around them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONSTANTS = (
     *(bool, int, str, bytes, bytearray, complex, range, slice, type(None), type(...)),
     *(torch.dtype, torch.device, torch.Size),
 )
-NUMBER_KINDS = "biufc"  # of NumPy dtypes: booleans and numbers, which can become tensors
+NUMBER_KINDS = "biufc"  # the kinds of NumPy dtypes that can become tensors: booleans and numbers
 # Types whose attributes are not read; only the type is compared.
 COMPARED_BY_TYPE = (
     *(torch.nn.Module, type),
@@ -57,15 +57,15 @@ def leaves_of(output: object) -> Leaves:
 
     A path joins attribute names, keys and indices with dots: `past_key_values.layers.0.keys`.
     """
-    return _Walk().visit("", output)
+    return _OutputWalk().visit("", output)
 
 
-class _Walk:
+class _OutputWalk:
     """One walk over an output.
 
     `ancestors` has the ids of the objects around the current object, to stop at cycles. `without_tensors` has the
-    objects whose attributes contain no tensor, by id; their attributes are not visited again. It holds the objects,
-    because a later object may get the id of an object that is freed.
+    objects whose attributes contain no tensor, by id; their attributes are not visited again. It keeps these objects
+    alive, because a later object could get the id of a freed object.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ def _slots(value: object, base: type) -> Iterator[Child]:
     """Yield the slots of a base class that have a value; the name of a private slot begins with the class's name."""
     for name, slot in vars(base).items():
         if isinstance(slot, types.MemberDescriptorType):
-            with suppress(AttributeError):  # nothing was assigned
+            with suppress(AttributeError):  # the slot has no value
                 yield name, slot.__get__(value)
 
 

@@ -13,15 +13,15 @@ from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import LOSS
 
-IGNORED = -100  # the label that torch.nn.functional.cross_entropy leaves out
+IGNORED_LABEL = -100  # the label that torch.nn.functional.cross_entropy leaves out
 LARGEST_EXPONENT = 709.0  # the largest integer whose exponential is finite in float64
 EMBEDDINGS = (
     *("sentence_embedding", "pooler_output", "text_embeds", "image_embeds", "embeddings"),
     *("last_hidden_state", "logits"),
 )
 NON_RESULT_OUTPUTS = (*CACHE_NAMES, "encoder_last_hidden_state")  # outputs that are not results
-SPAN_LOGITS = ("start_logits", "end_logits")  # of the first and the last token of an answer
-NUMBER_OUTPUTS = ("predicted_depth", "logits")  # the outputs that are numbers to predict
+SPAN_LOGITS = ("start_logits", "end_logits")  # the logits of the first and the last token of an answer
+NUMBER_OUTPUTS = ("predicted_depth", "logits")  # the outputs that are predicted numbers
 
 
 @dataclass(frozen=True)
@@ -32,14 +32,14 @@ class EvaluatedBatch:
     """
 
     eager: Leaves
-    ours: Leaves
+    optimized: Leaves
     labels: torch.Tensor | None
     mask: torch.Tensor | None
     causal: bool = False
 
 
 @dataclass
-class Tally:
+class MetricSums:
     """The sums of a metric over the batches so far, for eager (`before`) and the optimized model (`after`)."""
 
     counted: int = 0
@@ -53,53 +53,53 @@ class Tally:
         self.after += after
 
 
-def _accuracy(tally: Tally, batch: EvaluatedBatch) -> None:
+def _accuracy(tally: MetricSums, batch: EvaluatedBatch) -> None:
     """Add the number of positions whose largest logit is the label's.
 
     If the labels are a score for each class, add the scores of the classes with the largest logits.
     """
-    both = [_logits(leaves, batch) for leaves in (batch.eager, batch.ours)]
+    both = [_logits(leaves, batch) for leaves in (batch.eager, batch.optimized)]
     if batch.labels is not None and batch.labels.shape == both[0].shape:
         scores = batch.labels.double()
         before, after = (float(scores.gather(-1, logits.argmax(-1, keepdim=True)).sum()) for logits in both)
         tally.add(math.prod(scores.shape[:-1]), before, after)
         return
     labels = _labels(batch)
-    counted = labels != IGNORED
+    counted = labels != IGNORED_LABEL
     choices = (_fit_labels(logits, labels).argmax(-1) for logits in both)
     before, after = (float((choice == labels)[counted].sum()) for choice in choices)
     tally.add(int(counted.sum()), before, after)
 
 
-def _perplexity(tally: Tally, batch: EvaluatedBatch) -> None:
+def _perplexity(tally: MetricSums, batch: EvaluatedBatch) -> None:
     """Add the negative log-likelihoods of the labels, in nats."""
     labels = _labels(batch)
-    before, after = (_loss(_logits(leaves, batch), labels) for leaves in (batch.eager, batch.ours))
-    tally.add(int((labels != IGNORED).sum()), before, after)
+    before, after = (_loss(_logits(leaves, batch), labels) for leaves in (batch.eager, batch.optimized))
+    tally.add(int((labels != IGNORED_LABEL).sum()), before, after)
 
 
-def _squared_error(tally: Tally, batch: EvaluatedBatch) -> None:
+def _squared_error(tally: MetricSums, batch: EvaluatedBatch) -> None:
     """Add the squared differences between the predicted numbers and the labels."""
-    before, after = (_squared_errors(leaves, batch.labels) for leaves in (batch.eager, batch.ours))
+    before, after = (_squared_errors(leaves, batch.labels) for leaves in (batch.eager, batch.optimized))
     tally.add(before.numel(), float(before.sum()), float(after.sum()))
 
 
-def _cosine(tally: Tally, batch: EvaluatedBatch) -> None:
+def _cosine(tally: MetricSums, batch: EvaluatedBatch) -> None:
     """Add the cosine similarities of eager's embeddings to themselves, and to the optimized embeddings."""
-    eager, ours = _embedding(batch.eager, batch.mask), _embedding(batch.ours, batch.mask)
-    if eager.shape != ours.shape:
+    eager, optimized = _embedding(batch.eager, batch.mask), _embedding(batch.optimized, batch.mask)
+    if eager.shape != optimized.shape:
         raise BadData(
             f"the outputs of eager and of the optimized model have the shapes {list(eager.shape)} and "
-            f"{list(ours.shape)}, which no cosine similarity compares",
+            f"{list(optimized.shape)}, which no cosine similarity compares",
             fix="use another --metric",
         )
     before, after = (
-        float(torch.nn.functional.cosine_similarity(eager, embedding, dim=-1).sum()) for embedding in (eager, ours)
+        float(torch.nn.functional.cosine_similarity(eager, embedding, dim=-1).sum()) for embedding in (eager, optimized)
     )
     tally.add(len(eager), before, after)
 
 
-METRICS: Mapping[str, tuple[Callable[[Tally, EvaluatedBatch], None], Callable[[float], float]]] = {
+METRICS: Mapping[str, tuple[Callable[[MetricSums, EvaluatedBatch], None], Callable[[float], float]]] = {
     "accuracy": (_accuracy, float),
     "perplexity": (_perplexity, lambda mean: math.exp(mean) if not mean > LARGEST_EXPONENT else math.inf),
     "mse": (_squared_error, float),
@@ -107,15 +107,17 @@ METRICS: Mapping[str, tuple[Callable[[Tally, EvaluatedBatch], None], Callable[[f
 }
 
 
-def count(metric: str, tally: Tally, batch: EvaluatedBatch) -> None:
+def count(metric: str, tally: MetricSums, batch: EvaluatedBatch) -> None:
     """Add a batch to the tally of a metric; raise `BadData` if outputs and labels do not fit the metric."""
     METRICS[metric][0](tally, batch)
 
 
-def result(metric: str, tally: Tally) -> tuple[float, float]:
-    """Return the metric before and after: the mean, or for perplexity the exponential of the mean."""
+def result(metric: str, tally: MetricSums) -> tuple[float, float]:
+    """Return the metric of eager and of the optimized model: the mean, or for perplexity its exponential."""
     if not tally.counted:
-        raise BadData(f"no label is left for the {metric}: all are ignored", fix=f"give labels other than {IGNORED}")
+        raise BadData(
+            f"no label is left for the {metric}: all are ignored", fix=f"give labels other than {IGNORED_LABEL}"
+        )
     finish = METRICS[metric][1]
     return finish(tally.before / tally.counted), finish(tally.after / tally.counted)
 
@@ -142,7 +144,7 @@ def _logits(leaves: Leaves, batch: EvaluatedBatch) -> torch.Tensor:
 
 
 def _fit_labels(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-    """Return logits with the classes in the last dimension; the logits of a segmentation get the size of its labels."""
+    """Return logits with the classes in the last dimension; segmentation logits are resized to the labels' size."""
     if logits.ndim == 4 and labels.ndim == 3:
         size = (int(labels.shape[1]), int(labels.shape[2]))
         logits = torch.nn.functional.interpolate(logits, size=size, mode="bilinear").movedim(1, -1)
@@ -173,7 +175,7 @@ def _squared_errors(leaves: Leaves, labels: torch.Tensor | None) -> torch.Tensor
 
 def _loss(logits: torch.Tensor, labels: torch.Tensor) -> float:
     flat = _fit_labels(logits, labels).flatten(0, -2)
-    return float(torch.nn.functional.cross_entropy(flat, labels.flatten(), ignore_index=IGNORED, reduction="sum"))
+    return float(torch.nn.functional.cross_entropy(flat, labels.flatten(), ignore_index=IGNORED_LABEL, reduction="sum"))
 
 
 def _embedding(leaves: Leaves, mask: torch.Tensor | None) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Copies of a model that share its weights, and the copies of its buffers."""
+"""Copy models without copying their weights."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from thunder_core.workflow.validation.wide_weights import constant_buffers
 
 @dataclass(frozen=True)
 class ModelCopy:
-    """A copy of a model, and the copies of the model's buffers by the ids of the model's buffers.
+    """A copy of a model, and its copied buffers by the ids of the original buffers.
 
     `unwritten` are buffers of the copy that a call of eager PyTorch does not change.
     """
@@ -33,8 +33,8 @@ def copy_sharing_parameters(model: torch.nn.Module) -> torch.nn.Module:
 def copy_before_call(model: torch.nn.Module, called: ModelCopy) -> ModelCopy:
     """Return a copy of a model that shares the buffers of another copy, on which a call has run.
 
-    A buffer that the call did not change is shared, so that there is only one copy of it. The copy on which the call
-    has run must not be used afterwards.
+    The new copy shares the buffers that the call did not change, so that each exists only once. The copy on which the
+    call has run must not be used afterwards.
     """
     unwritten = {
         id(buffer): called.buffers[id(buffer)]
@@ -80,6 +80,6 @@ def is_identical(tensor: torch.Tensor, value: torch.Tensor) -> bool:
 
 
 def _copies_of_results(model: torch.nn.Module) -> dict[int, torch.Tensor]:
-    """Return copies of earlier results in modules' attributes, because deepcopy refuses tensors with a `grad_fn`."""
+    """Return detached copies of tensors with a `grad_fn` in modules' attributes, which deepcopy would refuse."""
     values = (value for module in model.modules() for value in vars(module).values())
     return {id(value): value.detach().clone() for value in values if isinstance(value, torch.Tensor) and value.grad_fn}

@@ -17,7 +17,7 @@ from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_
 from thunder_core.workflow.validation.draws import DrawnValues
 from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.model_copies import ModelCopy, copy_sharing
-from thunder_core.workflow.validation.state import Observed
+from thunder_core.workflow.validation.state import ObservedCall
 from thunder_core.workflow.validation.wide_weights import (
     bytes_in,
     convert_in_place,
@@ -31,9 +31,9 @@ from thunder_core.workflow.validation.wide_weights import (
     tensors_held,
 )
 
-# Weights whose layers accept and return float32, for any original dtype.
-TAKEN_IN_FLOAT32 = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
-WEIGHTS_SHARE = 0.7  # the part of the free memory for the reference's weights; the rest is for its activations
+# The classes of packed weights whose layers accept and return float32.
+FLOAT32_WEIGHT_CLASSES = ("bitsandbytes.", "torchao.quantization.Int8Tensor")
+WEIGHTS_SHARE = 0.7  # the share of the free memory for the reference's weights; the rest is for its activations
 
 
 def widest_affordable(model: torch.nn.Module, *, train: bool = False) -> torch.dtype:
@@ -64,7 +64,7 @@ def reference_bytes(model: torch.nn.Module, dtype: torch.dtype = torch.float64, 
 
 
 def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype) -> torch.nn.Module:
-    """Convert a model in place, except modules whose weights have a special class, as packed weights have.
+    """Convert a model in place, except modules whose weights have a special class, such as packed weights.
 
     These modules compute in the model's dtype `before`, or in float32 if they accept it; their inputs and results are
     converted.
@@ -81,7 +81,7 @@ def in_precision(model: torch.nn.Module, dtype: torch.dtype, before: torch.dtype
 def is_taken_in_float32(module: torch.nn.Module) -> bool:
     """Whether a module with packed weights accepts float32, so that the rounding of its inputs is visible."""
     kinds = (type(tensor) for tensor in tensors_held(module))
-    return any(f"{kind.__module__}.{kind.__qualname__}".startswith(TAKEN_IN_FLOAT32) for kind in kinds)
+    return any(f"{kind.__module__}.{kind.__qualname__}".startswith(FLOAT32_WEIGHT_CLASSES) for kind in kinds)
 
 
 def dtype_of(model: torch.nn.Module) -> torch.dtype:
@@ -110,13 +110,18 @@ class Reference:
     def __init__(self, model: torch.nn.Module, dtype: torch.dtype) -> None:
         self.notes: list[str] = []
         self._model, self._before = model, dtype_of(model)
-        self._widens_created = False  # whether tensors that the model creates have the reference's dtype by default
+        self._widens_created = False  # whether the reference's dtype is the default dtype while the model runs
         self._lower: list[torch.dtype | None] = [torch.float32, None] if dtype == torch.float64 else [None]
         self._dtype: torch.dtype | None = dtype
         self._weights = tuple(model.parameters())
         try:
             self._weights = self._converted_weights()
-        except (TypeError, ValueError, RuntimeError, NotImplementedError) as error:  # from weights of a special class
+        except (
+            TypeError,
+            ValueError,
+            RuntimeError,
+            NotImplementedError,
+        ) as error:  # weights of a special class raise these
             if is_out_of_memory(error):
                 raise
             self._step_down(f"the model cannot be converted to {self.name} ({message_line(error)})")
@@ -150,14 +155,14 @@ class Reference:
         return in_precision(copy_sharing(start.model, {**weights, **buffers}).model, self._dtype, self._before)
 
     def observe(
-        self, run: Callable[..., tuple[Observed, DrawnValues]], start: ModelCopy, eager_draws: DrawnValues
-    ) -> Observed:
+        self, run: Callable[..., tuple[ObservedCall, DrawnValues]], start: ModelCopy, eager_draws: DrawnValues
+    ) -> ObservedCall:
         """Return the result of `run(function, model, convert)` for a copy of `start`, which has the model's weights.
 
-        Floating inputs are converted like the weights. If the reference consumes the RNG differently from eager, the
-        next lower dtype is used. Large buffers that eager does not change are converted when they are read; if the
-        reference writes to one of them, it runs again with copies of all buffers. If it does not run in float64, it
-        runs again with float64 as the default dtype, which tensors that the model creates have.
+        Floating inputs are converted like the weights. Large buffers that eager does not change are converted when they
+        are read; if the reference writes to one of them, it runs again with copies of all buffers. If it does not run
+        in float64, it runs again with float64 as the default dtype, so that the model also creates tensors in float64.
+        If it still does not run, or consumes the RNG differently from eager, the next lower dtype is used.
         """
         while True:
             try:

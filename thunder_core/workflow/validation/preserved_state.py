@@ -1,4 +1,4 @@
-"""State that a validation does not change: the parameters and buffers of the model, and the generators."""
+"""Preserve state during a validation: the parameters and buffers of the model, and the generators."""
 
 from __future__ import annotations
 

@@ -28,11 +28,11 @@ def measure_quality(
     language_model: bool,
     advance: Callable[[int, int], None] = lambda done, total: None,
 ) -> QuantizationReport:
-    """Run both models in eager PyTorch on the same inputs, and compare them; each of `calls` runs a model on its input.
+    """Run both models in eager PyTorch on the same inputs, and compare them.
 
-    The error of a layer is the error of its result on the float model's input to the layer, so that a layer does not
-    inherit errors of other layers. The error of an output is the error of all layers together. An error is the norm of
-    the difference relative to the norm of the float result, over all inputs.
+    Each of `calls` calls a model on one input. A quantized layer is compared on the float model's input to the layer,
+    so that errors of other layers do not contribute. The error of an output comes from all layers together. An error is
+    the norm of the difference relative to the norm of the float result, over all inputs.
     """
     layers, errors, outputs = quantized_layers(quantized), _Errors(), _Errors()
     languages: list[LanguageReport] = []

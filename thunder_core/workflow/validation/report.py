@@ -24,9 +24,9 @@ class LanguageReport(ReportFacts):
     """The agreement of a language model's logits with the reference."""
 
     kl: float
-    """The KL divergence of the optimized model from the reference in nats, mean over positions."""
+    """The mean over positions of the KL divergence of the optimized model from the reference, in nats."""
     eager_kl: float
-    """The KL divergence of eager PyTorch from the reference in nats, mean over positions."""
+    """The mean over positions of the KL divergence of eager PyTorch from the reference, in nats."""
     top1: float
     """The share of positions whose most probable token is the reference's, or is undecided."""
     undecided: float
@@ -42,7 +42,7 @@ class OutputReport(ReportFacts):
     optimized: Errors
     eager: Errors
     scale: float
-    """The largest magnitude in the reference; in all gradients, for a gradient that is zero except for rounding."""
+    """The largest magnitude in the reference. For a gradient that is only rounding, the largest of all gradients."""
     cosine: float
     language: LanguageReport | None
     smallest_tolerance: float
@@ -92,7 +92,7 @@ def _share(number: int, elements: int) -> str:
 
 
 class Evaluation(ReportFacts):
-    """A metric of a model on real samples, before optimization (eager PyTorch) and after."""
+    """A metric on real samples, for eager PyTorch (`before`) and for the optimized model (`after`)."""
 
     metric: str
     """`accuracy`, `perplexity` (of the labels), `mse` (mean squared error) or `cosine` (to eager's embeddings)."""
@@ -128,7 +128,7 @@ class PromptReport(ReportFacts):
     tokens: int
     """The number of compared tokens, over all prompts and steps."""
     equal: int
-    """The number of tokens that both models choose after the same tokens."""
+    """The number of positions at which both models choose the same next token."""
     first_difference: int | None = None
     """The first step, counted from 1, at which a token differs; None if all are equal."""
     divergences: tuple[float, ...]
@@ -159,7 +159,7 @@ class GenerationReport(ReportFacts):
     prompts: tuple[PromptReport, ...]
     notes: tuple[str, ...] = ()
     internal_check: InternalCheck | None = None
-    """The programs line by line, each on the inputs of one call; None if their traces are not available."""
+    """The line-by-line check of the programs, each on the inputs of one call; None without traces."""
 
     @property
     def tokens(self) -> int:
@@ -191,8 +191,7 @@ class LayerQuality(ReportFacts):
     bytes: int
     """The size of the codes with their scales in bytes."""
     error: float | None
-    """The norm of the difference of both results on the same inputs, relative to the norm of the float result; None if
-    the layer was not called."""
+    """The norm of the difference of both results, relative to the float result's norm; None if it was not called."""
 
 
 class QuantizationReport(ReportFacts):
@@ -252,7 +251,7 @@ class ValidationReport(ReportFacts):
     sizes: tuple[SizeReport, ...] = ()
     """The report of each size, if there were several."""
     internal_check: InternalCheck | None = None
-    """The program line by line on one input; None if its traces are not available."""
+    """The line-by-line check of the program on one input; None if its traces are not available."""
 
     @property
     def inputs_in_words(self) -> str:
@@ -276,7 +275,7 @@ class ValidationReport(ReportFacts):
 
     @property
     def vacuous(self) -> bool:
-        """Whether every floating output is zero in eager, so that a program that computes nothing would pass."""
+        """Whether every floating output is zero in eager, so that a program that returns zeros would pass."""
         floating = [output for output in self.outputs if output.is_floating and output.elements and not output.is_state]
         return bool(floating) and all(output.all_zero for output in floating)
 

@@ -13,15 +13,15 @@ from thunder_core.workflow.validation.leaves import Leaves, leaves_of
 from thunder_core.workflow.validation.report import AFTER_CALL
 from thunder_core.workflow.validation.wide_weights import constant_buffers
 
-# Hooks, the flag of transformers' hooks, and the registries of parameters, buffers and children.
+# The attributes of every module (hooks, and registries of parameters, buffers and children), and a transformers flag.
 MODULE_INTERNALS = frozenset({*vars(torch.nn.Module()), FLAG})
 
 
 def state_of(model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
     """Return everything that a call may change, by path: buffers and attributes of a model's modules, and the inputs.
 
-    Tensors are the model's own, not copies. Omitted are tensors without data, parameters, which are shared, and the
-    codes of quantized layers, which no call changes.
+    Tensors are the model's own, not copies. Parameters, tensors without data and the codes of quantized layers are
+    omitted, because no call may change them.
     """
     constant = constant_buffers(model)
     state: dict[str, object] = {f"input {name}": value for name, value in inputs.items()}
@@ -65,7 +65,7 @@ def changed_elements(before: torch.Tensor | None, after: torch.Tensor) -> torch.
     if before is None or (before.shape, before.dtype) != (after.shape, after.dtype):
         return torch.ones_like(after, dtype=torch.bool)
     old, new = (_comparable(tensor.to(after.device)) for tensor in (before, after))
-    return (old != new) & ~((old != old) & (new != new))  # NaN is the only value that differs from itself
+    return (old != new) & ~((old != old) & (new != new))  # NaN differs from itself: NaN before and after is no change
 
 
 def _comparable(tensor: torch.Tensor) -> torch.Tensor:
@@ -83,23 +83,23 @@ def state_at(paths: Iterable[str], state: Leaves) -> Leaves:
 
 
 @dataclass(frozen=True)
-class Observed:
+class ObservedCall:
     """The compared values of one call, and the state after the call."""
 
     leaves: Leaves
     state: Leaves
 
-    def with_state_at(self, paths: Iterable[str]) -> Observed:
+    def with_state_at(self, paths: Iterable[str]) -> ObservedCall:
         """Return this observation with the state at these paths added to the compared values.
 
-        The tensors are the state's own, not copies, so no code may write to them until they are compared.
+        The tensors are not copied, so nothing may write to them before they are compared.
         """
         state = state_at(paths, self.state)
         tensors, structure = self.leaves.tensors | state.tensors, self.leaves.structure | state.structure
-        return Observed(Leaves(tensors, structure, self.leaves.opaque), self.state)
+        return ObservedCall(Leaves(tensors, structure, self.leaves.opaque), self.state)
 
-    def copy_at(self, paths: Iterable[str], buffers: Iterable[torch.Tensor]) -> Observed:
-        """Return this observation with copies of the state at these paths, without all other state.
+    def copy_at(self, paths: Iterable[str], buffers: Iterable[torch.Tensor]) -> ObservedCall:
+        """Return this observation with copies of the state at these paths only.
 
         Compared values that share memory with the buffers are copied too.
         """
@@ -111,4 +111,4 @@ class Observed:
             for path, value in self.leaves.tensors.items()
         }
         leaves = Leaves(values, self.leaves.structure, self.leaves.opaque)
-        return Observed(leaves, Leaves(tensors, structure, self.state.opaque))
+        return ObservedCall(leaves, Leaves(tensors, structure, self.state.opaque))

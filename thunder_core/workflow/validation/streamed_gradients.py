@@ -1,4 +1,4 @@
-"""Comparison of each gradient of the reference when the backward computes it.
+"""Compare each gradient of the reference when the backward computes it.
 
 A compared gradient is dropped at once, so that only one gradient of the reference is in memory.
 """
@@ -18,12 +18,12 @@ from thunder_core.workflow.validation.gradients import Function, dense, on_gradi
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import GRADIENT
 
-Take = Callable[[str, torch.Tensor], bool]
+TakeGradient = Callable[[str, torch.Tensor], bool]
 
 
 @dataclass(frozen=True)
 class MeasuredGradient:
-    """The errors of one parameter's gradients against the reference's gradient, and which elements are not finite."""
+    """The errors of one parameter's gradients against the reference's gradient, and their non-finite elements."""
 
     distance: Distance
     finiteness: Finiteness
@@ -33,9 +33,9 @@ class MeasuredGradient:
 class StreamedGradients:
     """The gradients of the optimized and of the eager training step, which are compared with the reference's gradients.
 
-    Each gradient of the reference is compared when the backward computes it, and then dropped. If the backward adds to
-    a gradient again after that, `came_in_parts` is set and `measured` is not valid: the reference has to run again and
-    keep its gradients.
+    Each gradient of the reference is compared when the backward computes it, and then dropped. If the backward later
+    adds to a dropped gradient, `came_in_parts` is set and `measured` is not valid: the reference then has to run again
+    and keep its gradients.
     """
 
     optimized: Leaves
@@ -61,7 +61,7 @@ class StreamedGradients:
 
 
 @contextmanager
-def stream_gradients(model: torch.nn.Module, take: Take) -> Iterator[None]:
+def stream_gradients(model: torch.nn.Module, take: TakeGradient) -> Iterator[None]:
     """While the block runs, call `take` with each gradient of a model; drop the gradient if that returns True."""
     parameters = [(name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
     hooks = [
@@ -74,5 +74,5 @@ def stream_gradients(model: torch.nn.Module, take: Take) -> Iterator[None]:
             hook.remove()
 
 
-def _take_gradient(name: str, take: Take, gradient: torch.Tensor) -> bool:
+def _take_gradient(name: str, take: TakeGradient, gradient: torch.Tensor) -> bool:
     return take(name, dense(gradient))

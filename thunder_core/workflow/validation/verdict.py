@@ -12,7 +12,7 @@ from thunder_core.workflow.validation.degenerate_outputs import Finiteness, join
 from thunder_core.workflow.validation.distance import Distance
 from thunder_core.workflow.validation.report import LanguageReport, OutputReport, SizeReport, ValidationReport
 
-BY_HAND = "leave out the recipe's transforms and executors one at a time to find the cause"
+BISECT_FIX = "leave out the recipe's transforms and executors one at a time to find the cause"
 QUANTITIES = {"maximum": "largest", "p99": "99th percentile", "mean": "mean", "median": "median"}
 
 
@@ -57,8 +57,8 @@ def judge_sizes(
 ) -> tuple[SizeReport, ...]:
     """Return the report of each size.
 
-    `sizes` has the size of each input. `measured` has the measurements by output and by the number of the input; a
-    state that a call changes on some inputs only has no measurements of the others.
+    `sizes` has the size of each input. `measured` has the measurements by output and by the number of the input. A
+    state that calls change only on some inputs has measurements for these inputs only.
     """
     return tuple(_judge_size(size, sizes, measured, tolerance) for size in dict.fromkeys(sizes))
 
@@ -81,7 +81,7 @@ def _judge_size(
 
 
 def smallest_times_eager(distance: Distance, floor: float) -> float:
-    """Return the smallest multiple of eager's own errors that, together with the floor, covers the optimized errors."""
+    """Return the smallest multiple of eager's own errors with which, plus the floor, the optimized errors pass."""
     if not distance.exact_values_agree:
         return math.inf
     slack = floor * distance.scale
@@ -129,7 +129,7 @@ def _language_failures(language: LanguageReport, tolerance: Tolerance) -> dict[s
 
 
 def _badness(distance: Distance, tolerance: Tolerance) -> tuple[float, float]:
-    """Return the sort key of a measurement: the smallest tolerance that passes, and the used share of the tolerance."""
+    """Return the sort key of a measurement: the smallest passing tolerance, and the used share of the tolerance."""
     allowed = tolerance.times_eager * distance.eager.maximum + tolerance.floor * distance.scale
     return smallest_times_eager(distance, tolerance.floor), distance.optimized.maximum / (allowed or 1.0)
 
@@ -162,7 +162,7 @@ def require_passed(report: ValidationReport) -> None:
 
 
 def _advice(worst: OutputReport, tolerance: Tolerance) -> str:
-    search = BY_HAND
+    search = BISECT_FIX
     if math.isinf(worst.smallest_tolerance) or worst.smallest_tolerance <= tolerance.times_eager:
         return search
     enough = math.ceil(worst.smallest_tolerance * 100) / 100

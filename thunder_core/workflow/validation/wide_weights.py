@@ -17,7 +17,7 @@ from thunder_core.backend.claiming.deferred_tensor import (
 )
 from thunder_core.backend.quantization.layers import QuantizedLayer
 
-MAX_BYTES_AT_ONCE = 256 << 20  # up to this size, all weights are converted at once
+MAX_BYTES_AT_ONCE = 256 << 20  # models with at most this many bytes of weights are converted at once
 BASE_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, DeferredTensor)
 
 
@@ -51,10 +51,10 @@ def deferred_weights(model: torch.nn.Module, dtype: torch.dtype) -> dict[int, ob
 def deferred_buffers(
     model: torch.nn.Module, buffers: Iterable[torch.Tensor], dtype: torch.dtype
 ) -> dict[int, torch.Tensor]:
-    """Return buffers of a model that are converted when they are read, by their ids, without the small buffers.
+    """Return the large buffers of a model, by their ids, as buffers that are converted when they are read.
 
-    Integers are not converted. A write to a deferred buffer raises an error. Constant buffers and buffers of packed
-    modules are not converted, so they are left out.
+    A write to such a buffer raises an error. The values of integer buffers are not changed. Constant buffers and
+    buffers of packed modules are left out, because they are not converted.
     """
     unconverted = packed_tensor_ids(model) | constant_buffers(model).keys()
     plain = [buffer for buffer in buffers if can_be_deferred(buffer) and id(buffer) not in unconverted]
@@ -63,23 +63,26 @@ def deferred_buffers(
 
 
 def converted_bytes(tensor: torch.Tensor, dtype: torch.dtype) -> int:
-    """Return the bytes of a tensor that is floating in a dtype, and of another tensor in its own dtype."""
+    """Return the bytes of a tensor after conversion to a dtype; only floating tensors are converted."""
     return tensor.numel() * dtype.itemsize if tensor.is_floating_point() else tensor.nbytes
 
 
 def small_weights(model: torch.nn.Module, dtype: torch.dtype) -> frozenset[int]:
-    """Return the ids of the parameters that are small enough to convert all of them to a dtype at once."""
+    """Return the ids of the small parameters, which together are small enough to be converted at once."""
     return small_tensors({id(parameter): parameter.numel() * dtype.itemsize for parameter in model.parameters()})
 
 
 @cache
 def conversion_to(dtype: torch.dtype) -> Compute:
-    """Return the function that converts a tensor; it is cached, so that equal conversions are recognized."""
+    """Return the function that converts tensors to a dtype; for equal dtypes, it is the same object."""
     return partial(convert_tensor, dtype=dtype)
 
 
 def convert_tensor(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a tensor in a floating dtype, or in the complex dtype with parts of it; integers unchanged."""
+    """Convert a floating tensor to a dtype, and a complex tensor to the matching complex dtype.
+
+    Others are unchanged.
+    """
     if tensor.is_complex():
         return tensor.to(dtype.to_complex())
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
@@ -103,7 +106,7 @@ def convert_in_place(model: torch.nn.Module, dtype: torch.dtype) -> None:
 
 
 def is_packed(module: torch.nn.Module) -> bool:
-    """Whether a module itself has a tensor whose class is not one of PyTorch's own or deferred."""
+    """Whether a module itself has a tensor of a class other than PyTorch's own classes and `DeferredTensor`."""
     return any(type(tensor) not in BASE_TENSOR_CLASSES for tensor in tensors_held(module))
 
 

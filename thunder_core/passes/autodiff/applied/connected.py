@@ -1,4 +1,4 @@
-"""The forward of a user's `torch.autograd.Function` in a program: its results are connected with its own backward."""
+"""The forward of a user's `torch.autograd.Function` in a program, whose results lead to the function's own backward."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ import torch
 from thunder_core.passes.autodiff.applied.object_copies import Snapshot
 from thunder_core.passes.autodiff.rules import register_live
 
-# How a result is connected with autograd's graph: the tensor itself gets the node, a view of the tensor gets the node,
-# or the result needs no gradient. The tensor itself gets the node if it is an input that the forward has written to and
-# marked as dirty.
+# The kind of a result: the tensor itself gets the autograd node, a view of the tensor gets the node, or the result
+# needs no gradient. The tensor itself gets the node if it is an input that the forward has written to and marked as
+# dirty.
 ITSELF, VIEW, CONSTANT = "itself", "view", "constant"
 
 
 @dataclass(frozen=True, eq=False)
 class ForwardResults:
-    """The tensors among the `count` outputs of a forward. `kind_of` maps the index of each tensor to its kind."""
+    """The tensors among the `count` outputs of a forward.
+
+    `kind_of` maps the index of each tensor to its kind: `ITSELF`, `VIEW` or `CONSTANT`.
+    """
 
     count: int
     kind_of: dict[int, str]
@@ -36,12 +39,15 @@ class ForwardResults:
         return tuple(tensor for tensor, kind_of_tensor in pairs if kind_of_tensor == kind)
 
     def connect(self, tensors: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the results: tensors of the kind `ITSELF`, and views of the other tensors."""
+        """Return the tensors, with a view in place of each tensor whose kind is not `ITSELF`."""
         pairs = zip(tensors, self.kind_of.values(), strict=True)
         return tuple(tensor if kind == ITSELF else tensor.view_as(tensor) for tensor, kind in pairs)
 
     def of_outputs(self, gradients: tuple[Any, ...]) -> list[Any]:
-        """Return a gradient, or None, for each output."""
+        """Return one entry for each output: its gradient, or None.
+
+        `gradients` has the gradients of the tensors only.
+        """
         by_index = dict(zip(self.indices, gradients, strict=True))
         return [by_index.get(index) for index in range(self.count)]
 
@@ -50,8 +56,8 @@ class ForwardResults:
 def connecting_operation(kind: Any) -> Callable[..., Any]:
     """Return an operation that makes results part of autograd's graph, with the function's own backward.
 
-    The operation takes the inputs of the function, the results of its forward, and the values that the forward kept in
-    its `ctx`. It returns the results: a result is the tensor itself, or a view of it.
+    The operation takes the inputs of the function, the results of its forward, and the values that the forward stored
+    in its `ctx`. The operation returns each result as the tensor itself, or as a view of the tensor.
     """
 
     class Connected(torch.autograd.Function):
@@ -89,9 +95,9 @@ def _join_graph(
     attributes: dict[str, Any],
     materializes: bool,
 ) -> tuple[Any, ...]:
-    """Return the results of a forward, and keep the values in `ctx` that its backward reads.
+    """Return the results of a forward, and store in `ctx` the values that its backward reads.
 
-    The first `count` of the `tensors` are the inputs of the function; its results follow.
+    The first `count` of the `tensors` are the inputs of the function; the others are its results.
     """
     for name, value in attributes.items():
         setattr(ctx, name, value)

@@ -1,8 +1,8 @@
 """Copies of the objects that are arguments of a call, with the tensors and the numbers of that call.
 
-A trace has names only for tensors and numbers in plain containers. Therefore, a bound symbol with an object as argument
-takes two kinds of arguments: a snapshot of its arguments, which is made at tracing, and the tensors and numbers in the
-snapshot. The bound symbol copies the snapshot at each call.
+A trace has names only for tensors and numbers in plain containers. A bound symbol whose argument is another object
+therefore takes a snapshot of its arguments, made while tracing, and the tensors and numbers in the snapshot. At each
+call, the bound symbol copies the snapshot.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from thunder_core.tracing.ir.stored_attributes import attributes_of, pairs_of
 from thunder_core.tracing.ir.tree import PlaceholderSize, like, of_class
 from thunder_core.tracing.library.objects import fill, new
 
-COPY = object()  # the decision to copy a value
+COPY = object()  # the function `decide` of `Copies` returns this marker for a value that must be copied
 
 
 @dataclass(frozen=True, eq=False)
 class Hole:
-    """A placeholder in a snapshot for a tensor or number, by its number among the values of a call."""
+    """A placeholder in a snapshot for a tensor or number. `number` is the index of this value among a call's values."""
 
     number: int
 
@@ -46,14 +46,14 @@ class MethodOfHole:
 class Snapshot:
     """The arguments of a call at tracing, with a hole for each tensor and each number that varies.
 
-    `copied` has the identities of the objects that are copied at each call. All other objects are kept.
+    `copied` has the identities (`id`) of the objects that are copied at each call. All other objects are not copied.
     """
 
     arguments: Any
     copied: frozenset[int]
 
     def fill(self, values: Sequence[Any]) -> tuple[Any, Copies]:
-        """Return the arguments with these values in the holes, and the copies of the objects in them."""
+        """Return the arguments with these values in place of the holes, and the `Copies` that were made for this."""
 
         def decide(value: Any) -> Any:
             if isinstance(value, Hole):
@@ -65,19 +65,19 @@ class Snapshot:
 
 
 class Copies:
-    """Copies of objects and of the objects that they refer to, each made once.
+    """Copies of objects and of the objects that they refer to. Each object is copied only once.
 
-    `decide(value)` returns the replacement of a value, or `COPY`.
+    `decide(value)` returns the object that replaces a value, or `COPY` if the value must be copied.
     """
 
     def __init__(self, decide: Callable[[Any], Any]) -> None:
         self._decide = decide
-        # also the values, so that no other object gets their identities
+        # The values are stored too: while they are alive, no other object can have their identity.
         self._replacements: dict[int, tuple[Any, Any]] = {}
 
     @property
     def pairs(self) -> list[tuple[Any, Any]]:
-        """The objects that were copied, each with its copy."""
+        """The objects that were copied, as pairs of the object and its copy."""
         return [(value, copy) for value, copy in self._replacements.values() if copy is not value]
 
     def of(self, value: Any) -> Any:
@@ -134,7 +134,7 @@ class Copies:
         return copy
 
     def _function(self, value: types.FunctionType) -> types.FunctionType:
-        """Copy a function; a cell of its closure may contain the function itself."""
+        """Copy a function. The copy is stored first, because a cell of the closure may contain the function itself."""
         cells = value.__closure__ and tuple(
             cell if id(cell) in self._replacements else types.CellType() for cell in value.__closure__
         )

@@ -1,4 +1,4 @@
-"""A budget for the bytes that a forward saves: pieces are recomputed, from the first on, until the budget is met."""
+"""The memory budget: the backward recomputes pieces of the forward until the forward saves few enough bytes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from thunder_core.tracing.ir.trace import Trace
 def fit_budget(
     budget: float, usual: Rematerialized, forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool
 ) -> Rematerialized:
-    """Return the forward that saves at most `budget`: a fraction of the bytes of `usual`, or a number of bytes.
+    """Return a forward that saves at most `budget` bytes.
 
-    If this is impossible, all pieces are recomputed. The pieces are the repeated parts of the computation, such as the
-    layers of a transformer. Of a recomputed piece, only the tensors that other pieces read are saved. Outside the
-    recomputed pieces, cheap operations are recomputed as in `usual`.
+    A budget up to 1 is a fraction of the bytes that `usual` saves. The pieces are the repeated parts of the
+    computation, such as the layers of a transformer. The first pieces are recomputed, as many as the budget requires;
+    if the budget cannot be met, all are. Of a recomputed piece, only the tensors that other pieces read are saved.
+    Outside the recomputed pieces, the forward saves the same tensors as `usual`: cheap operations are recomputed if
+    `cheap` is set.
     """
     most = saved_bytes(usual)
     limit = budget if budget > 1 else budget * most
@@ -34,7 +36,7 @@ def fit_budget(
 
 
 def saved_bytes(rematerialized: Rematerialized) -> int:
-    """Return the bytes that a forward saves, apart from its inputs and tensors that share their memory."""
+    """Return the bytes that a forward saves, without its inputs and tensors that share memory with the inputs."""
     storages = Storages()
     for proxy in rematerialized.forward.inputs:
         if isinstance(proxy, TensorProxy):
@@ -48,8 +50,9 @@ def saved_bytes(rematerialized: Rematerialized) -> int:
 def _pieces(forward: Trace) -> list[range]:
     """Divide the bound symbols into pieces: repeated parts, or else pieces of about equal length.
 
-    With n bound symbols in k pieces, the ends of the pieces are saved and one piece at a time is live; the sum is
-    minimal if k is the square root of n (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
+    With n bound symbols in k equal pieces, memory has to hold the results of the k pieces, and the n/k values of the
+    piece that is being recomputed. The sum k + n/k is minimal if k is the square root of n (Chen et al., "Training Deep
+    Nets with Sublinear Memory Cost", 2016).
     """
     count = len(forward.bound_symbols)
     even = max(1, math.isqrt(count))

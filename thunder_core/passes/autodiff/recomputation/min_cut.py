@@ -10,15 +10,16 @@ from scipy.sparse.csgraph import breadth_first_order, maximum_flow
 
 
 def sink_side_of_min_cut(
-    edges: Sequence[tuple[int, int, int]], size: int, source: int, sink: int, *, most: int
+    edges: Sequence[tuple[int, int, int]], size: int, source: int, sink: int, *, max_capacity: int
 ) -> set[int]:
-    """Return the nodes on the sink side of the minimum cut nearest to the sink, of the nodes 0 to `size` - 1.
+    """Return the nodes on the sink side of a minimum cut. Of several minimum cuts, the nearest to the sink is taken.
 
-    Edges are (from, to, capacity); the capacities of parallel edges add up, to at most `most`.
+    The nodes are the numbers from 0 to `size` - 1. An edge is (from, to, capacity). The capacities of parallel edges
+    are added, up to `max_capacity`.
     """
     rows, columns, capacities = zip(*edges, strict=True)
     network = csr_array(coo_array((np.array(capacities, dtype=np.int32), (rows, columns)), shape=(size, size)))
-    network.data = np.minimum(network.data, most)
+    network.data = np.minimum(network.data, max_capacity)
     flow = maximum_flow(network, source, sink).flow
     residual = csr_array(csr_array(network - flow).T)
     residual.eliminate_zeros()

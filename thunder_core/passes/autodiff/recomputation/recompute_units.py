@@ -21,17 +21,17 @@ class Unit:
 
     `index` is the position of the first bound symbol in the forward, and `block` the number of its block, or -1. A unit
     that `is_not_recomputable` has an effect that must not happen twice, or reads memory that is written to later.
-    `read` is True if a bound symbol outside the unit has read a result of the unit.
+    `is_read` is True if a bound symbol outside the unit has read a result of the unit.
     """
 
     index: int
     bsyms: list[BoundSymbol]
     block: int = -1
     is_not_recomputable: bool = False
-    read: bool = False
+    is_read: bool = False
 
     @property
-    def random(self) -> bool:
+    def is_random(self) -> bool:
         """Whether the unit draws random numbers."""
         return any(bsym.ordered for bsym in self.bsyms)
 
@@ -68,7 +68,7 @@ class Units:
         owner = next(iter(owners.values()), None)
         unit = Unit(index, [bsym], block)
         joins = owner is not None and len(owners) == 1 and all(name in self.makers for name in bsym.mutates)
-        if joins and owner is not None and not owner.read and owner.block == block:
+        if joins and owner is not None and not owner.is_read and owner.block == block:
             owner.bsyms.append(bsym)
             unit = owner
         else:
@@ -83,7 +83,7 @@ class Units:
         for proxy in bsym.inputs:
             maker = self.makers.get(proxy.name)
             if maker is not None and maker is not unit:
-                maker.read = True
+                maker.is_read = True
         self.makers |= dict.fromkeys((proxy.name for proxy in bsym.defines), unit)
 
 

@@ -51,10 +51,10 @@ class Rematerialized:
 
 
 def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *, cheap: bool) -> Rematerialized:
-    """Return the forward that saves as few bytes as possible, so that all tensors of `needed` can be computed.
+    """Return the forward that saves the fewest bytes from which all tensors of `needed` can be computed.
 
-    The first `results` outputs of the forward are the results of the computation. Operations in a block are recomputed
-    at any cost; other operations are recomputed if `cheap` is set and they cost little.
+    The first `results` outputs of the forward are the results of the computation. Operations in a block are always
+    recomputed; other operations are recomputed if `cheap` is set and they are cheap.
     """
     units = units_of(forward)
     to_save = _tensors_to_save(forward, units, needed, results, cheap=cheap)
@@ -63,7 +63,7 @@ def rematerialize(forward: Trace, needed: Sequence[TensorProxy], results: int, *
     names = (name for number in itertools.count() if (name := f"random_state_{number}") not in used_names)
     bsyms = list(forward.bound_symbols)
     states: dict[int, TensorProxy] = {}
-    for unit in sorted(filter(lambda unit: unit.random, recomputed), key=lambda unit: -unit.index):
+    for unit in sorted(filter(lambda unit: unit.is_random, recomputed), key=lambda unit: -unit.index):
         bsym = get_state(next(names), unit.device)
         states[unit.index] = bsym.output
         bsyms.insert(unit.index, replace(bsym, source=unit.bsyms[0].source, module=unit.bsyms[0].module))
@@ -83,7 +83,7 @@ def _tensors_to_save(
     gathered: set[str] = set()
     for unit in units:
         for proxy in unit.inputs.values():
-            graph.add(proxy, free=True)  # only constants are new: other names were added with their bound symbols
+            graph.add(proxy, free=True)  # a constant; all other names were added with their bound symbols
         is_gathered = _is_gathered_again(unit, gathered)
         gathered.update(unit.defines if is_gathered else ())
         is_recomputable = is_gathered or _is_recomputable_unit(unit, cheap=cheap)
@@ -101,7 +101,7 @@ def _tensors_to_save(
 
 
 def _is_recomputable_unit(unit: Unit, *, cheap: bool) -> bool:
-    """Whether a unit may be recomputed: any unit in a block, and elsewhere cheap units if `cheap`."""
+    """Whether a unit may be recomputed: in a block, always; elsewhere, if it is cheap and `cheap` is set."""
     if unit.is_not_recomputable:
         return False
     return unit.block >= 0 or (cheap and all(map(is_recomputable, unit.bsyms)))
@@ -203,7 +203,7 @@ class _Graph:
         self._edges.append((number, number + 1, 1 + size if may_be_saved else -1))
 
     def connect(self, sources: Iterable[str], name: str) -> None:
-        """Record that a value can be computed from others."""
+        """Record that a value can be computed from the values `sources`."""
         self._edges += [(self._numbers[source] + 1, self._numbers[name], -1) for source in sources]
 
     def need(self, name: str) -> None:
@@ -211,7 +211,7 @@ class _Graph:
         self._edges.append((self._numbers[name] + 1, self.SINK, -1))
 
     def cut(self) -> set[str]:
-        """Return the values to save: the minimum cut that is nearest to the sink, so that the fewest are recomputed."""
+        """Return the values to save: the minimum cut that is nearest to the sink, so that few values are recomputed."""
         size = 2 + 2 * len(self._numbers)
         total = sum(capacity for *_, capacity in self._edges if capacity > 0)
         bytes_per_capacity = max(1, -(-total // (UNBOUNDED_CAPACITY // 2)))
@@ -220,7 +220,9 @@ class _Graph:
             for *ends, bytes_ in self._edges
         ]
         sink_side_of_min_cut: Any = plugins.import_object(MIN_CUT)
-        sink_side: set[int] = sink_side_of_min_cut(scaled, size, self.SOURCE, self.SINK, most=UNBOUNDED_CAPACITY)
+        sink_side: set[int] = sink_side_of_min_cut(
+            scaled, size, self.SOURCE, self.SINK, max_capacity=UNBOUNDED_CAPACITY
+        )
         return {name for name, node in self._numbers.items() if node not in sink_side and node + 1 in sink_side}
 
 

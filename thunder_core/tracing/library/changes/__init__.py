@@ -1,4 +1,4 @@
-"""Changes of classes and functions between calls, which prologues notice by the versions of types."""
+"""Detect changes of classes, functions and modules between calls, for example by CPython's versions of types."""
 
 from thunder_core.foundation.own_builtins import own_builtins
 

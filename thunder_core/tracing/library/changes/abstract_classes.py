@@ -1,4 +1,4 @@
-"""The check whether a class is a subclass of an abstract class, by the C function behind `issubclass`."""
+"""Check whether a class is a subclass of an abstract class, with the C function that `issubclass` calls."""
 
 from __future__ import annotations
 

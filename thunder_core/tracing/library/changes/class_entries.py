@@ -1,4 +1,4 @@
-"""The entries of classes, read without `__getattribute__` and descriptors of the class or its metaclass."""
+"""Read the entries of classes without running `__getattribute__` or descriptors of the class or its metaclass."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any
 dict_of: Callable[[type], Any] = type.__dict__["__dict__"].__get__
 mro_of: Callable[[type], tuple[type, ...]] = type.__dict__["__mro__"].__get__
 
-# The result of a lookup that finds nothing.
+# The result of a lookup of a name that a class does not have.
 ABSENT: Any = object()
 
 
 def class_entry(kind: type, name: str) -> Any:
-    """Return the entry of a class or its bases under a name, or `ABSENT`."""
+    """Return the entry with a name in a class or its bases, or `ABSENT`."""
     for base in mro_of(kind):
         names = dict_of(base)
         if name in names:

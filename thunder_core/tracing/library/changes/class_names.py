@@ -1,6 +1,6 @@
-"""Checks of prologues whether a class defines or overrides names; their results are cached until the class changes.
+"""Check, for prologues, whether a class defines or overrides names. Results are cached until the class changes.
 
-Each function below returns its result, and whether the result holds until the version of the class changes.
+Each check returns its result, and whether the result holds until the version of the class changes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ DATA_METHODS = ("__set__", "__delete__")  # the methods that make a descriptor a
 
 @cached_by_version(ClassCaches())
 def defines(kind: type, names: str) -> tuple[bool, bool]:
-    """Whether a class defines one of these names, separated by spaces; `__getattr__` is not called for such a name."""
+    """Whether a class defines one of these names, separated by spaces.
+
+    Python calls no `__getattr__` for such a name.
+    """
     return any(class_entry(kind, name) is not ABSENT for name in names.split()), True
 
 
@@ -31,13 +34,13 @@ def overrides(kind: type, names: str) -> tuple[bool, bool]:
 
 
 def is_data_descriptor(value: object) -> bool:
-    """Whether a class entry is a data descriptor: Python uses it even if an instance stores the name."""
+    """Whether a class entry is a data descriptor, which takes precedence over a value that an instance stores."""
     return any(class_entry(type(value), method) is not ABSENT for method in DATA_METHODS)
 
 
 def may_become_descriptor(value: Any) -> bool:
-    """Whether a class entry could become a data descriptor without a change of the class that has the entry.
+    """Whether a class entry could become a data descriptor although the class that has the entry does not change.
 
-    This is so if the class of the entry itself can be changed.
+    This is possible if the class of the entry itself can be changed.
     """
     return value is not ABSENT and not type(value).__flags__ & IMMUTABLE_TYPE

@@ -1,4 +1,4 @@
-"""The code of functions: reloading tools exchange the code of a function, which stays the same object."""
+"""Detect that the code of a function was replaced, as reloading tools do; the function stays the same object."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import types
 import weakref
 from typing import Any
 
-# By the `id` of a function: the code that it had when a program that calls it was first traced in this process.
+# For each function, by its `id`: the code that it had when it was first traced in this process.
 _first: dict[int, tuple[types.CodeType, Any]] = {}
 
 
 def has_first_code(function: types.FunctionType) -> bool:
-    """Whether a function has the same code as at the first call of `has_first_code` for it."""
+    """Whether a function has the same code as at the first call of `has_first_code` for this function."""
     try:
         return _first[id(function)][0] is function.__code__
     except KeyError:

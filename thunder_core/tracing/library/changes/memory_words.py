@@ -1,4 +1,4 @@
-"""Words of memory that change when objects change: the versions of dicts, and the classes and parts of objects.
+"""Watch words of memory that change when objects change: versions of dicts, and pointers to classes and parts.
 
 The offsets are valid for CPython 3.11 and 3.12, where each change of a dict changes its version. This module tests the
 offsets when it is imported.
@@ -18,25 +18,25 @@ from thunder_core.foundation.type_flags import HAS_MANAGED_DICT
 from thunder_core.tracing.library.changes.class_entries import dict_of
 
 WORD = struct.calcsize("P")
-MAX_WORDS = 500  # the most words that NumPy reads at once without letting other threads run
-CACHE_LINE = 64  # of x86 and most ARM processors, in bytes
+MAX_WORDS = 500  # the largest number of words that NumPy reads without letting other threads run
+CACHE_LINE = 64  # bytes of a cache line of x86 and most ARM processors
 FIRST = 4096  # the lowest address that is read
 address_of = id
 _count = (2**47 - FIRST) // 8
 MEMORY: Any = np.ctypeslib.as_array((ctypes.c_uint64 * _count).from_address(FIRST)) if WORD == 8 else None
 
-TYPE = WORD  # of `ob_type` in PyObject
-DICT_VERSION = 3 * WORD  # of `ma_version_tag` in PyDictObject
-DICT_KEYS = 4 * WORD  # of `ma_keys` in PyDictObject
-MANAGED_DICT = -3 * WORD  # of the pointer to an object's `__dict__`, if its class has the flag
+TYPE = WORD  # the offset of `ob_type` in PyObject
+DICT_VERSION = 3 * WORD  # the offset of `ma_version_tag` in PyDictObject
+DICT_KEYS = 4 * WORD  # the offset of `ma_keys` in PyDictObject
+MANAGED_DICT = -3 * WORD  # the offset of the pointer to an object's `__dict__`, if its class has the flag
 
 
 class Words:
-    """The words at some addresses, with their values at the creation of this object.
+    """The words at some addresses, with the values that they had when this object was created.
 
     `pieces` are pairs of indices of `MEMORY` and the values of these words. Words are read in the order of their
-    addresses, which takes half of the time if they are not in the processor's cache. A piece has at most `MAX_WORDS`,
-    so that no other thread runs while NumPy reads it.
+    addresses, which takes half the time if they are not in the processor's cache. A piece has at most `MAX_WORDS`
+    words, so that no other thread runs while NumPy reads the piece.
     """
 
     def __init__(self, addresses: Iterable[int]) -> None:
@@ -45,7 +45,7 @@ class Words:
         self.pieces = [(piece, MEMORY[piece]) for piece in pieces]
 
     def are_unchanged(self) -> bool:
-        """Whether all words have the same values. The caller keeps the objects at the addresses alive."""
+        """Whether all words still have these values. The caller keeps the objects at the addresses alive."""
         return all((MEMORY[indices] == values).all() for indices, values in self.pieces)
 
 
@@ -70,7 +70,7 @@ def _find_tensor_slot() -> int | None:
 
 
 def _versions_change() -> bool:
-    """Whether each change of a dict changes its version, also the change of an attribute by specialized bytecode."""
+    """Whether each change of a dict changes its version, including attribute changes by specialized bytecode."""
 
     class Tried:
         number = 0

@@ -1,4 +1,4 @@
-"""The methods by which a call of a module runs `forward`: PyTorch's own, unless a class or a library replaces them."""
+"""Check that a call of a module runs `forward` with PyTorch's own methods: no class or library replaces them."""
 
 from __future__ import annotations
 

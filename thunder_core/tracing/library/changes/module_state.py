@@ -1,4 +1,4 @@
-"""The recorded state of a module that a prologue has read, which shows later whether the module has changed."""
+"""Record the state of a module that a prologue has read, to detect later whether the module has changed."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from thunder_core.tracing.library.changes.memory_words import (
 )
 from thunder_core.tracing.library.changes.type_versions import HAS_VERSIONS, OFFSET, assign_version, type_version
 
-NAMESPACE = None  # the key of a step to the owner's `__dict__`
-ROOT = -1  # the owner of a step to one of the roots; its key is an index of the roots
+NAMESPACE = None  # the key of a step to the `__dict__` of the step's owner
+ROOT = -1  # the owner of a step to one of the roots; the key of this step is an index of the roots
 
 # A step to an object: the index of its owner, and the object's key in a dict, its index in a tuple, the name of an
 # attribute of a class, or `NAMESPACE`. The module has index 0, and step `i` leads to the object with index `i + 1`.
@@ -37,15 +37,15 @@ METADATA_LINES = 3  # cache lines with the metadata of a tensor's implementation
 
 
 class CannotWatch(Exception):
-    """A module has a part whose changes cannot be detected."""
+    """Raised for a module with a part whose changes cannot be detected."""
 
 
 class ModuleState:
     """The objects that a prologue has read from a module, and the words of memory that change if an object changes.
 
-    The state keeps dicts alive, and has weak references to modules and classes: when one of them is freed, the state is
-    released. Tensors are alive as long as their dicts are unchanged. The state does not refer to tensors, because a
-    replaced weight must be freed, and `torch.utils.swap_tensors` refuses tensors with weak references.
+    The state keeps dicts alive, and has weak references to modules and classes: if one of these is freed, the state is
+    released. The state does not refer to tensors: they are alive while their dicts are unchanged. A strong reference
+    would keep a replaced weight alive, and `torch.utils.swap_tensors` refuses tensors with weak references.
 
     `steps` lead from the module and the `roots` to all objects that were read. `indices` select the objects that
     `values` returns. Raises `CannotWatch` if changes of an object cannot be detected.
@@ -85,11 +85,11 @@ class ModuleState:
         return objects.values()
 
     def is_unchanged(self, module: torch.nn.Module) -> bool:
-        """Whether the module and all parts that were read are certainly unchanged.
+        """Whether the module and all its read parts are certainly unchanged.
 
         Another thread may free objects during the comparison, which makes the state invalid. CPython switches threads
-        only at calls and at the ends of loops, so not between the check of `_is_valid` and the read of a piece of
-        memory.
+        only at calls and at the ends of loops, and therefore not between the check of `_is_valid` and the read of a
+        piece of memory.
         """
         if self._module() is not module:
             return False
@@ -147,7 +147,7 @@ class ModuleState:
         self._addresses.append(address_of(kind) + OFFSET)
 
     def _watch_tensor(self, tensor: torch.Tensor) -> None:
-        """Watch the class of a tensor, and its implementation in C++, which `torch.utils.swap_tensors` exchanges."""
+        """Watch a tensor's class and its pointer to the C++ object, which `torch.utils.swap_tensors` exchanges."""
         with torch._C.DisableTorchFunction():
             if TENSOR_SLOT is None or tensor.is_nested:
                 raise CannotWatch
@@ -164,7 +164,7 @@ class ModuleState:
 
 
 class Retrieval(IntEnum):
-    """The way to retrieve a selected object: as an item of a dict, by a weak reference, or by a strong reference.
+    """A way to retrieve a selected object: as an item of a dict, by a weak reference, or by a strong reference.
 
     The order is the order in which `SelectedObjects.values` retrieves the objects.
     """
@@ -206,13 +206,13 @@ class SelectedObjects:
         return Retrieval.STRONG
 
     def values(self) -> Sequence[Any]:
-        """Return the objects in the order of their indices as they were given."""
+        """Return the objects in the order of the `indices` that were passed to the constructor."""
         items = [*map(getitem, self._owners, self._keys)]
         return self._in_order([*items, *[reference() for reference in self._weak], *self._strong])
 
 
 def callback_releasing(state: ModuleState) -> Callable[[Any], None]:
-    """Return a callback for weak references that releases a state. The callback does not keep the state alive."""
+    """Return a callback for weak references that releases a state, without keeping the state alive."""
     state_reference = weakref.ref(state)
 
     def release(_: object) -> None:

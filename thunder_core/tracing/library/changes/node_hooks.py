@@ -1,7 +1,7 @@
-"""A check for hooks at a node of autograd's graph that PyTorch made in C++.
+"""Check for hooks at a C++ node of autograd's graph.
 
-PyTorch has no function for this check. A node holds its hooks in vectors, whose first words are null as long as no hook
-was registered. The positions of these words are found once, at a node that gets hooks for this purpose.
+PyTorch has no function for this check. A node stores its hooks in vectors, and the first word of such a vector is null
+while no hook was registered. The positions of these words are found once, by registering hooks at a test node.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import torch
 
 from thunder_core.tracing.library.changes.memory_words import FIRST, MEMORY, WORD
 
-WORDS_OF_NODE = 40  # the words at the start of a node that may hold the vectors of its hooks
+WORDS_OF_NODE = 40  # the number of words at the start of a node that may contain the vectors of its hooks
 
 
 def has_hooks(node: object) -> bool:
-    """Whether a hook was registered at a C++ node since the node was made; True if this cannot be determined."""
+    """Whether a hook was ever registered at a C++ node; True if this cannot be determined."""
     indices = _word_indices_of_hooks()
     if not indices:
         return True
@@ -30,7 +30,7 @@ def has_hooks(node: object) -> bool:
 
 @cache
 def _word_indices_of_hooks() -> tuple[int, ...]:
-    """Return the indices of the words that two kinds of hooks set in a C++ node; empty if they are not found."""
+    """Return the indices of the words of a C++ node that registering hooks sets; empty if they are not found."""
     with torch.enable_grad():
         node: Any = torch.ones(1, requires_grad=True).view(1, 1).grad_fn
     start, indices = _address_of(node), []
@@ -49,7 +49,7 @@ def _ignore_gradients(*_: Any) -> None:
 
 
 def _address_of(node: object) -> int:
-    """Return the address of the C++ node, which its Python object holds after the fields of every object."""
+    """Return the address of a C++ node; the pointer follows the header of the node's Python object."""
     address = ctypes.c_void_p.from_address(id(node) + object.__basicsize__).value
     assert address is not None
     return address
@@ -60,7 +60,7 @@ def _word(start: int, index: int) -> int:
 
 
 class _Gathered(torch.autograd.Function):
-    """A node whose inputs are many tensors, so that its `next_functions` are their nodes; its backward never runs."""
+    """A node with many input tensors, so that its `next_functions` are their nodes; its backward never runs."""
 
     @staticmethod
     def forward(ctx: object, *tensors: torch.Tensor) -> torch.Tensor:  # noqa: ARG004

@@ -1,4 +1,4 @@
-"""The entries of `torch.Tensor` and `torch.nn.Parameter` that replace or hide PyTorch's own methods and attributes."""
+"""Find entries of `torch.Tensor` and `torch.nn.Parameter` that replace or hide PyTorch's methods and attributes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OWN = {kind: dict(vars(kind)) for kind in KINDS}  # PyTorch's entries
 HIDEABLE = frozenset(dir(torch.Tensor)) | frozenset(dir(Parameter))
 Replaced = tuple[tuple[str, str, Any], ...]
 
-# changes whenever `torch.Tensor` changes, because `Parameter` derives from it
+# The version also changes whenever `torch.Tensor` changes, because `Parameter` derives from it.
 versions = type_version(Parameter)
 
 
@@ -36,8 +36,8 @@ class ReplacedEntriesCache:
 def replaced_entries() -> Replaced:
     """Return the entries that are not PyTorch's, each with the names of its class and of the entry.
 
-    These are replaced, deleted and hiding entries. A name that PyTorch does not have is left out: programs that read
-    such a name guard it.
+    These are replaced entries, deleted entries, and entries of `Parameter` that hide entries of `Tensor`. A name that
+    PyTorch does not have is left out: a program that reads such a name has a guard on it.
     """
     version = current_version()
     if version is None:

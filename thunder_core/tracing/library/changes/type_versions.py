@@ -1,4 +1,4 @@
-"""CPython's version of a type, which changes when the type or a base changes, and results that are cached by it."""
+"""Read CPython's version of a type, which changes when the type or a base changes, and cache results by version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
-OFFSET = 48 * struct.calcsize("P")  # of `tp_version_tag` in PyTypeObject, in bytes, in CPython 3.11 to 3.14
+OFFSET = 48 * struct.calcsize("P")  # bytes; the offset of `tp_version_tag` in PyTypeObject, in CPython 3.11 to 3.14
 
 
 def type_version(kind: type) -> ctypes.c_uint:
@@ -19,13 +19,13 @@ def type_version(kind: type) -> ctypes.c_uint:
 
 
 def assign_version(kind: type) -> None:
-    """Make CPython assign a version to a type, as CPython does on a lookup. No user code runs."""
+    """Make CPython assign a version to a type by a lookup. No user's code runs."""
     with contextlib.suppress(AttributeError):
         type.__getattribute__(kind, "no type has this name")
 
 
 def _is_found() -> bool:
-    """Whether the offset is right in this build of Python, tried on a new class that is then changed."""
+    """Whether the offset is right in this build of Python; a new class is changed to test this."""
     kind = type("Tried", (), {})
     versions = type_version(kind)
     assign_version(kind)
@@ -79,7 +79,7 @@ Find = Callable[[type, str], tuple[Any, bool]]
 def cached_by_version(caches: ClassCaches) -> Callable[[Find], Callable[[type, str], Any]]:
     """Cache a function's result for a class and a name, until the class or a base changes.
 
-    The function returns the result, and whether the result stays the same as long as the class does.
+    The function returns the result, and whether the result is valid until the class changes.
     """
 
     def decorate(find: Find) -> Callable[[type, str], Any]:

@@ -1,1 +1,1 @@
-"""Denoisers of diffusers with the loss of their training."""
+"""Denoisers of diffusers with their training loss."""

@@ -1,6 +1,6 @@
-"""A diffusers denoiser with the loss of its training, as one module.
+"""A diffusers denoiser with its training loss, as one module.
 
-Programs of artifacts refer to this module, so nothing here imports diffusers.
+Programs of artifacts refer to this Python module, so it does not import diffusers.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from thunder_core.tracing.library.model_output import ModelOutput
 
 
 class DenoisingStep(nn.Module):
-    """A denoiser that also returns the mean squared error of its prediction, as diffusers' examples train it.
+    """A denoiser that also returns the mean squared error of its prediction, like the training scripts of diffusers.
 
     The target is what the model is trained to predict: the noise, the velocity, or the flow from the sample to noise.
     """
@@ -23,7 +23,7 @@ class DenoisingStep(nn.Module):
     main_input_name = "sample"
 
     def __init__(self, denoiser: nn.Module) -> None:
-        """Make a step of a diffusers model."""
+        """Wrap a diffusers model."""
         super().__init__()
         self.denoiser: Any = denoiser
 

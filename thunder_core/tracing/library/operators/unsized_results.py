@@ -1,6 +1,6 @@
-"""Operators with results whose sizes are computed by kernels; their backward operators read these results.
+"""Operators whose kernels compute the sizes of some results, and the backward operators that read these results.
 
-They are functions here, so that no executor compiles them for the sizes in a trace.
+Traces call these operators as functions, so that no executor compiles them for the sizes in a trace.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ ATEN = torch.ops.aten
 
 @contextmanager
 def saving_for_backward() -> Iterator[None]:
-    """Run a block in grad mode, in which kernels return what their backward reads.
+    """Run a block in grad mode, so that kernels also return the values that their backward reads.
 
     If grad mode was off, autograd does not record the block.
     """

@@ -1,1 +1,1 @@
-"""Models of sentence-transformers: a transformer, and stages that make one embedding of its token embeddings."""
+"""Models of sentence-transformers: a transformer, and stages that compute one embedding from its token embeddings."""

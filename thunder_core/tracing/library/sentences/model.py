@@ -1,6 +1,6 @@
-"""A transformer with the stages of sentence-transformers, as one module that gives sentence embeddings.
+"""A transformer with the stages of sentence-transformers, as one module that returns sentence embeddings.
 
-Programs of artifacts refer to this module, and run without transformers. So nothing here imports that library.
+Programs of artifacts refer to this Python module and run without transformers, so it does not import that library.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ Settings = Mapping[str, Any]
 
 
 class SentenceModel(nn.Module):
-    """A transformer and stages that make a sentence embedding of its last hidden state.
+    """A transformer, and stages that compute a sentence embedding from its last hidden state.
 
-    The config is the transformer's; the stages are in its attribute `KEY`.
+    The config is the transformer's config, which lists the stages in its attribute `KEY`.
     """
 
     main_input_name = "input_ids"

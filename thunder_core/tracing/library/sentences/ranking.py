@@ -1,6 +1,6 @@
 """The loss with which sentence embeddings are usually trained.
 
-The formula is that of `MultipleNegativesRankingLoss` in sentence-transformers 6.2, with its default settings.
+The formula is from `MultipleNegativesRankingLoss` in sentence-transformers 6.2, with its default settings.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The stages of sentence-transformers between token embeddings and a sentence embedding.
 
-The formulas are those of sentence-transformers 6.2 (`sentence_transformers/sentence_transformer/modules`).
+The formulas are from sentence-transformers 6.2 (`sentence_transformers/sentence_transformer/modules`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Pooling(nn.Module):
     """
 
     def __init__(self, modes: tuple[str, ...], *, include_prompt: bool = True) -> None:
-        """Make a stage that concatenates the results of these modes of `POOLINGS`."""
+        """Create a stage that concatenates the results of these modes of `POOLINGS`."""
         super().__init__()
         self.modes = modes
         self.include_prompt = include_prompt
@@ -42,7 +42,7 @@ class Normalize(nn.Module):
     """Scale embeddings to length 1."""
 
     def __init__(self, source: str = SENTENCE, target: str = SENTENCE) -> None:
-        """Make a stage that reads the embeddings `source` and writes `target`."""
+        """Create a stage that reads the embeddings `source` and writes `target`."""
         super().__init__()
         self.source, self.target = source, target
 
@@ -66,7 +66,7 @@ class Dense(nn.Module):
         target: str = SENTENCE,
         use_residual: bool = False,
     ) -> None:
-        """Make a stage from the numbers of input and output features, `sizes`."""
+        """Create a stage; `sizes` are the numbers of input and output features."""
         super().__init__()
         self.linear = nn.Linear(*sizes, bias=bias)
         self.activation = activation
@@ -87,7 +87,7 @@ class OnSentence(nn.Module):
     """Apply a layer to the sentence embeddings; the layer has the name that its weights have in the folder."""
 
     def __init__(self, name: str, layer: nn.Module) -> None:
-        """Make a stage of a layer."""
+        """Create a stage from a layer."""
         super().__init__()
         self.name = name
         self.add_module(name, layer)

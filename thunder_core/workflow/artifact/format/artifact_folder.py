@@ -1,4 +1,4 @@
-"""The folder of an artifact, which is written as a whole, and which replaces only artifacts."""
+"""The folder of an artifact: it is written atomically, and it may replace only an artifact or an empty folder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_NAMED_FILES = 5  # the most unknown files that a message names
 def atomic_folder(folder: Path, *, force: bool, require_free: RequireFree | None = None) -> Iterator[Path]:
     """Yield a new folder next to `folder`, which is renamed to `folder` if the block succeeds, and removed if it fails.
 
-    If `force` is set, an existing artifact is replaced as a whole at the end, but only if it contains no other files.
+    If `force` is set, an existing artifact is replaced at the end, but only if its folder contains no other files.
     `require_free` replaces this check: it is called with the path of the existing folder, and again after the folder
     was moved, when nobody can change it by its name. Raises `OutputExists`, `OutputNotWritable` and `OutOfDisk`. Other
     errors of the block pass through, including errors about files elsewhere.

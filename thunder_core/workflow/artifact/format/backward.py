@@ -1,4 +1,4 @@
-"""Backwards from an artifact: a stored program in autograd's graph, for the gradients requested before saving."""
+"""Backwards from an artifact: they connect a stored program to autograd's graph."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ from thunder_core.workflow.artifact.format.manifest import results_in_words
 
 @dataclass(frozen=True, eq=False)
 class StoredDerivative:
-    """The derivative of a stored program: the text of its tail, of each backward, and of the computation.
+    """The derivative of a stored program: the source of its tail, of each backward, and of the computation.
 
-    If no backward was saved for the results that have gradients, autograd records the program and differentiates it;
-    with `strict`, `NotDifferentiable` is raised instead. For gradients of results with respect to other results,
-    autograd records the text `cut`. Backwards with `arrivals` are cut into pieces inside `DistributedDataParallel`.
+    If no backward was saved for the results that have gradients, autograd records the source `recorded` and
+    differentiates it; with `strict`, `NotDifferentiable` is raised instead. For gradients of results with respect to
+    other results, autograd records the source `cut`. Inside `DistributedDataParallel`, a backward with `arrivals` is
+    split into pieces.
     """
 
     signature: AutogradSignature
@@ -59,9 +60,9 @@ class StoredDerivative:
         return DependentProgram(replace(bridge, split=SplitBackward(self.part, lambda: cut)), tail)
 
     def _recorded_by_autograd(self, source: Source, name: str) -> Callable[..., Any]:
-        """Return the function of a text for autograd to record, or a function that raises `NotDifferentiable`.
+        """Return the function of a source, which autograd records, or a function that raises `NotDifferentiable`.
 
-        Autograd would lose the derivatives that the user registered (`rules`).
+        The latter is returned if the user registered derivatives (`rules`), because autograd would not use them.
         """
         return self._refuse_to_record if self.rules else executable_at_first_call(source, name)
 

@@ -1,4 +1,4 @@
-"""The cut of a stored backward into pieces: its text becomes a generator, which yields each group of gradients.
+"""Split a stored backward into pieces: its source becomes a generator, which yields each group of gradients.
 
 The function of a piece resumes the generator, and passes the generator to the function of the next piece.
 """
@@ -35,14 +35,14 @@ def functions_of_pieces(source: Source, lines: Sequence[int], groups: Groups) ->
         iterator: Iterator[list[Any]] = values.pop()
         gradients = next(iterator)
         results = (*gradients, iterator)
-        gradients.clear()  # the generator refers to the list: the caller alone refers to the gradients now
+        gradients.clear()  # the generator keeps the list; emptied, it no longer keeps the gradients alive
         return results
 
     return [start, *[resume] * (len(groups) - 1)]
 
 
 def text_with_yields(text: str, lines: Sequence[int], groups: Groups) -> str:
-    """Return the text of a backward as a generator: in place of its `return`, it yields a list for each group."""
+    """Return the source of a backward as a generator, which yields each group of gradients instead of returning all."""
     statements = statements_of(text)
     returned = statements[-1]
     assert isinstance(returned, ast.Return)
@@ -60,13 +60,13 @@ def text_with_yields(text: str, lines: Sequence[int], groups: Groups) -> str:
 
 
 def statements_of(text: str) -> list[ast.stmt]:
-    """Return the statements of the function that a text defines, without the functions that they define."""
+    """Return the statements of the function that a source defines, without definitions of inner functions."""
     (function,) = (node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef))
     return [node for node in function.body if not isinstance(node, ast.FunctionDef)]
 
 
 def rows_of_yield(gradients: Sequence[str], list_name: str) -> Iterator[str]:
-    """Yield the rows that yield a list of gradients, after the deletion of their names."""
+    """Yield the source lines that delete the names of the gradients, and then yield the gradients in a list."""
     yield f"{INDENT}{list_name} = [{', '.join(gradients)}]"
     names = dict.fromkeys(gradient for gradient in gradients if gradient.isidentifier() and gradient != "None")
     if names:

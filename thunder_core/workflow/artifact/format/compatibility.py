@@ -13,7 +13,7 @@ MAKE_AGAIN_FIX = "make the artifact again on this machine"
 
 
 def require_compatible(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` if an artifact cannot run here; nothing of the artifact has run before."""
+    """Raise `ArtifactForeign` if an artifact cannot run here; the check runs no code of the artifact."""
     require_torch(manifest)
     require_devices(manifest)
     require_architecture(manifest)
@@ -52,7 +52,7 @@ def devices_of(manifest: Manifest) -> tuple[torch.device, ...]:
 
 
 def require_architecture(manifest: Manifest) -> None:
-    """Raise `ArtifactForeign` if the kernels are machine code for an architecture of which this machine has no GPU."""
+    """Raise `ArtifactForeign` if the kernels are machine code for another GPU architecture than this machine's."""
     if not manifest.target:
         return
     gpus = [device for device in devices_of(manifest) if device.type == "cuda"]

@@ -1,4 +1,4 @@
-"""The compiler for inputs that no stored program accepts, as plain data: its transforms, lookasides and executors."""
+"""The compiler of an artifact as plain data. It traces inputs that no stored program accepts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     reasons = []
     for kind, parts in (("transforms", transforms), ("lookasides", lookasides), ("operators", operators)):
         if unstorable := [name for name, facts in parts if facts is None]:
-            reasons.append(f"the {kind} {', '.join(unstorable)} cannot be written down")
+            reasons.append(f"the {kind} {', '.join(unstorable)} cannot be saved")
     if unregistered := [
         executor.name
         for executor in compiler.executors
@@ -46,7 +46,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
 
 
 def is_replaced_executor(executor: Executor) -> bool:
-    """Whether another executor is registered under an executor's name; an unknown name may be registered later."""
+    """Whether the name of an executor is registered for another executor."""
     try:
         return find_executor(executor.name) is not executor
     except (UnknownName, EnvironmentLacks):

@@ -1,4 +1,4 @@
-"""Constants of traces as plain data: objects that traces refer to by name."""
+"""Constants of traces as plain data. A constant is an object that the source of a trace refers to by name."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from thunder_core.workflow.artifact.format.object_paths import (
 from thunder_core.workflow.artifact.format.tensors import DTYPE_NAMES
 from thunder_core.workflow.artifact.trust.trust import Trust
 
-NAMELESS = SCRIPTS | {"builtins"}  # modules that another process cannot import from, or that need no import
-REPLACED = type("Replaced", (), {})()  # an object that equals no value of a guard
+NO_IMPORT = SCRIPTS | {"builtins"}  # another process cannot import from scripts, and need not import builtins
+REPLACED_GUARD_VALUE = type("Replaced", (), {})()  # an object that equals no value of a guard
 
 
 @dataclass
@@ -62,24 +62,24 @@ class ConstantConverter:
         hardest = [value for value in harder if id(value) not in self._object_paths]
         self._object_paths |= find_paths(self.subject, hardest) if hardest else {}
 
-    def facts(self, name: str, value: object, *, must: bool) -> ConstantFacts:
-        """Return the facts from which an object is restored; raise `CannotReplay` if this fails and `must` is set.
+    def facts(self, name: str, value: object, *, required: bool) -> ConstantFacts:
+        """Return the facts from which an object is restored; raise `CannotReplay` if this fails and `required` is set.
 
-        If the object cannot be restored and `must` is False, the facts are of the kind `lost`.
+        If the object cannot be restored and `required` is False, the facts are of the kind `lost`.
         """
         facts = self._plain(value)
         if facts is None and id(value) in self._object_paths:
             facts = ConstantFacts(
                 kind="path", text=type(value).__name__, steps=self._object_paths[id(value)], code=code_digest(value)
             )
-        if must and isinstance(value, CompiledCall):
+        if required and isinstance(value, CompiledCall):
             raise CannotReplay(
                 f"the program calls the compiled function `{value.name}`, which has its own settings and cannot be "
                 "saved in the artifact of another function",
                 fix="compile both functions with the same settings, so that one program contains them",
                 where=value.where,
             )
-        if facts is None and must:
+        if facts is None and required:
             raise CannotReplay(
                 f"the constant `{name}` of a trace, a {type(value).__name__} ({value!r:.50}), cannot be saved",
                 fix="define it at the top level of an importable module, or make it an attribute of the model",
@@ -129,7 +129,7 @@ def import_path(value: Any) -> str | None:
     """Return `module:qualname` for an object that another process can import; None for other objects."""
     if is_builtin(value) and vars(builtins).get(value.__name__) is value:
         return f"builtins:{getattr(value, '__name__', '')}"
-    if value is types.NoneType:  # its `__module__` is `builtins`, which does not have it
+    if value is types.NoneType:  # its `__module__` is `builtins`, but `builtins` has no attribute `NoneType`
         return "types:NoneType"
     if isinstance(value, enum.Enum) or _is_native_member(value):
         owner = import_path(type(value)) if not isinstance(value, enum.Enum) or is_listed_member(value) else None
@@ -148,7 +148,7 @@ def import_path(value: Any) -> str | None:
         return None if owner is None else f"{owner}.{value.__name__}"
     if dotted is None and callable(value):
         dotted = _torch_name(value)
-    if dotted is None or dotted[1].partition(".")[0] in NAMELESS:
+    if dotted is None or dotted[1].partition(".")[0] in NO_IMPORT:
         return None
     if isinstance(value, types.ModuleType):
         return _module_path(value)
@@ -174,13 +174,16 @@ def _module_path(module: types.ModuleType) -> str:
 
 
 def _replaced_module_path(module: types.ModuleType) -> str | None:
-    """Return the path of a module that another module has replaced and holds, such as `torch.backends.cudnn`."""
+    """Return the path of a module that has replaced itself in `sys.modules`, such as `torch.backends.cudnn`.
+
+    The object in `sys.modules` has the original module as an attribute.
+    """
     attributes = vars(sys.modules[module.__name__]) if module.__name__ in sys.modules else {}
     return next((f"{module.__name__}:{name}" for name, value in attributes.items() if value is module), None)
 
 
 def _namespace_path(namespace: dict[Any, Any]) -> str | None:
-    """Return the path of a module's namespace, or of the namespace of a module that another module has replaced."""
+    """Return the path of a module's namespace, including the namespace of a replaced module."""
     name = namespace.get("__name__")
     module = sys.modules.get(name) if isinstance(name, str) else None
     if module is None:
@@ -196,7 +199,7 @@ def _namespace_path(namespace: dict[Any, Any]) -> str | None:
 def code_location(value: object) -> str:
     """Return the module and qualified name of the code of a function or class; empty for other objects.
 
-    A replaced function has another code location than the original.
+    The location shows whether a function was replaced: the replacement has another location.
     """
     if isinstance(value, types.FunctionType):
         return f"{value.__globals__.get('__name__')}:{value.__code__.co_qualname}"
@@ -228,7 +231,7 @@ def _colon(name: str) -> str:
 class ConstantFinder:
     """Restores constants: `tensors` by their keys, other constants from their text or from the subject.
 
-    `content` reads a file of the artifact and verifies it. `trust` has the modules that may be imported.
+    `content` reads and verifies a file of the artifact. `trust` lists the modules that may be imported.
     """
 
     subject: object
@@ -238,7 +241,7 @@ class ConstantFinder:
     _tensors_by_key: dict[str, torch.Tensor] = field(default_factory=dict)
 
     def value(self, name: str, facts: ConstantFacts) -> object:
-        """Return the object; raise `ArtifactForeign` if the model or the environment does not have it."""
+        """Return the object of a constant; raise `ArtifactForeign` if the model or the environment lacks the object."""
         try:
             return FINDERS[facts.kind](self, facts)
         except ThunderError:
@@ -250,9 +253,11 @@ class ConstantFinder:
             ) from error
 
     def compared_object(self, name: str, facts: ConstantFacts) -> object:
-        """Return the object that a guard compares with; `REPLACED`, which equals nothing, if it was replaced."""
+        """Return the object that a guard compares with; `REPLACED_GUARD_VALUE` if it was replaced."""
         value = self.value(name, facts)
-        return REPLACED if facts.kind == "import" and facts.code not in ("", code_location(value)) else value
+        return (
+            REPLACED_GUARD_VALUE if facts.kind == "import" and facts.code not in ("", code_location(value)) else value
+        )
 
     def from_literal(self, facts: ConstantFacts) -> object:
         """Read the value from its text."""
@@ -266,7 +271,7 @@ class ConstantFinder:
         return value
 
     def from_tensors(self, facts: ConstantFacts) -> torch.Tensor:
-        """Return the tensor from the file of tensors; all traces get the same object."""
+        """Return the tensor from the file of tensors; all traces share one object for each key."""
         if facts.text not in self._tensors_by_key:
             self._tensors_by_key[facts.text] = lay_out(self.tensors[facts.text], facts)
         return self._tensors_by_key[facts.text]

@@ -1,4 +1,4 @@
-"""The kernels of an artifact that was compiled for a missing GPU; they are launched as stored."""
+"""The kernels of an artifact that was cross-compiled for a GPU; they are launched as they were stored."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ Cubins = Mapping[str, list[DeviceCode]]
 
 
 def read_cubins(artifact: Artifact) -> Cubins:
-    """Read an artifact's kernels, verified, by the executors that launch them; the GPU has been checked before.
+    """Read and verify an artifact's kernels, by the names of the executors that launch them.
+
+    The caller has checked the architecture of the GPU.
 
     Raises `ArtifactForeign` if an executor is not available.
     """

@@ -1,4 +1,4 @@
-"""Checks whether the displayed lines of a stage are the lines that run; an artifact stores them in two files."""
+"""Check that the displayed lines of a stage are the lines that run: an artifact stores them in two files."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from thunder_core.tracing.ir.layout import import_line, layout
 from thunder_core.tracing.ir.listing import Listing, Statement, Value
 
 LISTINGS = TypeAdapter(Listing)  # reads and writes listings as JSON
-UNREADABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
+PARSE_ERRORS = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def listing_matches_code(listing: Listing, text: str) -> bool:
-    """Whether a text is exactly the function that a listing shows. Both are compiled by Python and neither is run."""
+    """Whether a source defines exactly the function that a listing shows. Python compiles both and runs neither."""
     if any("\n" in text or "\r" in text for text in texts_of(listing)):  # or a comment could continue as code
         return False
     try:
         return meaning(listing, text) == meaning(listing, layout(listing, comments=False))
-    except UNREADABLE:
+    except PARSE_ERRORS:
         return False
 
 
@@ -46,7 +46,10 @@ def texts_of_line(line: Statement) -> Iterator[str]:
 
 
 def meaning(listing: Listing, text: str) -> tuple[object, ...]:
-    """Return a module's compiled code without line numbers; raise ValueError if it has more than its function."""
+    """Compile a trace module, and return its code without line numbers.
+
+    Raises ValueError if the module has more than imports and one function.
+    """
     head, _, body = f"\n{text}".partition("\ndef ")
     allowed = {"", *map(import_line, listing.imports)}
     if any(line not in allowed and not line.startswith("#") for line in head.splitlines()):

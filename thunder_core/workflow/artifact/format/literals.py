@@ -44,7 +44,7 @@ NAMED_TYPES = (torch.dtype, torch.layout, torch.memory_format)
 
 
 def write_literal(value: object) -> str | None:
-    """Return the text from which `read_literal` reads an equal value; None if the value is no literal."""
+    """Return the text from which `read_literal` reads an equal value; None if the value has no such text."""
     if isinstance(value, range):
         return repr(value)
     if isinstance(value, frozenset):

@@ -40,9 +40,11 @@ class ConstantFacts(StoredFacts):
     - `literal`: its text.
     - `import`: `text` is `module:qualname`, and `code` is the `module:qualname` of its code, if it has code.
     - `tensor`: `text` is a key in `weights/constants.safetensors`, and `stride` the tensor's strides.
-    - `path`: `steps` from the subject; `text` is the name of the object's type, and `code` the digest of its source.
-    - `region`: machine code from `files` (Python, and the library that it calls), which `needs` these instruction sets.
-    - `function`: the application of the `torch.autograd.Function` at `module:qualname`.
+    - `path`: `steps` lead from the subject to the object. `text` is the name of the object's type, and `code` the
+    digest of its source.
+    - `region`: machine code of a fused region. `files` are a Python file and the library that it calls, and `needs` are
+    the instruction sets that the code uses.
+    - `function`: the method `apply` of the `torch.autograd.Function` at `module:qualname`.
     - `lost`: the object cannot be restored; only traces that do not run may have such constants.
     """
 
@@ -71,11 +73,11 @@ class CollectiveFacts(StoredFacts):
 
 
 class StageFacts(StoredFacts):
-    """A trace after one step: its Python file, the file of its lines' metadata, and the number of lines that changed.
+    """One stage, a trace after one step: its Python file, the file of its lines' metadata, and its changed lines.
 
-    `has_cotangent` marks the results whose gradients a backward takes; for each such tuple, one stage runs.
+    `has_cotangent` marks the results whose gradients a backward takes; for each distinct tuple, one stage runs.
     `gradient_lines` and `gradient_bytes` are the `GradientArrivals` of a backward that runs, or empty if the backward
-    is not cut into pieces. Ranks compare the `collectives` of a stage that runs.
+    is not split into pieces. Ranks compare the `collectives` of a stage that runs.
     """
 
     trace: str
@@ -97,7 +99,7 @@ class StageFacts(StoredFacts):
 
 
 class DependentResultFacts(StoredFacts):
-    """A `DependentResult` in a manifest."""
+    """A `DependentResult` as stored in a manifest."""
 
     place: int
     sources: tuple[int, ...]
@@ -105,11 +107,11 @@ class DependentResultFacts(StoredFacts):
 
 
 class StoredAutogradSignature(StoredFacts):
-    """An autograd signature, and the number `body` of the stage that autograd records if there is no backward.
+    """An `AutogradSignature` as stored. `body` is the number of the stage that autograd records without a backward.
 
     `strides` has the strides of each gradient in elements. If a size is symbolic, `strides` instead has the rank of
     each dimension in memory as a negative number: the fastest dimension has -1, the next has -2. `rules` are the
-    operations with derivatives from the user, which autograd cannot record.
+    operations whose derivatives the user registered; autograd cannot record them.
     """
 
     count: int
@@ -183,7 +185,7 @@ def _layout(stored: tuple[int, ...]) -> Strides | DimensionOrder:
 class ProgramFacts(StoredFacts):
     """One program: its stages in order, its guards and sharp edges in words, and its `constraints` on symbols.
 
-    `derivative` describes its backwards, or is None; then `no_backward_reason` says why. `written` are the inputs that
+    `derivative` describes its backwards; if it is None, `no_backward_reason` says why. `written` are the inputs that
     a program may have written to before its last check of a tensor's value. `observed` has the finite numbers and sizes
     of the traced inputs, by path. `numbers` are the positions and paths of guards that require a number to equal the
     traced number; a different number becomes symbolic in the next program.
@@ -244,7 +246,10 @@ class CompilerFacts(StoredFacts):
 
 
 class WeightFacts(StoredFacts):
-    """A parameter or buffer: a view of the tensor `key` of `weights/model.safetensors`; tied ones have equal facts."""
+    """A parameter or buffer: a view of the tensor `key` of `weights/model.safetensors`.
+
+    Tied weights have equal facts.
+    """
 
     key: str
     dtype: str
@@ -265,7 +270,7 @@ class EmptyModelFacts(StoredFacts):
 
 
 class ToleranceFacts(StoredFacts):
-    """The distance of an output from the reference that the recipe of the artifact allows; see `Tolerance`."""
+    """The error of an output that the recipe of the artifact allows; see `Tolerance`."""
 
     times_eager: float
     floor: float
@@ -308,14 +313,15 @@ class CubinFacts(StoredFacts):
 class Manifest(SealedManifest):
     """All facts about an artifact that are not in its other files; `digest` is computed without this field.
 
-    `example` names the keyword arguments in `example.safetensors`, in order; those in `keyword_order` may be passed in
-    any order, and those in `positional` by position. `random_inputs` has their sizes and their seed if they are random,
-    and `dynamic` the ranges of sizes that the programs support; an artifact for generation has `generation` instead.
+    `example` names the keyword arguments in `example.safetensors`, in order. Arguments in `keyword_order` may be passed
+    in any order, and arguments in `positional` by position. `random_inputs` has the sizes and the seed of random
+    inputs, and `dynamic` the ranges of sizes that the programs support; an artifact for generation has `generation`
+    instead.
     `train` is True for training steps, with labels and in train mode. `tolerance` is the tolerance of the validation.
-    `weights` are the model's parameters and buffers by name, if they are included, and `empty_model` describes the
-    empty model that they are loaded into. `machine` is the system that compiled regions run on. `cubins` are kernels
-    for a GPU of the architecture `target` (`sm_90`), if the artifact was made for one. `group` is the process group
-    that the programs communicate in, or None; `more_groups` are the groups along the other axes of a mesh.
+    `weights` are the included parameters and buffers by name, and `empty_model` describes the model without weights
+    that they are loaded into. `machine` is the system that compiled regions run on. `cubins` are the kernels of a
+    cross-compiled artifact for GPUs of the architecture `target` (`sm_90`). `group` is the process group that the
+    programs communicate in, or None; `more_groups` are the groups along the other axes of a mesh.
     """
 
     leaves_out_defaults: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Finding objects in loaded modules, for objects that do not name their module or have another name there."""
+"""Find objects in loaded modules: objects that do not name their module, or have another name in the module."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ def find_in_modules(objects: Iterable[object]) -> dict[int, str]:
 
 
 def find_in_tables(objects: Iterable[object], name_of: Callable[[object], str | None]) -> dict[int, tuple[Step, ...]]:
-    """Return the paths of objects that are values of module-level dicts: import the dict, then look up the key.
+    """Return the paths of objects that are values of module-level dicts, by the object's id.
 
-    An object is left out if its key has no path.
+    Such a path imports the dict and looks up the key. An object is left out if its key cannot be saved.
     """
     missing = {id(value) for value in objects}
     keyed_objects = [
@@ -70,7 +70,7 @@ def _tables_with(ids: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
 
 
 def is_better_path(path: str, known_path: str | None) -> bool:
-    """Whether a path is preferred to a known path: no private module or attribute in it, then the shorter one."""
+    """Whether a path is preferred to a known path: public names are preferred to private names, then shorter paths."""
     return known_path is None or _rank(path) < _rank(known_path)
 
 
@@ -82,17 +82,19 @@ def _namespaces() -> Iterator[tuple[str, dict[str, object]]]:
     for name, module in list(sys.modules.items()):
         if name in SKIPPED_MODULES:
             continue
-        if not issubclass(type(module), types.ModuleType):  # some objects only claim to be modules
+        if not issubclass(type(module), types.ModuleType):  # some objects in `sys.modules` are not modules
             continue
         namespace = object.__getattribute__(module, "__dict__")
-        if namespace.get("__spec__") is not None:  # modules without it were made in this process and cannot be imported
+        if (
+            namespace.get("__spec__") is not None
+        ):  # a module without a spec was made in this process: no import finds it
             yield name, namespace
 
 
 def _paths_of(ids: set[int]) -> Iterator[tuple[str, object]]:
     """Yield the paths of objects with these ids in modules.
 
-    The search visits hundreds of thousands of objects, so it makes a path only for wanted objects.
+    The search visits hundreds of thousands of objects, so it builds paths only for the wanted objects.
     """
     for name, namespace in _namespaces():
         if id(namespace) in ids:

@@ -1,4 +1,7 @@
-"""Paths from a model or function to objects that cannot be imported: found when saving, followed when loading."""
+"""Paths from a model or function to objects that cannot be imported.
+
+Saving an artifact finds the paths, and loading follows them.
+"""
 
 from __future__ import annotations
 
@@ -57,9 +60,9 @@ STEP_FUNCTIONS: dict[str, Callable[[Any, Any, Trust], Any]] = {
 
 
 def follow(subject: object, path: Iterable[Step], trust: Trust | None = None) -> Any:
-    """Return the object at the end of a path; raise LookupError if a step fails, and `ImportRefused`.
+    """Return the object at the end of a path. Raises LookupError if a step fails, or `ImportRefused`.
 
-    The default of `trust` is the trust in the subject's own modules. No code of the objects on the path is run.
+    By default, the subject's own modules are trusted. No code of the objects on the path is run.
     """
     value, trust = subject, trust or trust_in(subject)
     for step, key in path:
@@ -141,7 +144,7 @@ def _from_subclass(value: Any, path_of: Callable[[object], str | None]) -> Objec
 
 
 def steps_from(value: Any) -> Iterator[tuple[Step, Any]]:
-    """Yield each step from an object with the object that it leads to; no code of the object is run."""
+    """Yield each step from an object, and the object at the end of the step; no code of the objects is run."""
     kind = type(value)
     if issubclass(kind, type):
         yield from ((("mro", index), base) for index, base in enumerate(type.mro(value)) if index)

@@ -1,4 +1,4 @@
-"""The packages that a printed trace imports, and the packages that every machine has when an artifact is loaded."""
+"""The packages that a printed trace imports, and the packages that every machine with Thunder has."""
 
 from __future__ import annotations
 

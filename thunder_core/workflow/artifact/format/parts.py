@@ -66,7 +66,7 @@ def before_call_of(facts: CompilerFacts, model: torch.nn.Module, trust: Trust) -
 def prepare_with(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, has_values: bool) -> torch.nn.Module:
     """Prepare a model with an artifact's transforms; raise the errors of `part_of`.
 
-    If `has_values` is False, the weights of the returned model have no values; the caller loads the artifact's.
+    If `has_values` is False, the weights of the returned model have no values; the caller loads the artifact's weights.
     """
     for part in facts.transforms:
         if part.prepares:

@@ -23,10 +23,10 @@ from thunder_core.workflow.artifact.format.manifest import TRACES, CollectiveFac
 
 @dataclass(frozen=True)
 class PrintedStage:
-    """A stage as it will be stored: its facts without the constants, its text and lines, and its constants.
+    """A stage before it is stored: its facts without the constants, its source and lines, and its constants.
 
-    `named` are the constants of all lines and their parts. `needed` are the constants of the text, or empty if the text
-    does not run.
+    `needed` are the constants that the source needs to run; empty if the stage does not run. `named` are the constants
+    of all lines and of the lines inside them.
     """
 
     facts: StageFacts
@@ -119,7 +119,9 @@ def slug(text: str) -> str:
 def with_constants(stage: PrintedStage, converter: ConstantConverter, *, strict: bool = True) -> StageFacts:
     """Return the facts of a stage with all constants; if `strict` is set, running text needs its constants."""
     executed_names = stage.needed if strict else ()
-    constants = {name: converter.facts(name, value, must=name in executed_names) for name, value in stage.named.items()}
+    constants = {
+        name: converter.facts(name, value, required=name in executed_names) for name, value in stage.named.items()
+    }
     return stage.facts.model_copy(update={"constants": constants})
 
 

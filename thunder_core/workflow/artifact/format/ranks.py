@@ -1,4 +1,4 @@
-"""The process groups of an artifact whose programs communicate.
+"""The process groups that an artifact's programs communicate in.
 
 Saving an artifact stores the facts about the groups, and loading compares them with the groups of the process.
 """
@@ -123,7 +123,7 @@ def require_axis(facts: GroupFacts, mesh: Sequence[GroupFacts]) -> None:
 
 
 def has_same_ranks(group: Any, other: Any) -> bool:
-    """Whether two process groups have the same ranks and the same backend, so that each can serve for the other."""
+    """Whether two process groups have the same ranks and the same backend, so that they are interchangeable."""
     are_same = dist.get_process_group_ranks(group) == dist.get_process_group_ranks(other)
     return bool(are_same and dist.get_backend(group) == dist.get_backend(other))
 

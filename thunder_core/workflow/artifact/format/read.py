@@ -20,7 +20,7 @@ from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, Manif
 
 COPY_AGAIN = "copy the artifact again, or make it again with `thunder optimize`"
 MAX_MANIFEST = 64 << 20  # bytes
-SCHEMA = re.compile(rb'\s*{\s*"schema_version"\s*:\s*([0-9]{1,9})\s*[,}]')  # the first key, in every version
+SCHEMA = re.compile(rb'\s*{\s*"schema_version"\s*:\s*([0-9]{1,9})\s*[,}]')  # the first key of every manifest
 
 
 @dataclass(frozen=True)
@@ -31,14 +31,14 @@ class Artifact:
     manifest: Manifest
 
     def content(self, name: str) -> bytes:
-        """Return the bytes of a file of the artifact, which are verified again when they are read."""
+        """Read a file of the artifact, verify its bytes again, and return them."""
         content, facts = read_inside(self.folder, name), self.manifest.files.get(name)
         if fault := fault_of_digest(digest_of(content), facts.digest if facts else ""):
             raise damage_error(self.folder, f"{name} {fault}")
         return content
 
     def text(self, name: str) -> str:
-        """Return the content of a text file of the artifact, verified again when it is read."""
+        """Read a text file of the artifact, verify its bytes again, and return the text."""
         try:
             return self.content(name).decode()
         except UnicodeDecodeError as error:
@@ -53,7 +53,9 @@ class Artifact:
         try:
             listing = LISTINGS.validate_json(self.text(stage.lines_file))
         except ValidationError as error:
-            raise damage_error(self.folder, f"{stage.lines_file} is not one of Thunder's: {first_of(error)}") from error
+            raise damage_error(
+                self.folder, f"{stage.lines_file} is not in the form that Thunder writes: {first_of(error)}"
+            ) from error
         if listing.name != stage.trace or not listing_matches_code(listing, self.source(stage)):
             raise damage_error(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
         return listing
@@ -65,9 +67,9 @@ def is_artifact(path: Path) -> bool:
 
 
 def open_artifact(folder: Path, *, later: frozenset[str] = frozenset()) -> Artifact:
-    """Open the artifact in a folder, and compare every file with the manifest.
+    """Open the artifact in a folder, and verify every file against the manifest.
 
-    For the files in `later`, which are verified when they are read, only the sizes are compared.
+    The files in `later` are verified when they are read; only their sizes are compared now.
 
     Raises `NotAnArtifact`, `ArtifactTooNew`, `ArtifactTooOld` and `ArtifactDamaged`.
     """
@@ -96,9 +98,9 @@ def read_manifest(folder: Path) -> Manifest:
         manifest = Manifest.model_validate_json(content)
         written = manifest.to_bytes()
     except ValidationError as error:
-        raise damage_error(folder, f"{MANIFEST} is not one of Thunder's: {first_of(error)}") from error
+        raise damage_error(folder, f"{MANIFEST} is not in the form that Thunder writes: {first_of(error)}") from error
     except (ValueError, RecursionError, BadOption) as error:
-        raise damage_error(folder, f"{MANIFEST} is not one of Thunder's: {error}") from error
+        raise damage_error(folder, f"{MANIFEST} is not in the form that Thunder writes: {error}") from error
     if written != content:
         raise damage_error(folder, f"{MANIFEST} is not in the form that Thunder writes")
     return manifest

@@ -11,10 +11,12 @@ REPORT = "report.json"
 
 
 def read_report(artifact: Artifact) -> Report | None:
-    """Return the report of an artifact; None if `thunder_core.save` wrote the artifact, because it writes no report."""
+    """Return the report of an artifact; None if `thunder_core.save` wrote the artifact without a report."""
     if REPORT not in artifact.manifest.files:
         return None
     try:
         return Report.model_validate_json(artifact.content(REPORT))
     except ValidationError as error:
-        raise damage_error(artifact.folder, f"{REPORT} is not one of Thunder's: {first_of(error)}") from error
+        raise damage_error(
+            artifact.folder, f"{REPORT} is not in the form that Thunder writes: {first_of(error)}"
+        ) from error

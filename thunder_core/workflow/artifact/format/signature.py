@@ -1,7 +1,7 @@
 """Detached Ed25519 signatures of artifacts, in a file next to the manifest.
 
-The signed message is a context, which prevents other uses of the signature, and the manifest's seal, a digest that
-covers every file. The library `cryptography` is imported only when it is needed.
+The signed message has two parts: a fixed context, which prevents other uses of the signature, and the manifest's
+digest, which covers every file. The library `cryptography` is imported only when it is needed.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def is_signed(folder: Path) -> bool:
 
 
 def sign_folder(folder: Path, manifest: Manifest, private: object, comment: str = "") -> PublicKey:
-    """Sign the manifest's seal, and replace the key's earlier signature in the folder's file, if there is one.
+    """Sign the manifest's digest, and replace the key's earlier signature in the folder's file, if there is one.
 
     Signatures that are not valid for this manifest are dropped. The files of the folder are not checked; the caller has
     verified them. Raises `OutputNotWritable`, and `BadSignature` if the file of signatures cannot be read.
@@ -106,7 +106,7 @@ def read_signatures(folder: Path) -> Signatures:
             raise bad_signature(folder, f"{SIGNATURE} is too large for a file of signatures")
         signatures = Signatures.model_validate_json(read_inside(folder, SIGNATURE))
     except ValidationError as error:
-        raise bad_signature(folder, f"{SIGNATURE} is not one of Thunder's: {first_of(error)}") from error
+        raise bad_signature(folder, f"{SIGNATURE} is not in the form that Thunder writes: {first_of(error)}") from error
     except (ArtifactDamaged, OSError) as error:
         raise bad_signature(folder, str(getattr(error, "what", error))) from error
     if not signatures.signatures:
@@ -138,7 +138,7 @@ def signers_of(artifact: Artifact) -> tuple[PublicKey, ...]:
 
 
 def keys_of(key_sources: Iterable[str | PathLike[str]] | None) -> tuple[PublicKey, ...]:
-    """Return the keys that a user names as files or lines; the keys of the user's list if the argument is None."""
+    """Return the keys that a user passed as files or as text; if the argument is None, the user's trusted keys."""
     if key_sources is None:
         return trusted_list()
     sources = (key_sources,) if isinstance(key_sources, str | PathLike) else key_sources
@@ -146,7 +146,7 @@ def keys_of(key_sources: Iterable[str | PathLike[str]] | None) -> tuple[PublicKe
 
 
 def keys_from(name: str | PathLike[str]) -> tuple[PublicKey, ...]:
-    """Return the keys of a file or a line; raise `BadKey`."""
+    """Return the keys in a file, or the key in a line of text; raise `BadKey`."""
     if isinstance(name, str) and name.lstrip().startswith(("ssh-", "ecdsa-")):
         return tuple(parse_lines(name, "trusted_keys"))
     keys: tuple[PublicKey, ...] = import_key_function("read_public_keys")(Path(name).expanduser())
@@ -154,7 +154,7 @@ def keys_from(name: str | PathLike[str]) -> tuple[PublicKey, ...]:
 
 
 def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, ...]:
-    """Return the trusted keys that signed an artifact, with the comments of the user's list.
+    """Return the trusted keys that signed an artifact, with the comments from the user's list of keys.
 
     The comments in the artifact are not signed. Raises `BadKey` if the list of keys cannot be trusted, `BadSignature`,
     and `NotSigned` if a signature by a trusted key is required and missing. Warns with `UnsignedWarning` if no
@@ -174,7 +174,7 @@ def require_authentic(artifact: Artifact, consent: Consent) -> tuple[PublicKey, 
 
 def untrusted_message(folder: Path, signers: tuple[PublicKey, ...]) -> str:
     """Return the message for an artifact that no trusted key signed."""
-    names = ", ".join(key.claimed for key in signers)
+    names = ", ".join(key.name_with_comment for key in signers)
     by = f"is signed by {names}, which is not a trusted key" if signers else "is not signed"
     return f"{folder} {by}"
 

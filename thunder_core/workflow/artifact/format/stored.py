@@ -36,7 +36,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
 @dataclass(frozen=True, eq=False)
 class StoredTrace(Trace):
-    """A trace of which only the text is stored: it prints and runs, but has no bound symbols to transform."""
+    """A trace that consists of its source alone: it prints and runs, but has no bound symbols to transform."""
 
     text: str = ""
 
@@ -46,7 +46,7 @@ class StoredTrace(Trace):
 
 @dataclass(frozen=True, eq=False)
 class StoredProgram(Program):
-    """A program that runs the text of an artifact; its only stages are the stages that run.
+    """A program that runs the stored source of an artifact; its only stages are the stages that run.
 
     The kernels `cubins` are registered at the first call.
     """
@@ -57,7 +57,7 @@ class StoredProgram(Program):
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
-        """Return the inputs that the program may have written to before it checks the last value, as stored."""
+        """Return the inputs that the program may have written to before its last check of a value."""
         return self.written
 
     def source(self, name: str) -> Source:
@@ -65,7 +65,7 @@ class StoredProgram(Program):
         return self.sources[name]
 
     def build_function(self, name: str) -> Callable[..., Any]:
-        """Return the stored text as a function; nothing of the text runs before the first call."""
+        """Return the function that the stored source defines; the source is compiled at the first call."""
         function = executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
         return compare_collectives_first(function, self.collectives.get(name, ()))
 
@@ -73,11 +73,11 @@ class StoredProgram(Program):
 def stored_programs(
     artifact: Artifact, subject: object, *, trust: Trust | None = None, strict: bool = False
 ) -> list[Program]:
-    """Return every program of an artifact, bound to a subject; nothing of a program runs before its first call.
+    """Return every program of an artifact, bound to a subject; the code of a program runs only when it is called.
 
-    The default of `trust` is the trust in the subject's own modules. If `strict` is set, gradients that no backward was
-    saved for are refused. Raises `ArtifactForeign` if the subject does not match, and `ImportRefused` for constants of
-    modules that may not be imported.
+    By default, the subject's own modules are trusted. If `strict` is set, gradients without a saved backward are
+    refused. Raises `ArtifactForeign` if the subject does not match, and `ImportRefused` for constants of modules that
+    may not be imported.
     """
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):

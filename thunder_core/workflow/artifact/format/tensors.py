@@ -1,4 +1,4 @@
-"""Safetensors files: tensors are written one at a time, and the bytes that become tensors are verified."""
+"""Safetensors files: tensors are written one at a time, and bytes are verified before they become tensors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DTYPES: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 DTYPE_NAMES = {dtype: name for name, dtype in DTYPES.items()}
-LENGTH_BYTES = 8  # bytes
+LENGTH_BYTES = 8  # bytes of the number that is the header's length
 MAX_DIMENSIONS = 64  # PyTorch's limit for a tensor
 METADATA = "__metadata__"
 
@@ -53,7 +53,7 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
 
 
 def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
-    """Return the prefix and the header of a file of these tensors."""
+    """Return the beginning of a file with these tensors: the length of the header, and the header."""
     entries, start = {}, 0
     for name, tensor in tensors.items():
         end = start + tensor.numel() * tensor.element_size()
@@ -67,8 +67,8 @@ def header_of(tensors: Mapping[str, torch.Tensor]) -> bytes:
 def read_tensors(artifact: Artifact, name: str) -> dict[str, torch.Tensor]:
     """Read the tensors of a file of an artifact, each into its own memory; raise `ArtifactDamaged`.
 
-    The file is read once: the bytes that are compared with the manifest's digest are the bytes of the tensors. Later
-    changes of the file cannot change the tensors.
+    The file is read once, and the digest is computed from the bytes of the returned tensors. A later change of the
+    file cannot change the tensors.
     """
     facts = artifact.manifest.files.get(name)
     if facts is None:

@@ -19,7 +19,7 @@ ALIGNMENT = 16  # bytes: no dtype is larger
 
 @dataclass(frozen=True)
 class StoredWeights:
-    """The tensors to write, by key, and the weights by name, each as a view of one of these tensors."""
+    """The tensors to write, by key, and for each weight's name the facts of its view of one of these tensors."""
 
     tensors: Mapping[str, torch.Tensor]
     facts: Mapping[str, WeightFacts]
@@ -30,7 +30,7 @@ class StoredWeights:
         return sum(tensor.numel() * tensor.element_size() for tensor in self.tensors.values())
 
     def on(self, device: str) -> StoredWeights:
-        """Return these weights with facts for another device, to which they are moved when they are read."""
+        """Return these weights with facts for another device; reading moves them to that device."""
         return StoredWeights(
             self.tensors, {name: facts.model_copy(update={"device": device}) for name, facts in self.facts.items()}
         )
@@ -40,7 +40,7 @@ NO_WEIGHTS = StoredWeights({}, {})
 
 
 def stored_weights(subject: object) -> StoredWeights:
-    """Return every parameter and buffer of a module; raise `CannotReplay` if a tensor has more than its elements."""
+    """Return every parameter and buffer of a module; raise `CannotReplay` if one cannot be restored from elements."""
     if not isinstance(subject, torch.nn.Module):
         raise WrongInputs("a function has no weights to include", fix="leave out the weights, or save a module")
     tensors_by_name = dict(weights_of(subject))
@@ -143,13 +143,13 @@ def view_of(stored: torch.Tensor, facts: WeightFacts) -> torch.Tensor:
     """Return a weight as a view of a stored tensor."""
     dtype: torch.dtype = getattr(torch, facts.dtype)
     flat = stored.reshape(-1)
-    if flat.dtype != dtype:  # bytes; some at the end may belong to another weight
+    if flat.dtype != dtype:  # the storage is stored as bytes; bytes at the end may belong to another weight
         flat = flat[: flat.numel() // dtype.itemsize * dtype.itemsize].view(dtype)
     return torch.as_strided(flat, facts.shape, facts.stride, flat.storage_offset() + facts.offset)
 
 
 def put_weights(manifest: Manifest, weights: Mapping[str, torch.Tensor], model: torch.nn.Module) -> None:
-    """Set a model's parameters and buffers to these values. Tensors without data are replaced; tied weights stay tied.
+    """Set a model's parameters and buffers to these values. Meta tensors are replaced, and tied weights stay tied.
 
     Raises `ArtifactForeign` if the model has other names or shapes.
     """
@@ -203,7 +203,7 @@ def wrong_weights_error(name: str, model: torch.nn.Module) -> ArtifactForeign:
 
 
 def weight_like(model_weight: torch.Tensor, value: torch.Tensor, facts: WeightFacts) -> torch.Tensor:
-    """Return a value as a parameter if the weight of the model is a parameter, else unchanged."""
+    """Return a value as a parameter if the model's weight is a parameter; otherwise, return it unchanged."""
     return torch.nn.Parameter(value, facts.requires_grad) if isinstance(model_weight, torch.nn.Parameter) else value
 
 

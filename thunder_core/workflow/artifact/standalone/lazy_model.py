@@ -1,4 +1,4 @@
-"""Models that are built when needed: calls run an artifact's programs, other uses build the model first."""
+"""Models that are built when they are needed: a call runs an artifact's programs, any other use builds the model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from thunder_core.workflow.artifact.standalone.separation import SeparatedProlog
 from thunder_core.workflow.artifact.standalone.standalone import is_imported
 from thunder_core.workflow.artifact.trust.trust import Trust
 
-REFUSED = object()  # the result of a call that no program accepts
+NO_PROGRAM = object()  # the result of a call that no program accepts
 PROLOGUE, EPILOGUE = "prologue", "epilogue"
 
 
@@ -89,12 +89,12 @@ class LazyWeights:
 
 @dataclass(eq=False)
 class LazyModel:
-    """The model of an artifact before it is built: `build` makes the compiled module with the `weights`.
+    """The model of an artifact before it is built: `build` returns the compiled module with the `weights`.
 
-    `programs` are pairs of a program's number in the manifest and the program. They are not used after one of the
-    `packages` has been imported. `hits` counts their calls, `last` is the number of the program that ran last, and
-    `lock` ensures that the model is built once. If every program refuses a call, the programs are tried again with the
-    arguments in the `argument_order`.
+    `programs` are pairs of a program's number in the manifest and the program. They no longer run after one of the
+    `packages` has been imported. `hits` is the number of calls of programs, `last` the number of the program that ran
+    last, and `lock` ensures that the model is built once. If every program refuses a call, the programs are tried again
+    with the arguments in the `argument_order`.
     """
 
     weights: LazyWeights
@@ -107,20 +107,20 @@ class LazyModel:
     lock: Any = field(default_factory=RLock)
 
     def call(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that accepts the arguments, as they are passed or in the example's order.
+        """Run a program that accepts the arguments, in the order of the call or in the order of the example.
 
         If no program accepts them, or if the model's library has been imported, build the model and call it.
         """
         if not is_imported(self.packages):
             result = self.run_program(module, args, kwargs)
-            if result is REFUSED and (named := self.argument_order.as_in_example(args, kwargs)) is not None:
+            if result is NO_PROGRAM and (named := self.argument_order.as_in_example(args, kwargs)) is not None:
                 result = self.run_program(module, (), named)
-            if result is not REFUSED:
+            if result is not NO_PROGRAM:
                 return result
         return self.become_built(module)(*args, **kwargs)
 
     def run_program(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Run a program that accepts the arguments; return `REFUSED` if there is none."""
+        """Run a program that accepts the arguments; return `NO_PROGRAM` if there is none."""
         for number, program in self.programs:
             try:
                 inputs, outside = program.prepare(self.weights.tensors, args, kwargs)
@@ -144,7 +144,7 @@ class LazyModel:
                 return raising.call_after_failure(program, failure, args, kwargs)
             finally:
                 del failure  # the traceback refers to this frame
-        return REFUSED
+        return NO_PROGRAM
 
     def become_built(self, module: torch.nn.Module) -> torch.nn.Module:
         """Build the model, if it is not built yet, and turn the placeholder into the compiled module, in place."""
@@ -166,9 +166,9 @@ def specializations(compiled_model: torch.nn.Module) -> Specializations:
 
 
 def lazy_module(lazy: LazyModel, name: str) -> torch.nn.Module:
-    """Return a module that runs like the compiled module, and becomes the compiled module at any other use.
+    """Return a placeholder module: a call runs a program, and any other use turns it into the compiled module.
 
-    The module is the same object before and after, so its users keep a valid reference.
+    The placeholder becomes the compiled module in place, so that references to it stay valid.
     """
 
     @left_alone_by_dynamo

@@ -1,7 +1,6 @@
-"""Replaces output classes of transformers in a stored epilogue by Thunder's `ModelOutput`.
+"""Replace output classes of transformers in a stored epilogue by Thunder's `ModelOutput`.
 
-Objects of `ModelOutput` are read like objects of these classes, so the artifact does not need the library for its
-outputs.
+A `ModelOutput` has the same fields and methods for reading, so the artifact does not need the library for its outputs.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from thunder_core.foundation import plugins
 from thunder_core.tracing.library.model_output import ModelOutput
 from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, imports_of, package_of
 
-NEW_FUNCTION = "new"  # the function with which epilogues make objects
+NEW_FUNCTION = "new"  # the function that epilogues call to create objects
 BASE_CLASS = "transformers.utils.generic:ModelOutput"
 OUTPUT_NAME = ModelOutput.__name__
 OUTPUT_IMPORT = f"from {ModelOutput.__module__} import {OUTPUT_NAME}"
-# The names that `dataclass` and Python add to a class; a class with more names may be read in other ways.
+# The names that `dataclass` and Python add to a class; a class with more names may behave differently when read.
 GENERATED_NAMES = frozenset(
     {"__module__", "__doc__", "__dict__", "__weakref__", "__annotations__", "__annotate__", "__annotate_func__"}
     | {"__annotations_cache__", "__dataclass_params__", "__dataclass_fields__", "__init__", "__repr__", "__eq__"}
@@ -33,7 +32,7 @@ class ReplacedOutputs(ast.NodeTransformer):
     classes: set[str] = field(default_factory=set)
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        """Replace the class of a new object if its module is of a library."""
+        """Replace the class of a new object if the class comes from one of the library's modules."""
         self.generic_visit(node)
         match node:
             case ast.Call(func=ast.Name(id=name), args=[ast.Attribute() as kind], keywords=[]) if name == NEW_FUNCTION:
@@ -55,7 +54,7 @@ class ReplacedOutputs(ast.NodeTransformer):
 def replace_outputs(text: str) -> tuple[str, frozenset[str]]:
     """Return an epilogue with `ModelOutput` in place of libraries' classes, and the paths of these classes.
 
-    The text is unchanged if it has no such class, or if it also uses a library for another purpose.
+    The text is unchanged if it has no class of a library, or if it also uses a library for another purpose.
     """
     tree = ast.parse(text)
     library_imports = [
@@ -72,7 +71,7 @@ def replace_outputs(text: str) -> tuple[str, frozenset[str]]:
 
 
 def is_read_alike(path: str) -> bool:
-    """Whether an output class of transformers, at `module:qualname`, is read as `ModelOutput` is; import the class."""
+    """Import an output class of transformers, and return whether reading it works like reading a `ModelOutput`."""
     base, kind = plugins.import_object(BASE_CLASS), plugins.import_object(path)
     if not isinstance(base, type) or not isinstance(kind, type) or not issubclass(kind, base):
         return False

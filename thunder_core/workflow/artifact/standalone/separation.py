@@ -1,9 +1,9 @@
-"""Splits a stored prologue into guards on the call and guards on the model.
+"""Split a stored prologue into guards on the call and guards on the model.
 
 An artifact can run before it builds its model from class and config, and before it imports the model's library. Until
-then, nobody can have changed the model or the library. Guards on both are therefore checked once, in a new process,
-when the artifact is written (`standalone_check.py`). All other guards are checked at every call; there, `weights[name]`
-replaces the model's tensors.
+the model is built, nobody can have changed the model or the library. Guards on the model and the library are therefore
+checked once, in a new process, when the artifact is written (`standalone_check.py`). All other guards are checked at
+every call; in these guards, `weights[name]` replaces the model's tensors.
 """
 
 from __future__ import annotations
@@ -36,20 +36,24 @@ Keys = tuple[str, ...]
 
 
 class NotSeparable(Exception):
-    """Raised, with the reason, for a prologue that cannot be split, for example if a statement needs model and call."""
+    """Raised, with the reason, for a prologue that cannot be split.
+
+    An example is a statement that reads both the model and the arguments of the call.
+    """
 
 
 @dataclass(frozen=True)
 class SeparatedPrologue:
     """The two parts of a prologue.
 
-    `checked` is the text of a function `prologue(weights, args, kwargs)` that runs at each call. `invariants` are the
+    `checked` is the source of a function `prologue(weights, args, kwargs)` that runs at each call. `invariants` are the
     statements about `module` that the new process runs. Both refer to constants by name. `weights` has the names of the
-    model's tensors that `checked` reads; the value is True for a parameter. `packages` are the packages that must not
-    be imported when the program runs without the model. `absent` are the variables that do not exist then: they hold
-    the model, a part of it, or objects of the packages. `epilogue` is the text that replaces the stored epilogue, and
-    `outputs` are the `module:name` of the output classes in whose place it returns Thunder's `ModelOutput`; both are
-    empty if the outputs need no library.
+    model's tensors that `checked` reads; the value is True for a parameter.
+
+    The program runs without the model only while none of the `packages` is imported. `absent` are the variables that do
+    not exist without the model: their values are the model, a part of it, or objects of the packages. `epilogue` is the
+    source that replaces the stored epilogue, and `outputs` are the output classes, as `module:name`, that the new
+    epilogue replaces by Thunder's `ModelOutput`; both are empty if the outputs need no library.
     """
 
     checked: str
@@ -70,11 +74,13 @@ def separate_prologue(text: str, constants: Mapping[str, ConstantFacts], names: 
 class Separation:
     """The state while one prologue is split.
 
-    `live` are the names whose values depend on the call or may change between calls, also that of the prologue, which
-    remembers tensors. `fixed` are the names whose values never change: builtins, constants that need no library,
-    imports from Thunder, and names that a guard has compared with such a constant by `is`. `native` are the constants
-    that are immutable classes. `absent` are the names that depend on the model or its library, with the keys that lead
-    to their values from the model, if known.
+    - `live`: names whose values depend on the call or may change between calls, such as the arguments, and the function
+    `prologue` itself, whose attributes store tensors.
+    - `fixed`: names whose values never change: builtins, constants that need no library, imports from Thunder, and
+      names that a guard has compared with such a constant by `is`.
+    - `native`: constants that are immutable classes.
+    - `absent`: names that depend on the model or its library, with the keys that lead from the model to their values,
+    if known.
     """
 
     text: str
@@ -124,7 +130,10 @@ class Separation:
             raise NotSeparable(f"it has a constant of kind {facts.kind}, {name}")
 
     def note_import(self, node: ast.stmt) -> None:
-        """Classify the names that an import binds: Thunder's are fixed; other modules are live, as they may change."""
+        """Classify the names that an import binds: fixed for Thunder's modules.
+
+        Live for others, whose names may change.
+        """
         for module, name in imports_of(node):
             if package_of(module) in PRESENT_PACKAGES:
                 is_own_module = module.startswith("thunder_core.")

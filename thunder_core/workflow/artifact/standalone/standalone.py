@@ -1,8 +1,9 @@
-"""Artifacts that run before their model is built: the circumstances recorded at writing are compared with this process.
+"""Artifacts that run before their model is built, if this process has the same libraries as when they were written.
 
-A model whose class comes from a library, and whose weights are in the artifact, is the same wherever the same library
-builds it from the same config. The guards of the programs on the model are therefore checked once, in a new process,
-and need no check until the library is imported. `standalone.json` in the artifact records the circumstances.
+If the class of a model comes from a library and its weights are in the artifact, the library always builds the same
+model from the same config. The programs' guards on the model are therefore checked once, in a new process, and need no
+check until the library is imported. `standalone.json` in the artifact records the versions and environment variables
+of that process, which are compared with the loading process.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from thunder_core.workflow.models.folder.folder import code_of_the_hub
 STANDALONE = "standalone.json"
 CHECK_PROGRAM = "from thunder_core.workflow.artifact.standalone_check import main; main()"
 CHECK_TIMEOUT = 300  # seconds; after a timeout, no programs run without the model
-ENVIRONMENT_PREFIXES = ("TRANSFORMERS_", "USE_")  # prefixes of the variables that transformers and its kernels read
+ENVIRONMENT_PREFIXES = ("TRANSFORMERS_", "USE_")  # prefixes of the environment variables that transformers reads
 # Variables that name folders or control messages and tests; they do not change a model.
 IGNORED_VARIABLES = frozenset(
     {
@@ -62,7 +63,7 @@ NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 class StandaloneFacts(StoredFacts):
-    """The circumstances under which the guards on a model held, and the `programs` whose guards held.
+    """The versions and environment variables with which the guards on a model held, and the programs whose guards held.
 
     `versions` are the versions of the library's distribution and of its required and optional dependencies; a version
     is empty if the distribution is not installed. `variables` has a digest of each environment variable that the
@@ -77,7 +78,7 @@ class StandaloneFacts(StoredFacts):
 
     @classmethod
     def here(cls, packages: Iterable[str], programs: Iterable[int]) -> Self:
-        """Return the circumstances of this process."""
+        """Return the facts for this process."""
         packages = tuple(sorted(packages))
         return cls(
             python=python_version(),
@@ -147,7 +148,7 @@ def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
 
 
 def is_worth_a_check(artifact: Artifact) -> bool:
-    """Whether programs may run without the model, so that the check, which takes seconds, is useful.
+    """Whether programs may run without the model, so that the check in a new process, which takes seconds, is useful.
 
     Programs that only run if the library is not installed are checked for `thunder optimize`, which takes longer
     anyway, but not for `save`.
@@ -176,7 +177,7 @@ def check_standalone(artifact: Artifact) -> StandaloneFacts | None:
 
 
 def standalone_here(artifact: Artifact, trust: Trust) -> dict[int, SeparatedPrologue]:
-    """Return the programs of an artifact that run here before the model is built; empty if any circumstance differs."""
+    """Return the programs of an artifact that run here before the model is built; empty if a recorded fact differs."""
     facts = standalone_facts(artifact)
     if facts is None or is_imported(facts.packages) or not needs_no_consent(artifact, trust):
         return {}
@@ -209,7 +210,7 @@ def is_imported(packages: Iterable[str]) -> bool:
 
 
 def holds_without_library(facts: StandaloneFacts) -> bool:
-    """Whether no library of the model is installed, so that none can differ from the recorded version."""
+    """Whether no library of the model is installed, so that no version can differ from the recorded version."""
     return facts.python == python_version() and not any(map(plugins.is_installed, facts.packages))
 
 
@@ -219,7 +220,7 @@ def python_version() -> str:
 
 
 def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
-    """Whether building the model needs neither untrusted modules nor code from the hub, which need consent."""
+    """Whether the model can be built without the user's consent: it needs neither untrusted modules nor Hub code."""
     running_constants = (
         facts.text
         for program in artifact.manifest.programs
@@ -240,7 +241,7 @@ def needs_no_consent(artifact: Artifact, trust: Trust) -> bool:
 
 
 def has_same_code(artifact: Artifact) -> bool:
-    """Whether every source file is the file that was traced. No module or package is imported for this check."""
+    """Whether every source file is unchanged since it was traced. The check imports no module."""
     return all(
         (path := plugins.file_of(module)) is not None and digest_of(path.read_bytes()) == digest
         for module, digest in artifact.manifest.code.items()

@@ -1,4 +1,4 @@
-"""The modules that may be imported to find a constant of a trace. Scripts and tests are never imported.
+"""The modules that may be imported to restore a constant of a trace. Scripts and tests are never imported.
 
 A constant of a trace is a function, a class, an operation or a lookup table (a dict) in a model's code. An import runs
 the module, so scripts are not imported even if they belong to a known library.

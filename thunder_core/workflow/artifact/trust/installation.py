@@ -1,4 +1,4 @@
-"""The folders of installed packages, which distinguish a package from a folder that happens to be on `sys.path`."""
+"""The folders of installed packages: a package elsewhere may be a folder of the same name in the current folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ WITHOUT_FILE = ("built-in", "frozen")
 
 
 def stray_location(name: str) -> str | None:
-    """Return the path that a top-level package would be imported from, if that is not an installed location.
+    """Return the location of a top-level package that is not installed, such as a folder in the current folder.
 
     Return None if the package is installed, if `PYTHONPATH` leads to it, or if it does not exist.
     """

@@ -1,4 +1,4 @@
-"""Operations with keys, by the library `cryptography`: make key pairs, read key files, sign and verify."""
+"""Make key pairs, read key files, sign and verify, with the library `cryptography`."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def passphrase() -> bytes | None:
 
 
 def read_private_key(path: Path) -> Ed25519PrivateKey:
-    """Read a private key in PEM or OpenSSH's format; raise `BadKey`, also if other users can read the file."""
+    """Read a private key in PEM or OpenSSH's format. Raises `BadKey`, for example if other users can read the file."""
     content = content_of(path)
     if content.startswith((PEM_PUBLIC, f"{KEY_TYPE} ".encode())):
         private = path.with_suffix("") if path.suffix == ".pub" else "made by `thunder keys new`"

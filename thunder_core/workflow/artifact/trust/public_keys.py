@@ -1,6 +1,6 @@
 """Public keys of signers of artifacts, in OpenSSH's one-line format, and the user's list of trusted keys.
 
-This module computes nothing with keys, so the list can be read without the library `cryptography`.
+This module neither signs nor verifies, so the list can be read without the library `cryptography`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from thunder_core.foundation.storage.ownership import fault_of
 
 KEY_TYPE = "ssh-ed25519"
 KEY_BYTES = 32  # bytes of an Ed25519 public key: RFC 8032, section 5.1.5
-# RFC 8709, section 4: the kind and the key, each after its length in four bytes.
+# RFC 8709, section 4: the length of the key type in four bytes, the type, the length of the key, and the key.
 KEY_PREFIX = len(KEY_TYPE).to_bytes(4, "big") + KEY_TYPE.encode() + KEY_BYTES.to_bytes(4, "big")
 FOLDER_VARIABLE = "THUNDER_CONFIG_DIR"
 TRUSTED_FILE = "trusted_keys"
@@ -54,8 +54,8 @@ class PublicKey:
         return f"SHA256:{base64.b64encode(hashlib.sha256(KEY_PREFIX + self.raw).digest()).decode().rstrip('=')}"
 
     @property
-    def claimed(self) -> str:
-        """The key as an artifact names it; the comment in an artifact is not signed."""
+    def name_with_comment(self) -> str:
+        """The fingerprint with the comment from an artifact, marked as a claim because the comment is not signed."""
         return f"{self.fingerprint} (calls itself {self.comment})" if self.comment else self.fingerprint
 
     def __str__(self) -> str:

@@ -1,7 +1,7 @@
 """Trust: the modules that may be imported for an artifact.
 
-Trust prevents an artifact from importing modules that nobody chose. It is not a sandbox: the programs of an artifact
-are code that runs at the first call. Signatures and their readers decide whether to run that code.
+Trust prevents an artifact from importing arbitrary modules. It is not a sandbox: the programs of an artifact are code
+that runs at the first call. Signatures help users decide whether to run that code.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class Trust:
 
     A library or plug-in must be imported from an installed location; a module of the same name in the current folder is
     refused. From a library, only modules that define constants may be imported. Scripts and tests are never imported,
-    unless the user names that module. A module that this process has already imported may be used in any case, because
-    using it runs nothing.
+    unless the user names the module. A module that this process has already imported may always be used, because using
+    it runs no new code.
     """
 
     roots: frozenset[str]
@@ -98,20 +98,21 @@ def object_in_memory(path: str) -> object:
     module, _, qualname = path.partition(":")
     value: object = sys.modules[module]
     for part in qualname.split(".") if qualname else ():
-        plain = isinstance(value, ModuleType)  # whose `__getattr__` must not be called
+        plain = isinstance(value, ModuleType)  # a module may define `__getattr__`, which must not be called
         value = object.__getattribute__(value, part) if plain else getattr(value, part)
     return value
 
 
 def trust_in(subject: object, trusted_modules: Iterable[str] = ()) -> Trust:
-    """Return the `Trust` in the libraries, in the packages of a subject's own code, and in the user's modules."""
+    """Return a `Trust` that allows libraries, the packages of the subject's code, and the user's trusted modules."""
     return Trust((frozenset(map(root_of, modules_of(subject))) - LIBRARIES.keys()) | named_modules(trusted_modules))
 
 
 def root_of(module: str) -> str:
-    """Return the package that a module is trusted with: the top-level package, or the folder of a model's own code.
+    """Return the package that is trusted together with a module: its top-level package.
 
-    transformers puts the code of all models into one package.
+    For a model with its own code from the Hub, this is the package of the model: transformers puts the code of all such
+    models into one top-level package.
     """
     return module.rpartition(".")[0] if module.startswith(REMOTE_CODE_PREFIX) else module.partition(".")[0]
 
@@ -139,7 +140,7 @@ def modules_of(subject: object) -> Iterator[str]:
 
 
 def parts_of(subject: object) -> tuple[object, ...]:
-    """Return the parts of a method or a partial function; none of the subject's code is run."""
+    """Return the functions and objects inside a method or a partial function, without running the subject's code."""
     if isinstance(subject, MethodType):
         return subject.__func__, subject.__self__
     return (subject.func,) if isinstance(subject, functools.partial) else ()

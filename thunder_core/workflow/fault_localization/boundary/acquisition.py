@@ -1,4 +1,4 @@
-"""Comparison of the traced computation with eager PyTorch: the trace's lines with the calls that the program makes.
+"""Compare the lines of a traced computation with the calls of PyTorch that the program makes in eager PyTorch.
 
 A line is compared with the call of the same function at the same source line of the program. After each line, eager
 PyTorch's result replaces the line's result, so that the next line reads the same values as the program's own call. A
@@ -42,10 +42,10 @@ Key = tuple[str, str, int, str, int]  # function, file, line, module, number of 
 
 @dataclass(frozen=True)
 class LineEvaluation:
-    """The result of evaluating a traced computation line by line with eager PyTorch: its first wrong line, or values.
+    """The result of evaluating a traced computation line by line with eager PyTorch: the first wrong line, or values.
 
-    `values` are the returned tensors, and the inputs after the evaluation. `matched` is the number of lines with a
-    call.
+    `values` are the returned tensors, and the inputs after the evaluation. `matched` is the number of lines for which
+    a call was found.
     """
 
     fault: Fault | None
@@ -88,8 +88,8 @@ def evaluate_with_eager_results(
 def match_calls(trace: Trace, calls: Sequence[EagerCall]) -> dict[int, tuple[EagerCall, ...]]:
     """Return the eager calls that may correspond to each line of a trace, by the source line, in the trace's order.
 
-    A line has several calls if the program makes more or fewer calls of a kind at a source line than the trace has,
-    because a trace omits calls that return their input. The most likely call is the first.
+    A trace omits calls that return their input. If therefore a source line has more or fewer calls of a function than
+    the trace has lines, each of these lines gets several calls, the most likely call first.
     """
     trace_keys, call_keys = [key_of_line(bsym) for bsym in trace.bound_symbols], [key_of_call(call) for call in calls]
     counts = Counter(trace_keys)
@@ -120,51 +120,52 @@ def results_of(bsym: BoundSymbol) -> list[TensorProxy]:
 def adopt_results(
     trace: Trace, bsym: BoundSymbol, values: Values, calls: Sequence[EagerCall], exact_of: ExactOf
 ) -> Fault | None:
-    """Replace a line's results by the results of the first call that agrees; return a fault if no call agrees."""
-    ours = [(proxy.name, values[proxy.name]) for proxy in results_of(bsym)]
-    differences = (first_difference(ours, call, exact_of) for call in calls)
+    """Replace a line's results by the results of the first call that agrees with them; return a fault if none does."""
+    actual = [(proxy.name, values[proxy.name]) for proxy in results_of(bsym)]
+    differences = (first_difference(actual, call, exact_of) for call in calls)
     unequal = list(takewhile(lambda difference: difference is not None, differences))
     if len(unequal) == len(calls):
         return acquisition_fault(trace, bsym, *unequal[0]) if unequal and unequal[0] else None
-    for (_, own), theirs in zip(ours, calls[len(unequal)].results, strict=True):
-        if is_dense(own) and not torch.equal(own, theirs):
-            overwrite(own, theirs)
+    for (_, own), expected in zip(actual, calls[len(unequal)].results, strict=True):
+        if is_dense(own) and not torch.equal(own, expected):
+            overwrite(own, expected)
     return None
 
 
 def first_difference(
-    ours: Sequence[tuple[str, Any]], call: EagerCall, exact_of: ExactOf
+    actual: Sequence[tuple[str, Any]], call: EagerCall, exact_of: ExactOf
 ) -> tuple[str, Difference] | None:
     """Return the first result of a line that differs from the call's, with the difference; None if all agree."""
-    for (name, own), theirs in zip(ours, call.results, strict=True):
-        difference = difference_of(own, theirs, exact_of(name)) if is_dense(own) else None
+    for (name, own), expected in zip(actual, call.results, strict=True):
+        difference = difference_of(own, expected, exact_of(name)) if is_dense(own) else None
         if difference is not None:
             return name, difference
     return None
 
 
-def overwrite(ours: torch.Tensor, theirs: torch.Tensor) -> None:
+def overwrite(actual: torch.Tensor, expected: torch.Tensor) -> None:
     """Copy the values of a tensor into another tensor, so that views of its memory also have these values."""
     try:
-        ours.copy_(theirs)
+        actual.copy_(expected)
     except RuntimeError:
         return  # elements share memory, and the base tensor was compared before
 
 
-def difference_of(ours: torch.Tensor, theirs: torch.Tensor, exact: Float64Computation) -> Difference | None:
+def difference_of(actual: torch.Tensor, expected: torch.Tensor, exact: Float64Computation) -> Difference | None:
     """Return the difference of two results of one call if it is more than rounding; else None.
 
-    `exact` computes the line in float64. Eager PyTorch's result may differ from it by as much as rounding changes the
-    line's own result.
+    `exact` computes the line in float64. Rounding is estimated as the error of the line's own result in float64.
     """
-    if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
-        return Difference(f"is {ours.dtype}{list(ours.shape)}, but {theirs.dtype}{list(theirs.shape)} in eager PyTorch")
-    measured = rounding_difference(theirs, ours, exact)
-    return None if measured.difference is None else describe_difference(ours, theirs, measured.largest)
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        return Difference(
+            f"is {actual.dtype}{list(actual.shape)}, but {expected.dtype}{list(expected.shape)} in eager PyTorch"
+        )
+    measured = rounding_difference(expected, actual, exact)
+    return None if measured.difference is None else describe_difference(actual, expected, measured.largest)
 
 
 def exact_values(bsym: BoundSymbol, inputs: Values, *, drew: bool) -> ExactOf:
-    """Return a function that returns, for each result of a line, the function that computes it in float64.
+    """Return a function from the name of a line's result to the function that computes this result in float64.
 
     A line that drew random numbers (`drew`) has no value in float64, because another dtype gives other numbers.
     """

@@ -1,7 +1,7 @@
 """The calls of PyTorch that a program makes in eager PyTorch: the function, the source line and the results.
 
-The results of all calls of a large program would take more memory than its weights. So some results are kept in memory,
-and the program runs again to get the next results.
+The results of all calls of a large program would take more memory than its weights. Only some results are therefore
+kept in memory, and the program runs again to get the next results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.tree import leaves
 
 ROOT_MODULE = "module"  # the name of the subject in traces
 MIN_ROOM = 64 << 20  # bytes
-PART_OF_WEIGHTS = 0.05
+SHARE_OF_WEIGHTS = 0.05
 OTHER_CALLS = "the program makes other calls of PyTorch when it runs again"
 MODULE_CALL: CodeType = torch.nn.Module._call_impl.__code__
 
@@ -40,7 +40,7 @@ Results = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class EagerCall:
-    """A call of PyTorch that a program made: the function, its location, its number, and the number of its results."""
+    """A call of PyTorch that a program made: the function, the location, the call's number and its result count."""
 
     function: Callable[..., Any]
     location: CallLocation
@@ -60,7 +60,7 @@ class EagerCall:
 
 
 class RecordCalls(TorchFunctionMode):
-    """Records the calls of PyTorch while it is active, with copies of their results from the call number `first` on.
+    """A mode that records calls of PyTorch, and copies of the results of the calls from number `first` on.
 
     `subject` is the function or module that is called; its modules are named by their paths. `saved_results` has the
     results by call number, up to `room` bytes, but at least the results of one call.
@@ -130,7 +130,7 @@ class RepeatedRecording:
 
 def bytes_for_results(weights: int) -> int:
     """Return the number of bytes of results to keep in memory, for a model with `weights` bytes of weights."""
-    return max(MIN_ROOM, int(PART_OF_WEIGHTS * weights))
+    return max(MIN_ROOM, int(SHARE_OF_WEIGHTS * weights))
 
 
 def kind_of(call: EagerCall) -> tuple[str, CallLocation, int]:

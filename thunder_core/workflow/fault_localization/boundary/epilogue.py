@@ -1,4 +1,4 @@
-"""The check of the epilogue: a program must return, and leave as state, the values that its computation returned."""
+"""The check of the epilogue: it must return, and store as state, the values that the computation returned."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import ROOT, Leaves, dtype_name, leaves_of
 from thunder_core.workflow.validation.report import AFTER_CALL
 
-ANOTHER = "`{path}` is `{ours}`, but eager PyTorch has the value of `{right}` there"
-DIFFERENT = "`{path}` is {ours}, but {theirs} in eager PyTorch"
+DIFFERENT_VALUE = "`{path}` is `{actual}`, but eager PyTorch has the value of `{right}` there"
+DIFFERENT = "`{path}` is {actual}, but {expected} in eager PyTorch"
 OTHER_VALUES = "`{}` has other values than in eager PyTorch"
-UNWRITTEN = "`{path}` is the tensor from before the call, but a new tensor in eager PyTorch"
+OLD_TENSOR = "`{path}` is the tensor from before the call, but a new tensor in eager PyTorch"
 INPUT = "input "  # the prefix of paths in inputs after a call
 ATTRIBUTE = "attribute "  # the prefix of paths in the attributes of a returned dict
-MUCH_NEARER = 10.0  # the right result for a path is this many times nearer, even if a program amplifies rounding
+NEARER_FACTOR = 10.0  # a result fits a path if it is this many times nearer to eager's value than the path's value
 Child = tuple[str, Any]
 
 
 @dataclass(frozen=True)
 class EpilogueOutput:
-    """An epilogue's output and variables, the objects that it may have written to, and the computation's results."""
+    """An epilogue's output and variables, the objects it may have written to, and the computation's results."""
 
     output: object
     subject: object
@@ -99,38 +99,38 @@ def children(value: object) -> Iterator[Child]:
 
 
 def misplaced_result(
-    epilogue: Trace, epilogue_output: EpilogueOutput, ours: Leaves, theirs: Leaves, unwritten: Iterable[str] = ()
+    epilogue: Trace, epilogue_output: EpilogueOutput, actual: Leaves, expected: Leaves, unwritten: Iterable[str] = ()
 ) -> Fault | None:
-    """Return the fault of an epilogue at the first path where its result differs from eager PyTorch's, or None.
+    """Return the fault of an epilogue at the first path where a value differs from eager PyTorch's, or None.
 
-    `ours` and `theirs` are the returned values and the state after a call. A wrong value of a tensor is the epilogue's
-    fault if the computation has the right value among its results; otherwise the computation is wrong. At the
-    `unwritten` paths, only eager PyTorch has another tensor than before the call.
+    `actual` and `expected` are the returned values and the state after the call, of the program and of eager PyTorch. A
+    wrong tensor is the epilogue's fault if the computation has the right value among its results; otherwise the
+    computation is wrong. At the `unwritten` paths, eager PyTorch has a new tensor, but the program has the old one.
     """
-    mine, right = describe(ours), describe(theirs)
+    mine, right = describe(actual), describe(expected)
     for path in dict.fromkeys((*right, *mine)):
         if mine.get(path) != right.get(path):
             here, there = mine.get(path, "missing"), right.get(path, "missing")
-            phrase = DIFFERENT.format(path=path or ROOT, ours=here, theirs=there)
+            phrase = DIFFERENT.format(path=path or ROOT, actual=here, expected=there)
             return epilogue_fault(epilogue, epilogue_output, path, phrase)
-        value = theirs.tensors.get(path)
-        if value is None or is_close(ours.tensors[path], value):
+        value = expected.tensors.get(path)
+        if value is None or is_close(actual.tensors[path], value):
             continue
-        fitting = fitting_result(epilogue_output.results, ours.tensors[path], value)
+        fitting = fitting_result(epilogue_output.results, actual.tensors[path], value)
         if fitting is not None:
             name = epilogue_output.name_of(epilogue_output.at(path))
-            phrase = ANOTHER.format(path=path, ours=name or "another value", right=fitting)
+            phrase = DIFFERENT_VALUE.format(path=path, actual=name or "another value", right=fitting)
             return epilogue_fault(epilogue, epilogue_output, path, phrase)
-    faults = (epilogue_fault(epilogue, epilogue_output, path, UNWRITTEN.format(path=path)) for path in unwritten)
+    faults = (epilogue_fault(epilogue, epilogue_output, path, OLD_TENSOR.format(path=path)) for path in unwritten)
     return next(faults, None)
 
 
-def fitting_result(results: Mapping[str, Any], ours: torch.Tensor, theirs: torch.Tensor) -> str | None:
-    """Return the name of the computation's result that is much nearer to eager PyTorch's value than ours, or None."""
-    distances = {name: distance(result, theirs) for name, result in results.items()}
+def fitting_result(results: Mapping[str, Any], actual: torch.Tensor, expected: torch.Tensor) -> str | None:
+    """Return the result of the computation that is much nearer to `expected` than `actual` is, or None."""
+    distances = {name: distance(result, expected) for name, result in results.items()}
     nearest = min(distances, key=lambda name: distances[name], default="")
     least = distances.get(nearest, math.inf)
-    return nearest if math.isfinite(least) and least * MUCH_NEARER <= distance(ours, theirs) else None
+    return nearest if math.isfinite(least) and least * NEARER_FACTOR <= distance(actual, expected) else None
 
 
 def describe(leaves: Leaves) -> dict[str, str]:
@@ -152,7 +152,7 @@ def epilogue_fault(epilogue: Trace, epilogue_output: EpilogueOutput, path: str, 
 
 
 def line_of(epilogue: Trace, epilogue_output: EpilogueOutput, path: str) -> str:
-    """Return the line of an epilogue that sets the value at a path, or the value of the nearest object around it."""
+    """Return the epilogue's line that sets the value at a path, or the innermost object that contains the value."""
     lines = [bound_symbol_text(bsym) for bsym in epilogue.bound_symbols]
     end = AFTER_CALL if path.endswith(AFTER_CALL) else ""
     inner = path.removesuffix(AFTER_CALL)
@@ -166,7 +166,7 @@ def line_of(epilogue: Trace, epilogue_output: EpilogueOutput, path: str) -> str:
 
 
 def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str], key: str) -> str:
-    """Return the line that sets a key of one of the owners, or the value itself; empty if there is none."""
+    """Return the line that sets a key of one of the `owners`, or one of the variables `own`; empty if there is none."""
     starts = (
         [start for owner in owners for start in assignment_prefixes(owner, key)],
         [f"fill({name}, " for name in (*owners, *own)],
@@ -180,7 +180,7 @@ def writing_line(lines: Sequence[str], owners: Sequence[str], own: Sequence[str]
 
 
 def assignment_prefixes(owner: str, key: str) -> Iterator[str]:
-    """Yield the beginnings of lines that set a key of an owner."""
+    """Yield the possible beginnings of a line that sets a key of an owner, such as `owner.key = `."""
     yield f"{owner}.{key} = "
     for text in (key, repr(key)):
         yield from (f"{owner}[{text}] = ", f"{owner}.__setitem__({text}, ")

@@ -1,4 +1,4 @@
-"""The check of everything around a computation: how it was traced, the returned values, and the state after a call."""
+"""The check of the code around a computation: the tracing, the returned values, and the state after a call."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from thunder_core.workflow.fault_localization.time_limit import limit_time
 from thunder_core.workflow.validation.internal_check import Fault
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.report import AFTER_CALL
-from thunder_core.workflow.validation.state import Observed, changed_paths
+from thunder_core.workflow.validation.state import ObservedCall, changed_paths
 
 
 @dataclass(frozen=True)
@@ -58,28 +58,28 @@ def wrong_outside(
     states: RandomStates,
     *,
     has_room: Callable[[Trace], bool],
-    thorough: bool,
+    is_thorough: bool,
 ) -> Iterator[Fault]:
     """Yield the fault of the code around the computation: a wrong trace, or an epilogue with a wrong result.
 
-    If a result differs, or if `thorough` is set, each call of eager PyTorch is compared; `has_room` says whether a
+    If a result differs, or if `is_thorough` is set, each call of eager PyTorch is compared; `has_room` says whether a
     trace fits into memory.
     """
     acquired = program.traces("computation")[0]
     inputs = copy_inputs(inputs_by_name(acquired, preparation.inputs), *program.traces("computation"))
     with call.preserve_state():
-        ours, epilogue_output = run_program(program, call, preparation)
+        actual, epilogue_output = run_program(program, call, preparation)
     with call.preserve_state():
-        theirs = run_eager(call, states)
-    paths = {**ours.changed, **theirs.changed}
-    mine, right = (result.observed.with_state_at(paths).leaves for result in (ours, theirs))
-    unwritten = [f"{path}{AFTER_CALL}" for path in theirs.replaced if path not in ours.replaced]
-    fault = misplaced_result(program.last("epilogue"), epilogue_output, mine, right, unwritten)
-    if (thorough or fault is not None or not has_close_values(mine, right)) and has_room(acquired):
+        expected = run_eager(call, states)
+    paths = {**actual.changed, **expected.changed}
+    program_result, eager_result = (result.observed.with_state_at(paths).leaves for result in (actual, expected))
+    unwritten = [f"{path}{AFTER_CALL}" for path in expected.replaced if path not in actual.replaced]
+    fault = misplaced_result(program.last("epilogue"), epilogue_output, program_result, eager_result, unwritten)
+    if (is_thorough or fault is not None or not has_close_values(program_result, eager_result)) and has_room(acquired):
         with limit_time(None) if fault is not None else nullcontext():
             calls = eager_calls(call, call.copy_arguments, states, room_for(acquired))
             evaluation = evaluate_with_eager_results(acquired, inputs, states, calls)
-        fault = evaluation.fault or fault or wrong_result(acquired, evaluation.values, mine, right)
+        fault = evaluation.fault or fault or wrong_result(acquired, evaluation.values, program_result, eager_result)
     yield from [] if fault is None else [fault]
 
 
@@ -90,13 +90,13 @@ class CallResult:
     `replaced` are the paths whose tensor is another object after the call, with equal or different values.
     """
 
-    observed: Observed
+    observed: ObservedCall
     changed: dict[str, None]
     replaced: list[str]
 
 
 def call_result(output: object, call: SubjectCall, arguments: Arguments, before: Leaves, values: Leaves) -> CallResult:
-    """Return the result of a call with this output; `before` is the state before the call, `values` a copy of it."""
+    """Return the result of a call. `before` is the state before the call, and `values` a copy of that state."""
     after = call.state(arguments)
     state = copied_leaves(after)
     replaced = [
@@ -104,7 +104,9 @@ def call_result(output: object, call: SubjectCall, arguments: Arguments, before:
         for path, tensor in after.tensors.items()
         if path in before.tensors and tensor.data_ptr() != before.tensors[path].data_ptr()
     ]
-    return CallResult(Observed(copied_leaves(returned_leaves(output)), state), changed_paths(values, state), replaced)
+    return CallResult(
+        ObservedCall(copied_leaves(returned_leaves(output)), state), changed_paths(values, state), replaced
+    )
 
 
 def run_program(program: Program, call: SubjectCall, preparation: PrologueResult) -> tuple[CallResult, EpilogueOutput]:
@@ -161,21 +163,21 @@ def room_for(acquired: Trace) -> float:
     return bytes_for_results(sum(proxy.bytes for proxy in acquired.inputs if isinstance(proxy, TensorProxy)))
 
 
-def has_close_values(ours: Leaves, theirs: Leaves) -> bool:
+def has_close_values(actual: Leaves, expected: Leaves) -> bool:
     """Whether all tensors have the same values except for rounding."""
-    return all(is_close(ours.tensors.get(path), tensor) for path, tensor in theirs.tensors.items())
+    return all(is_close(actual.tensors.get(path), tensor) for path, tensor in expected.tensors.items())
 
 
-def wrong_result(acquired: Trace, computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> Fault | None:
-    """Return the fault of a traced computation that did not compute eager PyTorch's value at a path, or None."""
-    path = first_differing_path(computed, ours, theirs)
+def wrong_result(acquired: Trace, computed: Sequence[Any], actual: Leaves, expected: Leaves) -> Fault | None:
+    """Return the fault of a traced computation whose results lack eager PyTorch's value at some path, or None."""
+    path = first_differing_path(computed, actual, expected)
     return None if path is None else return_fault("acquisition", acquired, path, Difference(OTHER_VALUES.format(path)))
 
 
-def first_differing_path(computed: Sequence[Any], ours: Leaves, theirs: Leaves) -> str | None:
-    """Return the first path whose value in eager PyTorch differs from ours and is not in `computed`, or None."""
-    for path, tensor in theirs.tensors.items():
-        if not any(is_close(value, tensor) for value in (ours.tensors.get(path), *computed)):
+def first_differing_path(computed: Sequence[Any], actual: Leaves, expected: Leaves) -> str | None:
+    """Return the first path whose eager value differs from the program's and is not among `computed`, or None."""
+    for path, tensor in expected.tensors.items():
+        if not any(is_close(value, tensor) for value in (actual.tensors.get(path), *computed)):
             return path
     return None
 

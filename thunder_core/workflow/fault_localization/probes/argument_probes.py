@@ -12,7 +12,7 @@ from thunder_core.backend.claiming.comparison import significant_strides
 from thunder_core.workflow.fault_localization.probes.calls import Arguments, SubjectCall, copy_contents
 from thunder_core.workflow.fault_localization.probes.probe import Probe
 
-OTHERS: Mapping[type, Callable[[Any], Any]] = {
+CHANGED_VALUES: Mapping[type, Callable[[Any], Any]] = {
     bool: lambda value: not value,
     int: lambda value: value + 1,
     float: lambda value: 0.75 if value == 0.5 else value / 2 + 0.25,  # a probability stays a probability
@@ -21,7 +21,7 @@ OTHERS: Mapping[type, Callable[[Any], Any]] = {
     tuple: lambda value: (*value, *value[-1:]),
 }
 NUMBERS = (bool, int, float)
-ONE_MORE = "with one more element"
+LONGER_BY_ONE = "with one more element"
 
 
 def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Probe]:
@@ -33,7 +33,7 @@ def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Pr
     for name, value in call.kwargs.items():
         path = f"kwargs[{name!r}]"
         for what, replacement in nearby_values(value):
-            if not each_size and ONE_MORE in what:
+            if not each_size and LONGER_BY_ONE in what:
                 continue
             yield Probe(f"{name} {what}", with_argument(call, name, replacement), path=path)
     for name in call.kwargs:
@@ -46,7 +46,7 @@ def argument_probes(call: SubjectCall, *, each_size: bool = True) -> Iterator[Pr
 
 
 def further_arguments(call: SubjectCall) -> Iterator[tuple[str, Any]]:
-    """Yield other values of arguments that the call leaves at their defaults, and one unknown argument."""
+    """Yield values for arguments that the call leaves at their defaults, and for one unknown argument."""
     function = call.subject.forward if isinstance(call.subject, torch.nn.Module) else call.subject
     try:
         parameters = list(inspect.signature(function).parameters.values())[len(call.args) :]
@@ -59,7 +59,7 @@ def further_arguments(call: SubjectCall) -> Iterator[tuple[str, Any]]:
         ):
             continue
         if type(parameter.default) in NUMBERS:
-            yield parameter.name, OTHERS[type(parameter.default)](parameter.default)
+            yield parameter.name, CHANGED_VALUES[type(parameter.default)](parameter.default)
         elif parameter.default is None and "bool" in str(parameter.annotation):
             yield from ((parameter.name, value) for value in (False, True))
     yield "further_argument", 1
@@ -71,15 +71,15 @@ def nearby_values(value: object) -> Iterator[tuple[str, Any]]:
         kind = torch.nn.Parameter if isinstance(value, torch.nn.Parameter) else None
         for what, replacement in other_tensors(value.detach().requires_grad_(value.requires_grad)):
             yield what, replacement if kind is None else kind(replacement.detach(), replacement.requires_grad)
-    elif (change := OTHERS.get(type(value))) is not None:
+    elif (change := CHANGED_VALUES.get(type(value))) is not None:
         yield f"now {change(value)!r}", change(value)
 
 
 def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield tensors that differ only in their metadata, as far as possible."""
+    """Yield tensors with the same values, where possible, but other metadata."""
     for dim in range(value.ndim):
         if value.shape[dim]:
-            yield f"{ONE_MORE} in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
+            yield f"{LONGER_BY_ONE} in dimension {dim}", torch.cat([value, value.narrow(dim, 0, 1)], dim)
     if value.is_floating_point():
         other_dtype = torch.float64 if value.dtype != torch.float64 else torch.float32
         yield f"of {other_dtype}", value.detach().to(other_dtype).requires_grad_(value.requires_grad)
@@ -93,7 +93,7 @@ def other_tensors(value: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
 
 
 def size_probes(call: SubjectCall) -> Iterator[Probe]:
-    """Yield probes of the tensor arguments with a common size in a dimension, each with one more element there."""
+    """Yield a probe for each size that several tensor arguments share: this dimension gets one more element in all."""
     tensors = {
         name: value
         for name, value in call.kwargs.items()
@@ -110,19 +110,19 @@ def size_probes(call: SubjectCall) -> Iterator[Probe]:
             for name, value in fitting.items()
         }
         path = f"kwargs[{next(iter(fitting))!r}]"
-        yield Probe(f"{', '.join(fitting)} {ONE_MORE} in dimension {dim}", with_arguments(call, longer), path=path)
+        yield Probe(f"{', '.join(fitting)} {LONGER_BY_ONE} in dimension {dim}", with_arguments(call, longer), path=path)
 
 
 def with_arguments(call: SubjectCall, values: Mapping[str, Any]) -> Callable[[], Arguments]:
-    """Return a function that makes the arguments of a call with some arguments replaced."""
+    """Return a function that returns copies of a call's arguments with some arguments replaced."""
     return lambda: copy_contents((call.args, {**call.kwargs, **values}))
 
 
 def with_argument(call: SubjectCall, name: str, value: object) -> Callable[[], Arguments]:
-    """Return a function that makes the arguments of a call with one argument replaced."""
+    """Return a function that returns copies of a call's arguments with one argument replaced."""
     return lambda: copy_contents((call.args, {**call.kwargs, name: value}))
 
 
 def without_argument(call: SubjectCall, name: str) -> Callable[[], Arguments]:
-    """Return a function that makes the arguments of a call without one argument."""
+    """Return a function that returns copies of a call's arguments without one argument."""
     return lambda: copy_contents((call.args, {key: value for key, value in call.kwargs.items() if key != name}))

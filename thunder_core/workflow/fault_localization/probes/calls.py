@@ -1,4 +1,4 @@
-"""Calls: a subject with arguments, which can run any number of times and whose effects are undone."""
+"""Calls of a subject with arguments. A call can run any number of times, because its effects are undone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from thunder_core.workflow.validation.state import state_of
 SEED = 0
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
-AS_THEY_ARE = (torch.nn.Module, torch.nn.Parameter, type)
+SHARED_TYPES = (torch.nn.Module, torch.nn.Parameter, type)
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SubjectCall:
         return {str(index): tensor for index, tensor in enumerate(tensors)}
 
     def copy_arguments(self) -> Arguments:
-        """Return copies of the arguments, which may be written to."""
+        """Return copies of the arguments, so that a call may write to them."""
         return copy_contents((self.args, dict(self.kwargs)))
 
     def state(self, arguments: Arguments) -> Leaves:
@@ -61,7 +61,7 @@ class SubjectCall:
     def preserve_state(self) -> Iterator[None]:
         """Restore a module's buffers, attributes and hooks, and the generators of Python and NumPy, after the block.
 
-        In each block, the generators draw the same numbers.
+        The generators draw the same numbers in each block.
         """
         with seeded_generators():
             if not isinstance(self.subject, torch.nn.Module):
@@ -123,12 +123,12 @@ def copy_contents(arguments: Arguments) -> Arguments:
 
 def copy_value(value: object, memo: dict[int, Any]) -> Any:
     """Return a copy of a value, or the value if it cannot be copied; `memo` has the parts that were copied before."""
-    if isinstance(value, AS_THEY_ARE) or callable(value):
+    if isinstance(value, SHARED_TYPES) or callable(value):
         return value
     try:
         tensors = leaves_of(value).tensors.values()
         for tensor in tensors:
-            shared = isinstance(tensor, AS_THEY_ARE)
+            shared = isinstance(tensor, SHARED_TYPES)
             memo.setdefault(id(tensor), tensor if shared else copy_tensor(tensor))
         memo.setdefault(id(memo), []).extend(tensors)  # keeps the tensors alive, so that their ids stay valid
         return copy.deepcopy(value, memo)

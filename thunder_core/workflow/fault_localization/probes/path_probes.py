@@ -1,4 +1,4 @@
-"""Guard probes of values outside the arguments: a probe replaces a guarded value, and the program must notice it.
+"""Guard probes of values outside the arguments: a probe replaces a guarded value, and a guard must fail.
 
 The values are attributes of the subject (the compiled module or function) and globals of modules.
 """
@@ -21,16 +21,16 @@ from thunder_core.workflow.fault_localization.probes.probe import Probe
 from thunder_core.workflow.fault_localization.probes.unpacking import value_at
 
 ARGUMENTS = ("args", "kwargs")  # the roots of paths to arguments, which `argument_probes` probes
-UNTOUCHED = frozenset({"builtins", "sys", "typing"})  # modules whose functions all code calls, so none is replaced
+NEVER_REPLACED = frozenset({"builtins", "sys", "typing"})  # all code calls the functions of these modules
 Entry = tuple[Any, Any]  # a dict, and a key of the dict
 
 
 class AnotherFunction(RuntimeError):
-    """The error of the function that a probe puts in place of a traced function."""
+    """Raised by the function that replaces a traced function in a probe."""
 
 
 def run_another(*args: object, **kwargs: object) -> Any:
-    """Raise `AnotherFunction`; a probe puts this function in place of a traced function."""
+    """Raise `AnotherFunction`. In a probe, this function replaces a traced function."""
     raise AnotherFunction("this is not the function that was traced")
 
 
@@ -49,7 +49,7 @@ def path_probes(program: Program, call: SubjectCall, *, functions: bool = True) 
 
 
 def other_values(value: object) -> Iterator[tuple[str, Any]]:
-    """Yield values that differ from a value, each after its description."""
+    """Yield pairs of a description and a value that differs from the given value."""
     if isinstance(value, FunctionType | BuiltinFunctionType):
         yield "another function", run_another
     else:
@@ -57,12 +57,12 @@ def other_values(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def entry_at(path: PlainPath, call: SubjectCall) -> Entry | None:
-    """Return the dict and the key that hold the value at a path; None if the value cannot be replaced.
+    """Return the dict and the key of the value at a path; None if the value cannot be replaced.
 
-    A value in a tuple cannot be replaced alone. Its entry is the entry of the whole tuple.
+    A value in a tuple cannot be replaced alone, so its entry is the entry of the tuple.
     """
     (kind, root), (step, key) = path[0], path[-1]
-    if len(path) == 1 or (kind == "globals" and root in UNTOUCHED) or (root in ARGUMENTS and len(path) == 2):
+    if len(path) == 1 or (kind == "globals" and root in NEVER_REPLACED) or (root in ARGUMENTS and len(path) == 2):
         return None
     owner = object_at(path[:-1], call)
     container = getattr(owner, "__dict__", None) if step == "entry" else owner
@@ -81,7 +81,7 @@ def object_at(path: PlainPath, call: SubjectCall) -> Any:
 
 
 def entry_of_path(path: str, call: SubjectCall) -> Entry | None:
-    """Return the `__dict__` and the key for a path to an attribute or a property, such as `module.config.use_cache`.
+    """Return the `__dict__` and the key of an attribute or a property at a path, such as `module.config.use_cache`.
 
     A property usually stores its value under its name with a leading underscore. Returns None for any other path.
     """

@@ -13,7 +13,9 @@ from thunder_core.workflow.fault_localization.probes.calls import Arguments
 
 @dataclass(frozen=True)
 class Probe:
-    """A call that differs from the traced call: the difference in words, the arguments, and a context with a change.
+    """A call that differs from the traced call.
+
+    `what` is the difference in words. `arguments()` returns the arguments, and the call runs in the context `changed`.
 
     The guard that must refuse the call checks `path`, as guards name it, and contains `guard_text`.
     """

@@ -11,7 +11,7 @@ import torch
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.validation.internal_check import Fault
 
-NOT_ITS_ORIGIN = "`{name}` is not {origin}"
+WRONG_ORIGIN = "`{name}` is not {origin}"
 
 
 def unpacking_faults(
@@ -31,7 +31,7 @@ def unpacking_faults(
                 trace=prologue.name,
                 line=unpacking_line(prologue, index, proxy.name),
                 result=proxy.name,
-                difference=NOT_ITS_ORIGIN.format(name=proxy.name, origin=origin),
+                difference=WRONG_ORIGIN.format(name=proxy.name, origin=origin),
             )
 
 
@@ -66,8 +66,8 @@ def is_same_tensor(first: torch.Tensor, second: torch.Tensor) -> bool:
 def unpacking_line(prologue: Trace, index: int, name: str) -> str:
     """Return the prologue's line for a wrong input.
 
-    This is the line `tensors = (...)` if it has another name at this index, or else the line that assigns the name, or
-    else the last line.
+    This is the line `tensors = (...)` if it has another name at this index; otherwise the line that assigns the name;
+    otherwise the last line.
     """
     lines = [line.strip() for line in str(prologue).splitlines()]
     passing = next((line for line in reversed(lines) if line.startswith("tensors = (")), "")

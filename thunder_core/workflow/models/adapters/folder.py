@@ -11,7 +11,7 @@ from thunder_core.workflow.models.folder.folder import read_json
 from thunder_core.workflow.models.folder.foreign_formats import ADAPTER
 
 WEIGHTS, PICKLED_WEIGHTS = "adapter_model.safetensors", "adapter_model.bin"
-# The tasks by the names that PEFT gives them in an adapter's config.
+# Thunder's names of tasks, by the names in the config of a PEFT adapter.
 TASKS_OF_ADAPTERS = {
     "CAUSAL_LM": "causal-lm",
     "SEQ_CLS": "sequence-classification",
@@ -20,7 +20,7 @@ TASKS_OF_ADAPTERS = {
     "QUESTION_ANS": "question-answering",
     "FEATURE_EXTRACTION": "feature-extraction",
 }
-# Types of adapters whose weights are not added to the weights of layers.
+# Types of adapters that change the inputs of layers; their weights cannot be added to the weights of layers.
 INPUT_ADAPTERS = frozenset(
     {
         *(
@@ -39,9 +39,9 @@ INPUT_ADAPTERS = frozenset(
 
 @dataclass(frozen=True)
 class Adapter:
-    """A PEFT adapter: its folder, its type, the name of its base model, its task, and the modules whose weights it has.
+    """A PEFT adapter: its folder, its type, the name of its base model, its task, and the modules that it replaces.
 
-    `replaced` are PEFT's `modules_to_save`: modules that the adapter stores with all their weights.
+    `replaced` are PEFT's `modules_to_save`: modules of which the adapter stores all weights.
     """
 
     folder: Path
@@ -52,7 +52,7 @@ class Adapter:
 
     @property
     def patterns(self) -> tuple[str, ...]:
-        """The glob patterns of the names of the modules that the adapter stores with all their weights."""
+        """The glob patterns for the names of the replaced modules."""
         return tuple(pattern for name in self.replaced for pattern in (name, f"*.{name}"))
 
 

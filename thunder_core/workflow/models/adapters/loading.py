@@ -44,9 +44,9 @@ def apply_adapter(
 ) -> tuple[Any, tuple[str, ...]]:
     """Return the model with its adapter, merged unless the mode is `KEEP`, and notes on the comparison with PEFT.
 
-    The weights of the base model are frozen; the parameters of a kept adapter are frozen, too, unless the adapter is
-    `trainable`. Raises `BadModelFolder` for an adapter that does not fit, and `OutOfTolerance` if the merged model
-    differs from the model of PEFT by more than rounding.
+    The weights of the base model are frozen. The parameters of an unmerged adapter are frozen, too, unless the adapter
+    is `trainable`. Raises `BadModelFolder` for an adapter that does not fit, and `OutOfTolerance` if the merged model
+    differs from PEFT's model by more than rounding.
     """
     require_adapter_weights(adapter)
     peft_model: Any = plugins.import_object(f"{PEFT}:PeftModel")
@@ -68,15 +68,15 @@ def apply_adapter(
 
 def describe_adapter(adapter: Adapter, mode: str) -> str:
     """Describe how an adapter is applied, in a sentence for the plan and the report."""
-    applied = "kept beside" if mode == KEEP else "merged into"
+    applied = "applied in addition to" if mode == KEEP else "merged into"
     return f"the adapter in {adapter.folder} ({adapter.kind}) is {applied} the weights of {adapter.base}"
 
 
 def compare_with_peft(adapter: Adapter, expected: torch.Tensor, merged: torch.Tensor) -> str:
     """Return the difference of the merged model from PEFT's in words; raise `OutOfTolerance` for a large difference.
 
-    Merging rounds the sum of the weights instead of the sum of the outputs. The bound is the square root of the
-    dtype's precision, relative to the largest output.
+    The two differ by rounding: merging rounds the sum of the weights, PEFT rounds the sum of the outputs. The bound is
+    the square root of the dtype's precision, relative to the largest output.
     """
     difference = float((merged.double() - expected.double()).abs().max())
     largest = float(expected.double().abs().max())

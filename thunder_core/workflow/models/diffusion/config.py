@@ -1,4 +1,4 @@
-"""The config of a diffusers model as a `PretrainedConfig`, which Thunder reads."""
+"""The config of a diffusers model, converted to the `PretrainedConfig` that Thunder reads."""
 
 from __future__ import annotations
 

@@ -116,12 +116,12 @@ def sana_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
 
 
 def sd3_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
-    """Return a noisy latent, its time steps, and the embeddings of a text: of its tokens, and of the whole."""
+    """Return a noisy latent, its time steps, and the embeddings of a text: one for each token, and one for the text."""
     return {"hidden_states": sample(draw, settings), **text_inputs(draw, settings), "timestep": timesteps(draw)}
 
 
 def flux_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
-    """Return a noisy latent as a sequence of squares, the positions of squares and tokens, and the inputs for SD3.
+    """Return the inputs of SD3 with the latent as a sequence of squares, and the positions of squares and tokens.
 
     Time steps are fractions of the number of steps in training, as the pipeline passes them.
     """
@@ -150,7 +150,7 @@ def text_inputs(draw: RandomInputs, settings: Mapping[str, Any]) -> Tensors:
     }
 
 
-SEQUENCE = ("batch", "tokens", "channels")  # the dimensions of a latent as a sequence, as of Flux
+SEQUENCE = ("batch", "tokens", "channels")  # the dimensions of a latent that is a sequence, as in Flux
 AUTOENCODERS = ("AutoencoderKL", "AsymmetricAutoencoderKL", "AutoencoderTiny", "AutoencoderDC", "VQModel")
 FLUX_SQUARE = 2  # height and width of the squares of a latent that are tokens of Flux
 CONDITIONS = ("addition_embed_type", "class_embed_type", "encoder_hid_dim_type")  # settings that need further inputs

@@ -35,7 +35,7 @@ def find_task(name: str | None, config: PretrainedConfig) -> tuple[str, str | No
     """Return the task; raise `BadOption` if the user names a task, because the class decides what the model does."""
     if name is not None and usual_spelling(name) != DIFFUSERS_TASK:
         raise BadOption(
-            f"the task {name!r:.80} is not that of {(config.architectures or [''])[0]}, a diffusers model",
+            f"{(config.architectures or [''])[0]} is a diffusers model, which does not have the task {name!r:.80}",
             fix="leave out --task",
         )
     return DIFFUSERS_TASK, None
@@ -49,13 +49,13 @@ def describe_part(origin: FolderOrigin, config: PretrainedConfig) -> str | None:
 
 
 def example_inputs(loaded: LoadedModel, draw: RandomInputs, labels: bool, cache: int | None) -> Inputs:
-    """Return random inputs, with a target if `labels` are needed; the models have no cache."""
+    """Return random inputs, with a target if `labels` is set; diffusers models have no KV cache."""
     inputs = diffusers_inputs(draw)
     return {**inputs, **(target_of(loaded.config, draw, inputs) if labels else {})}
 
 
 def add_loss(config: PretrainedConfig) -> None:
-    """Ask for a denoiser with its loss."""
+    """Set the config so that the model is loaded as a denoiser with its loss."""
     config.has_loss = True
 
 

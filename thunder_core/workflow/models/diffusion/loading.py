@@ -14,7 +14,7 @@ from thunder_core.workflow.models.diffusion.config import class_of
 from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.plan import LoadingPlan, StoredModel
-from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
+from thunder_core.workflow.models.loading.weight_checks import AllowedWeights, check_weights
 from thunder_core.workflow.models.request.request import ModelRequest
 
 
@@ -29,7 +29,7 @@ def new_model(config: PretrainedConfig, dtype: torch.dtype) -> Any:
 
 
 def with_loss(model: Any, config: PretrainedConfig) -> Any:
-    """Return `DenoisingStep` of a model if its config asks for a loss; otherwise, return the model."""
+    """Wrap a model in `DenoisingStep` if its config requests a loss; otherwise, return the model."""
     return DenoisingStep(model) if config.has_loss else model
 
 
@@ -48,13 +48,13 @@ def read_diffusers_model(
             ignore_mismatched_sizes=True,
             output_loading_info=True,
         )
-    caveats = check_weights(origin.folder, model, report, Allowed.of(request, not_needed=not_needed))
+    caveats = check_weights(origin.folder, model, report, AllowedWeights.of(request, not_needed=not_needed))
     initialize_weights(model, plan.config, report["missing_keys"])
     return StoredModel(with_loss(model, plan.config), caveats)
 
 
 def initialize_weights(model: Any, config: PretrainedConfig, names: Collection[str]) -> None:
-    """Set weights at random, as a new model has them; diffusers may leave missing weights uninitialized."""
+    """Initialize the named weights as in a new model, because diffusers may leave missing weights uninitialized."""
     if names:
         new = new_model(config, model.dtype).state_dict()
         model.load_state_dict({name: new[name] for name in names}, strict=False)

@@ -14,8 +14,8 @@ from thunder_core.workflow.models.folder.foreign_formats import (
     DIFFUSERS_INDEX,
     DIFFUSERS_SINGLE,
     INDEX,
-    PICKLED,
-    SINGLE,
+    PICKLED_FILES,
+    SINGLE_FILE,
     has_weights,
     refuse_other_kinds,
 )
@@ -28,13 +28,13 @@ MAX_HEADER_SIZE = 100_000_000  # bytes, the limit of the safetensors library
 def checkpoint_files(folder: Path) -> tuple[Path, ...]:
     """Return the weight files of a folder; raise `BadModelFolder` if a file is missing, damaged or not safetensors."""
     refuse_other_kinds(folder)
-    for single, index in ((SINGLE, INDEX), (DIFFUSERS_SINGLE, DIFFUSERS_INDEX)):
+    for single, index in ((SINGLE_FILE, INDEX), (DIFFUSERS_SINGLE, DIFFUSERS_INDEX)):
         if (folder / single).is_file():
             stored_names(folder / single)
             return (folder / single,)
         if (folder / index).is_file():
             return complete_shards(folder / index)
-    pickled = next((name for name in PICKLED if (folder / name).is_file()), None)
+    pickled = next((name for name in PICKLED_FILES if (folder / name).is_file()), None)
     if pickled is not None:
         raise BadModelFolder(
             f"{folder} has its weights as a Python pickle ({pickled}), which can run code when it is read",
@@ -42,7 +42,7 @@ def checkpoint_files(folder: Path) -> tuple[Path, ...]:
             "writes safetensors (use the Auto class of the model's task)",
         )
     raise BadModelFolder(
-        f"{folder} has no weights: neither {SINGLE} nor {INDEX}",
+        f"{folder} has no weights: neither {SINGLE_FILE} nor {INDEX}",
         fix="add the weights, or use --random-weights to build the model from its config alone",
     )
 
@@ -90,10 +90,10 @@ def complete_shards(index: Path) -> tuple[Path, ...]:
 def stored_names(path: Path) -> set[str]:
     """Return the names of the weights in a safetensors file; raise `BadModelFolder` if it is damaged or unreadable.
 
-    Only the header is read, and the size of the file is compared with it.
+    Only the header is read; the size of the file must match the header.
     """
     try:
-        with safe_open(path, framework="numpy") as opened:  # safetensors would import any other framework
+        with safe_open(path, framework="numpy") as opened:  # with another framework, safetensors would import it
             return set(opened.keys())
     except SafetensorError as error:
         raise BadModelFolder(f"{path} {diagnose(path) or f'is damaged: {error}'}", fix=FETCH_AGAIN) from error
@@ -102,7 +102,7 @@ def stored_names(path: Path) -> set[str]:
 
 
 def stored_bytes(folder: Path) -> int:
-    """Return the total size of the weights of a folder, in bytes; raise `BadModelFolder` as `checkpoint_files` does."""
+    """Return the total size of the weights of a folder, in bytes; raise `BadModelFolder` like `checkpoint_files`."""
     return sum(path.stat().st_size - 8 - _header_size(path) for path in checkpoint_files(folder))
 
 
@@ -112,7 +112,7 @@ def _header_size(path: Path) -> int:
 
 
 def diagnose(path: Path) -> str | None:
-    """Describe why a safetensors file cannot be opened, from its header; None if the header does not show the cause."""
+    """Describe why a safetensors file cannot be opened; return None if its header does not show the cause."""
     size = path.stat().st_size
     with path.open("rb") as file:
         start = file.read(len(LFS_POINTER))

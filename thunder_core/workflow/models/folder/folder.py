@@ -46,7 +46,7 @@ def require_plain(path: Path) -> None:
 
 
 def code_of_the_hub(config: Mapping[str, Any]) -> str | None:
-    """Return the first value in a config, at any depth, that names Hub code for transformers to run, or None."""
+    """Return the first value in a config, at any depth, that makes transformers run code from the Hub, or None."""
     open_values: list[Any] = [config]
     while open_values:
         value = open_values.pop()

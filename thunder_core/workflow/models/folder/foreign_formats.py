@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
 
-SINGLE = "model.safetensors"
+SINGLE_FILE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin")
+PICKLED_FILES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "diffusion_pytorch_model.bin")
 # The names of weights in diffusers folders.
 DIFFUSERS_SINGLE = "diffusion_pytorch_model.safetensors"
 DIFFUSERS_INDEX = "diffusion_pytorch_model.safetensors.index.json"
@@ -35,7 +35,7 @@ PEFT_CLASSES = {
     "QUESTION_ANS": "AutoModelForQuestionAnswering",
 }
 # Quantization formats whose weights are packed for the kernels of a special library.
-PACKED = frozenset(
+PACKED_FORMATS = frozenset(
     {
         "aqlm", "auto-round", "awq", "eetq", "fbgemm_fp8", "fp_quant",
         "gptq", "higgs", "hqq", "quanto", "quark", "spqr", "vptq",
@@ -44,7 +44,7 @@ PACKED = frozenset(
 
 
 class FormatAnswer(NamedTuple):
-    """A description of the content of a folder, and advice for the user."""
+    """A description of a folder's content, and advice for the user."""
 
     holds: str
     fix: str
@@ -85,7 +85,7 @@ def require_config(folder: Path) -> dict[str, Any]:
 
 
 def is_artifact(folder: Path) -> bool:
-    """Whether a folder looks like an artifact; `inspect-trace`, `bench` and `validate` accept artifacts and models."""
+    """Whether a folder has the manifest and the traces of an artifact."""
     return (folder / "manifest.json").is_file() and (folder / "traces").is_dir()
 
 
@@ -102,7 +102,7 @@ def recognize_artifact(folder: Path) -> FormatAnswer | None:
 
 @register
 def recognize_adapter(folder: Path) -> FormatAnswer | None:
-    """Recognize a PEFT adapter of the Hub, which needs its base model; a folder with an adapter is loaded."""
+    """Recognize a PEFT adapter. An adapter is loaded from a folder, but not from the Hub."""
     if not (folder / ADAPTER).is_file():
         return None
     config = read_json(folder / ADAPTER)
@@ -121,7 +121,7 @@ def recognize_adapter(folder: Path) -> FormatAnswer | None:
 
 @register
 def recognize_pipeline(folder: Path) -> FormatAnswer | None:
-    """Recognize a diffusers pipeline of the Hub; of a folder with a pipeline, the denoiser is loaded."""
+    """Recognize a diffusers pipeline. From a folder, its denoiser is loaded; from the Hub, it is not."""
     if not (folder / PIPELINE).is_file():
         return None
     name = read_json(folder / PIPELINE).get("_class_name") or "a pipeline"
@@ -139,7 +139,7 @@ def recognize_quantized(folder: Path) -> FormatAnswer | None:
     """Recognize weights that are packed for the kernels of a special library."""
     settings = config_of(folder).get("quantization_config")
     method = str(settings.get("quant_method", "")) if isinstance(settings, Mapping) else ""
-    if method not in PACKED or not isinstance(settings, Mapping):
+    if method not in PACKED_FORMATS or not isinstance(settings, Mapping):
         return None
     bits = settings.get("bits") or next((n for n in (4, 8) if settings.get(f"load_in_{n}bit")), None)
     how = f"{method}, {bits} bits" if bits else method
@@ -225,7 +225,7 @@ def recognize_hub_cache(folder: Path) -> FormatAnswer | None:
     named = HUB_CACHE.fullmatch(folder.name)
     if named is None or not (folder / "snapshots").is_dir():
         return None
-    return FormatAnswer("the Hub cache of a model", f"use the Hub name of the model: {named[1]}/{named[2]}")
+    return FormatAnswer("the Hub cache of a model", f"pass the Hub name of the model: {named[1]}/{named[2]}")
 
 
 @register
@@ -235,7 +235,7 @@ def recognize_training_output(folder: Path) -> FormatAnswer | None:
     if not steps or (folder / CONFIG_FILE).exists():
         return None
     return FormatAnswer(
-        "the checkpoints of a training",
+        "the checkpoints of a training run",
         f"name one of the checkpoints: {folder / f'checkpoint-{steps[-1]}'} is the last",
     )
 
@@ -276,7 +276,7 @@ def folders_with(folder: Path, file: str) -> list[str]:
 
 def has_weights(folder: Path) -> bool:
     """Whether a folder has PyTorch weights under the file names of transformers or diffusers."""
-    names = (SINGLE, INDEX, DIFFUSERS_SINGLE, DIFFUSERS_INDEX, *PICKLED)
+    names = (SINGLE_FILE, INDEX, DIFFUSERS_SINGLE, DIFFUSERS_INDEX, *PICKLED_FILES)
     return any((folder / name).is_file() for name in names)
 
 

@@ -28,14 +28,14 @@ from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json
 from thunder_core.workflow.models.folder.foreign_formats import (
     ADAPTER,
     INDEX,
-    PICKLED,
+    PICKLED_FILES,
     PIPELINE,
-    SINGLE,
+    SINGLE_FILE,
     refuse_other_kinds,
 )
 from thunder_core.workflow.models.sentences.folder import MODULES, files_of_modules
 
-TRANSFORMER_SUFFIXES = ("Model", "ForMaskedLM")  # of the names of classes that sentence-transformers uses
+TRANSFORMER_SUFFIXES = ("Model", "ForMaskedLM")  # suffixes of the model classes that sentence-transformers uses
 
 
 @dataclass(frozen=True)
@@ -73,14 +73,14 @@ def missing_weights(model: HubModel) -> tuple[str, ...]:
     If the cache has neither the single weight file nor the index, return the first of these files that the Hub may
     have. If the Hub is known to have neither, return no file.
     """
-    if _cached_file(model.name, SINGLE, model.commit) is not None:
+    if _cached_file(model.name, SINGLE_FILE, model.commit) is not None:
         return ()
     index = _cached_file(model.name, INDEX, model.commit)
     if index is not None:
         return tuple(
             shard for shard in sorted(shards_of(index)) if _cached_file(model.name, shard, model.commit) is None
         )
-    return tuple(file for file in (SINGLE, INDEX) if not _is_known_absent(model.name, file, model.commit))[:1]
+    return tuple(file for file in (SINGLE_FILE, INDEX) if not _is_known_absent(model.name, file, model.commit))[:1]
 
 
 def require_weights(model: HubModel) -> None:
@@ -100,8 +100,8 @@ def is_offline() -> bool:
 def find_on_hub(name: str, revision: str | None) -> HubModel:
     """Return the model with this name, after fetching its config; raise `ModelNotFound` if it does not exist.
 
-    Unless the cache has the whole model, the stages of a model of sentence-transformers are fetched too. If the cache
-    has all weights, an unreachable Hub is no error; `are_stages_unknown` then stays true.
+    Unless the cache has the complete model, the modules of a sentence-transformers model are fetched too. If the cache
+    has all weights, an unreachable Hub is no error; `are_stages_unknown` then remains true.
     """
     config = _fetch(name, CONFIG_FILE, revision or constants.DEFAULT_REVISION)
     if config is None:
@@ -117,9 +117,9 @@ def find_on_hub(name: str, revision: str | None) -> HubModel:
 
 
 def are_stages_unknown(model: HubModel) -> bool:
-    """Whether a model may belong to sentence-transformers, although the local cache has no stages of it.
+    """Whether a model may belong to sentence-transformers, although the local cache lacks its list of modules.
 
-    Only base models and masked language models are transformers of sentence-transformers.
+    sentence-transformers only uses base models and masked language models.
     """
     if _cached_file(model.name, MODULES, model.commit) is not None or _is_known_absent(
         model.name, MODULES, model.commit
@@ -130,7 +130,7 @@ def are_stages_unknown(model: HubModel) -> bool:
 
 
 def fetch_stages(model: HubModel) -> None:
-    """Download the list of modules of a model of sentence-transformers, and the files of its modules."""
+    """Download the list of modules of a sentence-transformers model, and the files of these modules."""
     if _fetch(model.name, MODULES, model.commit) is None:
         return
     for file in files_of_modules(model.folder):
@@ -150,7 +150,7 @@ def fetch_weights(model: HubModel) -> None:
     missing = missing_weights(model)
     if missing and is_offline():
         raise _not_cached_error(model.name, model.commit, missing)
-    if not missing or (SINGLE in missing and _fetch(model.name, SINGLE, model.commit) is not None):
+    if not missing or (SINGLE_FILE in missing and _fetch(model.name, SINGLE_FILE, model.commit) is not None):
         return
     index = _fetch(model.name, INDEX, model.commit)
     for shard in sorted(shards_of(index)) if index is not None else ():
@@ -230,7 +230,7 @@ def _revision_option(name: str, revision: str) -> str:
 
 def _pickled_note(name: str, revision: str) -> str:
     """Return a note about pickled weights of a model in the local cache, for the end of a sentence, or nothing."""
-    pickled = [file for file in PICKLED if _cached_file(name, file, revision) is not None]
+    pickled = [file for file in PICKLED_FILES if _cached_file(name, file, revision) is not None]
     return f" ({pickled[0]} exists, but Thunder does not read pickled weights)" if pickled else ""
 
 

@@ -1,4 +1,4 @@
-"""The origin of a model (a sample, a folder or the Hub), described so that the same model can be loaded again."""
+"""The origin of a model: a sample, a folder or the Hub, as plain data from which the model can be loaded again."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ from thunder_core.workflow.models.request.request import ModelRequest, SampleMod
 from thunder_core.workflow.models.sentences.folder import transformer_folder
 
 TIMM_CLASS = "TimmWrapperForImageClassification"  # the class of transformers for models of timm
-MISTYPED = 0.75  # the similarity to a folder's name from which a name is not looked up on the Hub
+MISTYPED_SIMILARITY = 0.75  # a name this similar to a folder's name is a mistyped path, and not a Hub name
 
 
 @dataclass(frozen=True)
 class FolderOrigin:
     """A model's folder and, if the folder is in the Hub cache, the Hub name and commit.
 
-    `root` is the folder of the complete model; `folder` may be a part of it, such as a transformer.
-    With an `adapter`, `folder`, `hub` and `root` are those of the base model.
+    `root` is the folder of the complete model; `folder` may be the folder of a part, such as a transformer. With an
+    `adapter`, `folder`, `hub` and `root` describe the base model.
     """
 
     folder: Path
@@ -67,7 +67,7 @@ class SampleOrigin:
 
 
 def find_origin(request: ModelRequest) -> FolderOrigin | SampleOrigin:
-    """Return the origin that a request names; raise `ModelNotFound`, or `BadOption` without exactly one origin."""
+    """Return the origin that a request names. Raises `ModelNotFound`, or `BadOption` unless it names one origin."""
     if request.sample is not None and request.model is None:
         return SampleOrigin(request.sample)
     if request.model is None or request.sample is not None:
@@ -97,7 +97,7 @@ def find_folder_origin(name: str, revision: str | None) -> FolderOrigin:
 
 
 def find_local_folder(name: str, revision: str | None) -> Path | None:
-    """Return the folder of a name, or the cached folder of a Hub model; None if the model must be downloaded."""
+    """Return the folder with a name, or the cached folder of a Hub model; None if the model must be downloaded."""
     if timm_architecture(name) is not None:
         return None
     origin = local_origin(name, revision)
@@ -108,9 +108,9 @@ def find_local_folder(name: str, revision: str | None) -> Path | None:
 def local_origin(name: str, revision: str | None = None) -> FolderOrigin | None:
     """Return the origin of the folder with a name; None if there is no folder and the name may be a Hub name.
 
-    Raises `ModelNotFound` for any other name. A missing path with an existing parent, or with a name similar to an
-    existing path, is a mistyped path and is not looked up on the Hub, unless the Hub cache has the name or a revision
-    is requested.
+    Raises `ModelNotFound` for any other name. A missing path is considered mistyped, and not looked up on the Hub, if
+    its parent exists or it is similar to an existing path. Exceptions are a name in the Hub cache, and a request with a
+    revision.
     """
     path = Path(name).expanduser()
     if _exists(path):
@@ -164,7 +164,7 @@ def is_mistyped(path: Path, near: Sequence[Path]) -> bool:
     """Whether a missing path has an existing parent folder, or is similar to the path of a model or artifact."""
     if path.parent != Path() and path.parent.is_dir():
         return True
-    near = [name for name in near if similarity(name, path) >= MISTYPED]
+    near = [name for name in near if similarity(name, path) >= MISTYPED_SIMILARITY]
     return any((name / CONFIG_FILE).is_file() or is_artifact(name) for name in near)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from thunder_core.foundation.similar_names import nearest
 
 MAX_FOLDERS = 10_000  # folders that are compared
-SHOWN = 3
+MAX_SUGGESTIONS = 3
 
 
 def similar_paths(path: Path) -> list[Path]:
@@ -18,7 +18,7 @@ def similar_paths(path: Path) -> list[Path]:
     folders = [Path(root)]
     for part in parts:
         folders = [inner for folder in folders for inner in _alike(folder, part)]
-    return folders[:SHOWN] if folders != [Path(root)] else []
+    return folders[:MAX_SUGGESTIONS] if folders != [Path(root)] else []
 
 
 def similarity(left: Path, right: Path) -> float:

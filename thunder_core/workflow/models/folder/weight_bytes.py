@@ -1,4 +1,4 @@
-"""The bytes of a model's weights, and the number of bytes from which its memory is planned."""
+"""The bytes of a model's weights, and the number of bytes above which its memory use is planned."""
 
 from __future__ import annotations
 

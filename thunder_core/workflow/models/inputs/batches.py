@@ -1,4 +1,4 @@
-"""Batches of real samples for a model: tensors named like the parameters of its forward, padded, in its dtype."""
+"""Batches of real samples for a model: padded tensors, named like the parameters of the model's forward."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.inputs.dataset import Dataset, Row
 from thunder_core.workflow.models.inputs.decoder_tokens import decoder_tokens
-from thunder_core.workflow.models.inputs.labels import IGNORED, next_tokens
+from thunder_core.workflow.models.inputs.labels import IGNORED_LABEL, next_tokens
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
 from thunder_core.workflow.models.inputs.transformers_inputs import modalities, takes_decoder_inputs
@@ -24,12 +24,12 @@ Tensors = dict[str, torch.Tensor]
 
 IDS, MASK, LABELS = "input_ids", "attention_mask", "labels"
 DECODER_IDS = "decoder_input_ids"
-DECODED = frozenset({DECODER_IDS, LABELS})  # the inputs with the length of the decoder, if the model has both
+DECODER_INPUTS = frozenset({DECODER_IDS, LABELS})  # inputs with one number for each token of the decoder
 TOKENS = frozenset({IDS, DECODER_IDS})
 FLOATS = frozenset({"pixel_values", "input_features", "input_values"})
-STARTS, ENDS = "start_positions", "end_positions"  # of answers: the first and the last token
+STARTS, ENDS = "start_positions", "end_positions"  # the first and the last token of an answer
 SPANS = frozenset({STARTS, ENDS})
-CAUSAL = frozenset({"causal-lm", "image-text-to-text"})  # the tasks whose labels are the tokens themselves
+CAUSAL = frozenset({"causal-lm", "image-text-to-text"})  # the tasks whose labels are the input tokens
 
 
 def token_length(dataset: Dataset) -> int | None:
@@ -100,15 +100,17 @@ class Batches:
         labels = batch.get(LABELS)
         if labels is None or labels.is_floating_point():
             return labels
-        return labels.where(labels != self._unlabelled, IGNORED)
+        return labels.where(labels != self._ignored_pixel_label, IGNORED_LABEL)
 
     def _pad(self, row: Row) -> Tensors:
         """Return a sample with its tokens padded or truncated to the length of the sequence."""
         row = {
-            name: self._pad_decoder_tokens(name, tensor) for name, tensor in row.items() if name not in self._left_out
+            name: self._pad_decoder_tokens(name, tensor)
+            for name, tensor in row.items()
+            if name not in self._unaccepted_inputs
         }
         tensors = {**row, **{name: tensor for name, tensor in self._derive_inputs(row).items() if name not in row}}
-        fixed = {*row, DECODER_IDS} - self._per_token
+        fixed = {*row, DECODER_IDS} - self._names_per_token
         padded = {name: tensor if name in fixed else self._fit(name, tensor) for name, tensor in tensors.items()}
         return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
 
@@ -116,25 +118,27 @@ class Batches:
         """Derive inputs from a sample: the attention mask, the labels of a causal model, and the decoder's tokens."""
         decoder_inputs = {}
         if self._has_decoder and LABELS in row:
-            decoder_inputs[DECODER_IDS] = decoder_tokens(self.loaded.model, row[LABELS].long()[None], self._draw)[0]
+            decoder_inputs[DECODER_IDS] = decoder_tokens(
+                self.loaded.model, row[LABELS].long()[None], self._random_inputs
+            )[0]
         if IDS not in row or row[IDS].ndim != 1:
             return decoder_inputs
         mask = torch.ones(row[IDS].shape[0], dtype=torch.int64)
-        decoder_inputs |= {MASK: mask} if MASK in self._taken else {}
+        decoder_inputs |= {MASK: mask} if MASK in self._forward_parameters else {}
         if self.labels and self.loaded.task in CAUSAL:
-            decoder_inputs |= next_tokens(self._draw, {MASK: mask, **row})
+            decoder_inputs |= next_tokens(self._random_inputs, {MASK: mask, **row})
         return decoder_inputs
 
     def _pad_decoder_tokens(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         """Pad the decoder's input tokens or labels to the longest of all samples; return other inputs unchanged."""
-        if name not in self._of_decoder:
+        if name not in self._names_per_decoder_token:
             return tensor
         longest = max(row[name].shape[0] for row in self.dataset.rows)
-        filler = IGNORED if name == LABELS else self._draw.padding
+        filler = IGNORED_LABEL if name == LABELS else self._random_inputs.padding
         return torch.nn.functional.pad(tensor, (0, longest - tensor.shape[0]), value=filler)
 
     def _fit(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        filler = {IDS: self._draw.padding, LABELS: IGNORED}.get(name, 0)
+        filler = {IDS: self._random_inputs.padding, LABELS: IGNORED_LABEL}.get(name, 0)
         missing = self.seq - tensor.shape[0]
         return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]
 
@@ -145,10 +149,10 @@ class Batches:
         return tensor.to(device=model.device, dtype=tensor.dtype if tensor.dtype == torch.bool else torch.int64)
 
     @cached_property
-    def _per_token(self) -> frozenset[str]:
-        """The names of inputs that have one number for each token in every sample."""
+    def _names_per_token(self) -> frozenset[str]:
+        """The names of the inputs that have one number for each token."""
         rows = self.dataset.rows
-        names = rows[0].keys() - self._of_decoder
+        names = rows[0].keys() - self._names_per_decoder_token
         shapes = [(row[IDS].shape if IDS in row else None, row) for row in rows]
         return frozenset(
             name
@@ -162,34 +166,34 @@ class Batches:
         return takes_decoder_inputs(self.loaded)
 
     @cached_property
-    def _of_decoder(self) -> frozenset[str]:
-        """The names of inputs with the length of the decoder's tokens in every sample."""
+    def _names_per_decoder_token(self) -> frozenset[str]:
+        """The names of the inputs that have one number for each token of the decoder."""
         rows = self.dataset.rows
-        lists = {name for name in DECODED if all(name in row and row[name].ndim == 1 for row in rows)}
+        lists = {name for name in DECODER_INPUTS if all(name in row and row[name].ndim == 1 for row in rows)}
         return frozenset(lists if self._has_decoder else ())
 
     @property
-    def _draw(self) -> RandomInputs:
+    def _random_inputs(self) -> RandomInputs:
         return RandomInputs.seeded(self.loaded.config, batch=1, seq=self.seq, seed=0)
 
     @property
-    def _taken(self) -> frozenset[str]:
+    def _forward_parameters(self) -> frozenset[str]:
         return frozenset(inspect.signature(type(self.loaded.model).forward).parameters)
 
     @property
-    def _unlabelled(self) -> int:
+    def _ignored_pixel_label(self) -> int:
         """The label of pixels that the loss of a segmentation ignores, or the label that all losses ignore."""
-        return int(getattr(self.loaded.config, "semantic_loss_ignore_index", IGNORED))
+        return int(getattr(self.loaded.config, "semantic_loss_ignore_index", IGNORED_LABEL))
 
     @cached_property
-    def _left_out(self) -> frozenset[str]:
+    def _unaccepted_inputs(self) -> frozenset[str]:
         """The names of inputs that the tokenizer returned but the model does not accept."""
-        return self.dataset.from_tokenizer - self._taken
+        return self.dataset.from_tokenizer - self._forward_parameters
 
     def _require_names(self) -> None:
         """Raise `BadData` for names that the model does not accept, and for missing main inputs."""
         names = dict.fromkeys(name for row in self.dataset.rows for name in row)
-        kind, accepted_names = type(self.loaded.model).__name__, self._taken - {"self", "kwargs", "args"}
+        kind, accepted_names = type(self.loaded.model).__name__, self._forward_parameters - {"self", "kwargs", "args"}
         own = {LABELS, *SPANS, *self.dataset.from_tokenizer}
         strange = [name for name in names if name not in accepted_names and name not in own]
         of_decoder = [DECODER_IDS] if self._has_decoder and LABELS not in names else []
@@ -197,7 +201,7 @@ class Batches:
         if self.labels and self.loaded.task not in {*CAUSAL, SENTENCE_TASK}:
             needed_names += [] if names.keys() >= SPANS else [LABELS]
         missing = [name for name in needed_names if name not in names]
-        for problem, reason in ((strange, "which it does not take"), (missing, "which it needs and the file lacks")):
+        for problem, reason in ((strange, "which it does not accept"), (missing, "which it needs and the file lacks")):
             if problem:
                 follows = f"add `{DECODER_IDS}`, or the `{LABELS}` that they follow from; "
                 raise BadData(
@@ -224,7 +228,7 @@ class Batches:
                 f"`{name}` is one text, but sentence embeddings are trained with pairs of texts",
                 "give two lists of tokens of the same length, with their `attention_mask`",
             )
-        if name not in self._per_token | self._of_decoder and tensor.shape != first[name].shape:
+        if name not in self._names_per_token | self._names_per_decoder_token and tensor.shape != first[name].shape:
             shapes = f"{list(tensor.shape)}, and {list(first[name].shape)} in the first"
             yield (
                 f"`{name}` is of shape {shapes}",
@@ -264,17 +268,25 @@ class Batches:
     def _label_problems(self, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
         if tensor.is_floating_point() or tensor.is_complex() or not tensor.numel():
             return
-        count = self._draw.vocabulary if self.loaded.task in LANGUAGE_TASKS else int(self.loaded.config.num_labels or 1)
-        wrong = tensor[(tensor != IGNORED) & (tensor != self._unlabelled) & ((tensor < 0) | (tensor >= max(count, 2)))]
+        count = (
+            self._random_inputs.vocabulary
+            if self.loaded.task in LANGUAGE_TASKS
+            else int(self.loaded.config.num_labels or 1)
+        )
+        wrong = tensor[
+            (tensor != IGNORED_LABEL)
+            & (tensor != self._ignored_pixel_label)
+            & ((tensor < 0) | (tensor >= max(count, 2)))
+        ]
         if wrong.numel():
             wrong_value = int(wrong.flatten()[0])
             yield (
                 f"`{LABELS}` has {wrong_value}, but there are {count} classes",
-                f"use 0 to {count - 1}, or {IGNORED}",
+                f"use 0 to {count - 1}, or {IGNORED_LABEL}",
             )
 
     def _token_problems(self, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, str]]:
-        vocabulary = self._draw.vocabulary
+        vocabulary = self._random_inputs.vocabulary
         if not tensor.numel():
             yield f"`{name}` is empty", "add at least one token, or leave out the sample"
         elif not tensor.ndim:

@@ -22,7 +22,7 @@ KNOWN_BASES = frozenset(
 
 
 def main_input_name(name: str) -> str:
-    """Return the main input of the transformers class with a name; `input_ids` for a class that does not exist."""
+    """Return the main input of the transformers class with this name; `input_ids` if there is no such class."""
     module = module_of(name)
     if not module:
         return DEFAULT
@@ -49,7 +49,7 @@ def module_of(name: str) -> str:
 
 
 def main_input_in_source(module: str, name: str) -> str | None:
-    """Return the main input of a class from its source, or None if the source does not determine it."""
+    """Find the main input of a class in its source; return None if the source does not determine the input."""
     try:
         return next(values_of(name, classes_in(module)), DEFAULT)
     except LookupError:
@@ -57,9 +57,9 @@ def main_input_in_source(module: str, name: str) -> str | None:
 
 
 def parameters_in_source(module: str, name: str) -> frozenset[str]:
-    """Return the names of the parameters of a class's forward from its source; empty if the source has none."""
+    """Find the parameters of a class's forward in its source; return an empty set if the source has no forward."""
     with suppress(LookupError):
-        for node in lineage(name, classes_in(module)):
+        for node in class_and_bases(name, classes_in(module)):
             for statement in node.body:
                 if isinstance(statement, ast.FunctionDef) and statement.name == "forward":
                     arguments = statement.args
@@ -75,18 +75,18 @@ def classes_in(module: str) -> dict[str, ast.ClassDef]:
     return {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
 
 
-def lineage(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
+def class_and_bases(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[ast.ClassDef]:
     """Yield a class and its bases; raise LookupError for a base that is unknown."""
     if name in KNOWN_BASES:
         return
     yield classes[name]
     for base in classes[name].bases:
-        yield from lineage(ast.unparse(base), classes)
+        yield from class_and_bases(ast.unparse(base), classes)
 
 
 def values_of(name: str, classes: dict[str, ast.ClassDef]) -> Iterator[str]:
     """Yield the attribute's values in a class and its bases; raise LookupError for a value or base that is unknown."""
-    for node in lineage(name, classes):
+    for node in class_and_bases(name, classes):
         for statement in node.body:
             if ATTRIBUTE in assigned_names(statement):
                 value: Any = getattr(statement, "value", None)

@@ -1,4 +1,4 @@
-"""Check the names of files with real inputs, before anything heavy is imported."""
+"""Check the files with real inputs by their names, before slow imports."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def require_data_file(option: str, file: Path | None) -> None:
     if file.suffix.lower() not in SUFFIXES:
         raise BadData(f"{option} {file} has an unknown format", fix=f"use {FORMATS}")
     if fault := fault_of_file(file):
-        raise BadData(f"{option} {file} {fault}", fix=f"use {FORMATS}, that exists and can be read")
+        raise BadData(f"{option} {file} {fault}", fix=f"name a readable file: {FORMATS}")
 
 
 def require_metric(name: str) -> None:

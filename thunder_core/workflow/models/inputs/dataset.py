@@ -20,17 +20,17 @@ from thunder_core.workflow.models.memory.free_memory import free_memory
 
 TEXT, IDS = "text", "input_ids"
 NUMBERS = "biuf"  # the kinds of numeric dtypes in numpy
-DIGITS = 12  # the digits of a digest that distinguish files with the same name
+DIGITS = 12  # the number of digits of a digest that are shown, to distinguish files with the same name
 
 Row = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """The samples of a file. A sample has tensors by name, without the batch dimension, or a text.
+    """The samples of a file. A sample is a text, or tensors by name without the batch dimension.
 
-    `rows`, `texts` and `locations` have one entry for each sample. The text of a sample without text is empty.
-    `locations` describes the positions of samples in the file.
+    `rows`, `texts` and `locations` have one entry for each sample: its tensors, its text (empty if it has none), and
+    its position in the file in words.
     """
 
     file: Path
@@ -57,7 +57,7 @@ class Dataset:
         return f"{self.file.name}:{self.digest[:DIGITS]}"
 
     def wrong(self, number: int, what: str, fix: str) -> BadData:
-        """Return the error for a sample: `what` is wrong with it, and how to `fix` it."""
+        """Return the error for a sample; `what` describes the problem."""
         return BadData(f"{self.file}, {self.locations[number]}: {what}", fix=fix)
 
 
@@ -75,10 +75,10 @@ def read_dataset(option: str, file: Path) -> Dataset:
         raise BadData(f"{file} cannot be read: {error.strerror or error}", fix="check the file") from error
 
 
-Read = tuple[Sequence[Row], Sequence[str], Sequence[str]]  # the rows, texts and locations of the samples
+Samples = tuple[Sequence[Row], Sequence[str], Sequence[str]]  # the rows, texts and locations of the samples
 
 
-def _safetensors(file: Path) -> Read:
+def _safetensors(file: Path) -> Samples:
     try:
         return _rows_of(file, load_file(file))
     except SafetensorError as error:
@@ -87,7 +87,7 @@ def _safetensors(file: Path) -> Read:
         ) from error
 
 
-def _npz(file: Path) -> Read:
+def _npz(file: Path) -> Samples:
     try:
         _require_room(file)
         with np.load(file, allow_pickle=False) as arrays:
@@ -112,7 +112,7 @@ def _require_room(file: Path) -> None:
 
 
 def _from_numpy(file: Path, name: str, array: object) -> torch.Tensor:
-    if not isinstance(array, np.ndarray):  # bytes of a file in the archive that is no array
+    if not isinstance(array, np.ndarray):  # numpy returns the bytes of a file in the archive that is not an array
         raise BadData(f"{file}: `{name}` is not an array", fix="write arrays of numbers with numpy.savez")
     if array.dtype.kind not in NUMBERS:
         raise BadData(
@@ -122,7 +122,7 @@ def _from_numpy(file: Path, name: str, array: object) -> torch.Tensor:
     return torch.from_numpy(np.ascontiguousarray(plain, dtype=plain.dtype.newbyteorder("=")))
 
 
-def _rows_of(file: Path, columns: Mapping[str, torch.Tensor]) -> Read:
+def _rows_of(file: Path, columns: Mapping[str, torch.Tensor]) -> Samples:
     """Split arrays into samples along their first dimension."""
     sizes = {name: tensor.shape[0] if tensor.ndim else -1 for name, tensor in columns.items()}
     if len(set(sizes.values())) > 1 or -1 in sizes.values():
@@ -136,7 +136,7 @@ def _rows_of(file: Path, columns: Mapping[str, torch.Tensor]) -> Read:
     return rows, [""] * count, [f"sample {number}" for number in range(count)]
 
 
-def _jsonl(file: Path) -> Read:
+def _jsonl(file: Path) -> Samples:
     rows, texts, locations = [], [], []
     for number, line in _lines(file):
         row, text = _parse(file, number, line)
@@ -187,4 +187,4 @@ def _tensor(file: Path, number: int, name: str, value: object) -> torch.Tensor:
         ) from error
 
 
-READERS: Mapping[str, Callable[[Path], Read]] = {".safetensors": _safetensors, ".npz": _npz, ".jsonl": _jsonl}
+READERS: Mapping[str, Callable[[Path], Samples]] = {".safetensors": _safetensors, ".npz": _npz, ".jsonl": _jsonl}

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from thunder_core.workflow.models.inputs.labels import IGNORED
+from thunder_core.workflow.models.inputs.labels import IGNORED_LABEL
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 
 if TYPE_CHECKING:
@@ -24,4 +24,4 @@ def decoder_tokens(model: PreTrainedModel, labels: torch.Tensor, draw: RandomInp
         return tokens
     start = torch.full_like(labels[:, :1], draw.start)
     shifted = torch.cat([start, labels[:, :-1]], dim=1)
-    return shifted.masked_fill(shifted == IGNORED, draw.padding)
+    return shifted.masked_fill(shifted == IGNORED_LABEL, draw.padding)

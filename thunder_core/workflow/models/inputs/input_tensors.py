@@ -67,9 +67,9 @@ def _own(cache: Cache) -> Cache:
 
 
 def _like(value: object, attributes: Mapping[str, Any]) -> Any:
-    """Return an object of the same class with these attributes; its `dtype` and `device` are those of its keys.
+    """Return an object of the same class with these attributes.
 
-    Before transformers 5.24, layers have the attribute `dtype`.
+    The attributes `dtype` (before transformers 5.24) and `device` of a cache layer are taken from its keys.
     """
     copy = object.__new__(type(value))
     vars(copy).update(attributes)

@@ -23,15 +23,16 @@ def example_inputs(
     height: int | None = None,
     width: int | None = None,
 ) -> Inputs:
-    """Return keyword arguments for the model's forward, on its device and in its dtype; determined by the seed.
+    """Return keyword arguments for the model's forward, on its device and in its dtype; the seed determines the values.
 
-    Text: `input_ids` and `attention_mask`, [batch, seq] int64, where all samples but the first end in padding;
-    images: `pixel_values`, [batch, channels, height, width] of the config's size; sound: `input_features` or
-    `input_values`. Encoder-decoders also get `decoder_input_ids`. With `labels`, all models get labels for their task.
-    With `cache`, the inputs continue a text of this many tokens: the dynamic cache of the model is random, and the mask
-    covers both, [batch, cache + seq]. With `height` or `width`, images have this size, and models that support it
-    interpolate their positions.
-    Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
+    - Text: `input_ids` and `attention_mask`, [batch, seq] int64; all samples but the first end in padding.
+    - Images: `pixel_values`, [batch, channels, height, width] of the config's size.
+    - Sound: `input_features` or `input_values`.
+
+    Encoder-decoders also get `decoder_input_ids`. With `labels`, all models get labels for their task. With `cache`,
+    the inputs continue a text of this many tokens: the dynamic cache of the model is random, and the mask covers the
+    cache and the inputs, [batch, cache + seq]. With `height` or `width`, images have this size, and models that can
+    interpolate their positions do so. Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
     draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
     inputs = kind_of(loaded.config).example_inputs(loaded, draw, labels, cache)
@@ -40,7 +41,7 @@ def example_inputs(
 
 def _to_device(tensor: torch.Tensor, loaded: LoadedModel) -> torch.Tensor:
     dtype = loaded.model.dtype if tensor.is_floating_point() else tensor.dtype
-    device = loaded.model.device  # inputs have data even if the model has none
-    if tensor.is_meta:  # the cache that a model without weights fills, which is only traced
+    device = loaded.model.device  # inputs have data even if the model is on the meta device
+    if tensor.is_meta:  # a cache that a model on the meta device has filled; it is only traced
         return torch.zeros_like(tensor, device="cpu", dtype=dtype)
     return tensor.to(device="cpu" if device.type == "meta" else device, dtype=dtype)

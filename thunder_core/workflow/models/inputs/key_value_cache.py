@@ -24,8 +24,8 @@ FIX_WITHOUT_CACHE = "leave out --cache and --dynamic cache=: this model has no K
 def random_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> DynamicCache:
     """Return the model's `DynamicCache` after `length` tokens, with random keys and values.
 
-    A layer with a sliding window holds only the last tokens of its window. Raises `BadOption` for a model that does not
-    accept a dynamic cache with keys and values for each token, also if `length` is 0.
+    A layer with a sliding window has only the tokens of its window. Raises `BadOption` for a model that does not accept
+    a dynamic cache with keys and values for each token, even if `length` is 0.
     """
     cache = DynamicCache(config=loaded.model.config.get_text_config(decoder=True))
     layers = key_value_shapes(loaded.model)
@@ -34,7 +34,7 @@ def random_cache(loaded: LoadedModel, draw: RandomInputs, length: int) -> Dynami
             draw.normal(draw.batch, heads, length, width).to(loaded.model.device, loaded.model.dtype)
             for _, heads, _, width in shapes
         )
-        # As in generation, the last token is added in a call of its own, which determines the memory layout.
+        # As in generation, the last token is added separately, because the memory layout depends on the last addition.
         for part in (slice(0, length - 1), slice(length - 1, length)):
             cache.update(keys[:, :, part], values[:, :, part], index)
     return cache
@@ -69,6 +69,6 @@ def cache_after_one_token(model: PreTrainedModel) -> Any:
 
 def _has_keys_and_values(layer: Any) -> bool:
     """Whether the only tensors of a cache layer are four-dimensional keys and values."""
-    # A layer with a sliding window has the size of the window as a tensor, too.
+    # A layer with a sliding window also has a tensor with the size of the window.
     tensors = {name for name, value in vars(layer).items() if isinstance(value, torch.Tensor)}
     return tensors - {"_sliding_window_tensor"} == {"keys", "values"} and layer.keys.dim() == layer.values.dim() == 4

@@ -14,9 +14,9 @@ from thunder_core.workflow.models.request.names import SENTENCE_TASK
 Tensors = dict[str, torch.Tensor]
 LabelMaker = Callable[[RandomInputs, Tensors], Inputs]
 
-IGNORED = -100  # the label that torch.nn.functional.cross_entropy leaves out
+IGNORED_LABEL = -100  # the label that torch.nn.functional.cross_entropy leaves out
 OBJECTS = 2  # objects in each image
-SPOKEN = 10  # tokens, fewer than the frames of a second of sound
+SPEECH_TOKENS = 10  # tokens, fewer than the frames of a second of sound
 MASKED_SHARE = 0.15  # the share of tokens that BERT's training hides
 
 
@@ -27,7 +27,7 @@ def labels_for(task: str, draw: RandomInputs, inputs: Tensors) -> Inputs:
 
 
 def require_labels(task: str) -> None:
-    """Raise `NoLoss` for a task whose models have no labels, and so no loss to train by."""
+    """Raise `NoLoss` for a task whose models have no labels, and therefore no loss."""
     if task not in MAKERS:
         raise NoLoss(
             f"the task {task!r} has no labels, so there is no loss to train with",
@@ -37,7 +37,7 @@ def require_labels(task: str) -> None:
 
 def next_tokens(_draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the input tokens as labels, with padding ignored; the model shifts the labels."""
-    return {"labels": inputs["input_ids"].masked_fill(padding_mask(inputs), IGNORED)}
+    return {"labels": inputs["input_ids"].masked_fill(padding_mask(inputs), IGNORED_LABEL)}
 
 
 def padding_mask(inputs: Tensors) -> torch.Tensor:
@@ -50,13 +50,13 @@ def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return about 15% of the tokens as labels, always including the first token; the others are ignored."""
     hidden = torch.rand(inputs["input_ids"].shape, generator=draw.generator) < MASKED_SHARE
     hidden[:, 0] = True
-    return {"labels": inputs["input_ids"].masked_fill(~hidden | padding_mask(inputs), IGNORED)}
+    return {"labels": inputs["input_ids"].masked_fill(~hidden | padding_mask(inputs), IGNORED_LABEL)}
 
 
 def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the target tokens of the decoder: its inputs shifted by one step, followed by the end token.
 
-    Models that read sound and have no encoder for text are listed with encoder-decoders, but predict the next token.
+    Models for sound without a text encoder are listed as encoder-decoders, but they predict the next token.
     """
     if "decoder_input_ids" not in inputs:
         return next_tokens(draw, inputs)
@@ -83,11 +83,11 @@ def is_regression(config: PretrainedConfig) -> bool:
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each token that is not padding."""
     numbers = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
-    return {"labels": numbers.masked_fill(padding_mask(inputs), IGNORED)}
+    return {"labels": numbers.masked_fill(padding_mask(inputs), IGNORED_LABEL)}
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
-    """Return no labels, because the inputs contain the targets: hidden patches, or pairs of texts."""
+    """Return no labels, because the targets (hidden patches, or pairs of texts) are part of the inputs."""
     return {}
 
 
@@ -131,7 +131,7 @@ def scores(draw: RandomInputs, _inputs: Tensors) -> Tensors:
 
 def spoken_tokens(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """Return ten spoken tokens for each sample, without padding."""
-    return {"labels": draw.tokens(SPOKEN)}
+    return {"labels": draw.tokens(SPEECH_TOKENS)}
 
 
 def frame_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
@@ -166,10 +166,10 @@ def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:
     return {"future_values": draw.normal(draw.batch, draw.config.prediction_length, draw.config.num_input_channels)}
 
 
-# Tasks whose models predict numbers where their config says so.
-REGRESSING = ("sequence-classification", "image-classification", "audio-classification", "video-classification")
+# Tasks whose models predict numbers instead of classes if their config says so.
+REGRESSION_TASKS = ("sequence-classification", "image-classification", "audio-classification", "video-classification")
 MAKERS: dict[str, LabelMaker] = {
-    **dict.fromkeys(REGRESSING, classes),
+    **dict.fromkeys(REGRESSION_TASKS, classes),
     "causal-lm": next_tokens,
     "image-text-to-text": next_tokens,
     "masked-lm": hidden_tokens,

@@ -9,7 +9,7 @@ from transformers import PretrainedConfig
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
 SIZES = ("image_size", "input_size")  # attributes of a config that may have the image size
 IMAGE_SIZE = 224  # pixels, for models without a fixed size
-WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families that read text and an image in one encoder
+WITH_IMAGE = ("vilt", "layoutlmv2", "layoutlmv3")  # families with one encoder for text and an image
 OTHER_INPUTS = ("pixel_values", "input_values", "input_features", "past_values")  # inputs besides tokens
 SAMPLING_RATE = 16_000  # samples a second
 
@@ -17,8 +17,8 @@ SAMPLING_RATE = 16_000  # samples a second
 def main_inputs(config: PretrainedConfig, main: str, accepted: Collection[str] = ()) -> tuple[str, ...]:
     """Return the main inputs of a model, from its config and the main input `main` of its class.
 
-    `accepted` are the parameters of the forward; empty if unknown. A class may name tokens although its forward reads
-    another input, such as CLIP's classifier of images.
+    `accepted` are the parameters of the forward; empty if unknown. They are needed because some classes name a wrong
+    main input: CLIP's classifier of images names tokens.
     """
     names = usual_inputs(config, main)
     if not any(name in accepted for name in (*names, *OTHER_INPUTS)):
@@ -39,7 +39,7 @@ def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
 
 
 def reads_image_tokens(config: PretrainedConfig) -> bool:
-    """Whether a model replaces placeholder tokens in its text by images, so that texts without them need no image."""
+    """Whether a model replaces placeholder tokens in its text by images; a text without placeholders needs no image."""
     return any(getattr(config, name, None) is not None for name in IMAGE_TOKENS)
 
 

@@ -12,7 +12,7 @@ TEXT = "input_ids"
 
 
 def require_generation(loaded: LoadedModel) -> None:
-    """Raise `CannotGenerate` for a model that does not generate, or not from a text."""
+    """Raise `CannotGenerate` for a model without `generate`, or a model that does not generate from text."""
     kind = type(loaded.model).__name__
     if not loaded.model.can_generate():
         raise CannotGenerate(

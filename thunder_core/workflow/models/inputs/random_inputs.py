@@ -11,7 +11,7 @@ from transformers import PretrainedConfig
 from thunder_core.foundation.errors import NoExampleInputs
 
 Inputs = dict[str, Any]  # tensors, caches, and other arguments
-SPECIAL = (
+SPECIAL_TOKEN_IDS = (
     "pad_token_id",
     "bos_token_id",
     "eos_token_id",
@@ -92,7 +92,9 @@ class RandomInputs:
     @property
     def special(self) -> set[int]:
         """The special tokens of the model."""
-        return {token for name in SPECIAL for config in (self.config, self.text) for token in _ids(config, name)}
+        return {
+            token for name in SPECIAL_TOKEN_IDS for config in (self.config, self.text) for token in _ids(config, name)
+        }
 
     @property
     def padding(self) -> int:

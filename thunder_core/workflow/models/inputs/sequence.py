@@ -18,7 +18,7 @@ LIMITS = (
 # Families with relative positions; configs of old checkpoints still contain a limit.
 UNLIMITED = frozenset({"t5", "mt5", "umt5", "longt5", "switch_transformers", "udop", "pop2piano", "xlnet", "bloom"})
 
-# Positions start behind the padding token's id, and the table of positions has that many rows more.
+# Families whose positions start after the padding token's id, so that the table of positions has additional rows.
 OFFSET = frozenset(
     {
         "roberta",

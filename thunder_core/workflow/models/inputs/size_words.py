@@ -30,7 +30,7 @@ def omitted_inputs(config: PretrainedConfig) -> str:
 
 
 def named_inputs(config: PretrainedConfig) -> tuple[str, ...]:
-    """Return the main inputs of the class in a config; `input_ids` if transformers does not have the class."""
+    """Return the main inputs of the class that a config names; `input_ids` if transformers lacks the class."""
     name = (config.architectures or [""])[0]
     return kind_of(config).main_inputs(config, main_input_name(name), forward_parameters(name))
 

@@ -1,4 +1,4 @@
-"""Create example sound: waveforms, and the spectrograms that the feature extractor of a family makes of them."""
+"""Create example sound: waveforms, and the spectrograms that a family's feature extractor computes from them."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from thunder_core.workflow.models.inputs.modality import SAMPLING_RATE, spectrog
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 
 CODECS = ("dac", "encodec", "mimi", "xcodec")  # families that compress sound
-BINS = ("num_mel_bins", "input_feat_per_channel")  # the attributes of a config that may hold the number of bins
+BINS = ("num_mel_bins", "input_feat_per_channel")  # the attributes of a config that may be the number of bins
 
 
 def spectrogram(draw: RandomInputs) -> dict[str, torch.Tensor]:
-    """Return a spectrogram of one second of noise, as the feature extractor of the model's family makes it.
+    """Return the spectrogram that the model's feature extractor computes from one second of noise.
 
     Whisper gets [batch, bins, frames] with two frames for each position of the encoder, which a config may shorten.
     """

@@ -1,4 +1,4 @@
-"""The optional inputs that a tokenizer returns in addition to tokens and mask; models have defaults for them."""
+"""The optional inputs, such as `token_type_ids`, that a tokenizer returns in addition to tokens and mask."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SAMPLE_TEXT = "a"
 
 
 def segments(loaded: LoadedModel, ids: torch.Tensor) -> torch.Tensor:
-    """Return the token types of pairs of texts: the second half of each sample is the second text."""
+    """Return token types for pairs of texts: 0 for the first half of each sample, and 1 for the second half."""
     kinds = getattr(loaded.config, "type_vocab_size", None)
     types = torch.zeros_like(ids)
     if kinds is None or kinds > 1:
@@ -31,7 +31,7 @@ BUILDERS: Mapping[str, Callable[[LoadedModel, torch.Tensor], torch.Tensor]] = {"
 
 
 def tokenizer_inputs(loaded: LoadedModel, inputs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
-    """Return the inputs with the tokenizer's other results added, in the tokenizer's order; None if there are none."""
+    """Return the inputs with the tokenizer's optional inputs added, in the tokenizer's order; None if it has none."""
     ids = inputs.get(IDS)
     if not isinstance(ids, torch.Tensor):
         return None

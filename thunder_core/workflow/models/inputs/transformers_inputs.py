@@ -20,7 +20,7 @@ from thunder_core.workflow.models.request.names import SENTENCE_TASK
 
 Tensors = dict[str, torch.Tensor]
 
-# The tasks whose models are called with decoder inputs; models for other tasks derive these from the input.
+# The tasks whose models take decoder inputs; models for other tasks derive the decoder inputs from the inputs.
 DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
 CHOICES = 2
 IDS, INTERPOLATE = "input_ids", "interpolate_pos_encoding"
@@ -90,7 +90,7 @@ def takes_decoder_inputs(loaded: LoadedModel) -> bool:
 
 
 def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tensors:
-    """Return boxes of words for document models, and masked patches for masked image modeling."""
+    """Return the additional inputs of some tasks: word boxes for documents, and masks for masked image modeling."""
     tensors: Tensors = {}
     if IDS in inputs and "bbox" in parameters_of(loaded):
         if (largest := getattr(loaded.config, "max_2d_position_embeddings", None)) is None:
@@ -203,7 +203,7 @@ BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
 
 
 def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
-    """Return tokens for the decoder, beginning with its start token: `seq`, or half as many after a text encoder."""
+    """Return tokens for the decoder, with its start token first: `seq` tokens, or half as many with a text encoder."""
     ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
     ids[:, 0] = draw.start
     return ids

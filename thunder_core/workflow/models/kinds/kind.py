@@ -1,4 +1,4 @@
-"""The kind of a model: all differences between the models of different libraries."""
+"""The kind of a model: the functions that differ between the models of different libraries."""
 
 from __future__ import annotations
 
@@ -21,17 +21,18 @@ Task: TypeAlias = "tuple[str, str | None]"  # a task, and a note if the task is 
 
 @dataclass(frozen=True)
 class ModelKind:
-    """The models of one library: how they are recognized, their tasks, how they are loaded, and their inputs.
+    """The functions for the models of one library.
 
-    A kind is recognized by `has_folder` before the config is read, and by `has_config` afterwards. `find_task` takes
-    the task that the user names, or None, and raises `BadOption` for a task that the model does not have. `build` takes
-    a task, a config, a dtype and whether remote code is trusted, and sets random weights. `read` takes the patterns of
-    weights that may be missing; it checks the weights and returns caveats about them. `example_inputs` takes whether
-    labels are needed, and the length of a cache. `require_loss` takes a task, a config and the batch size, and raises
-    `NoLoss` or `BadOption` if the model cannot be trained with them; `add_loss` changes the config of a model whose
-    loss is not part of it. `describe_part` describes the part of a folder that is the model, if the folder contains
-    more than the model. If `is_mapped` is not set, the weights are converted in memory. If `config_sets_outputs` is not
-    set, the configs of the kind have no attribute for the type of outputs.
+    - `has_folder` recognizes the kind before the config is read, and `has_config` afterwards.
+    - `find_task` takes the task that the user names, or None; it raises `BadOption` if the model lacks the task.
+    - `build` takes a task, a config, a dtype and whether remote code is trusted; it builds a model with random weights.
+    - `read` takes the patterns of weights that may be missing; it checks the weights and returns caveats about them.
+    - `example_inputs` takes whether labels are needed, and the length of a cache.
+    - `require_loss` takes a task, a config and the batch size; it raises `NoLoss` or `BadOption` if the model cannot be
+    trained with them. `add_loss` changes the config of a model whose loss is not part of the model.
+    - `describe_part` describes the part of a folder that is the model, if the folder contains more than the model.
+    - `is_mapped`: whether weights are memory-mapped; otherwise, they are converted in memory.
+    - `config_sets_outputs`: whether the configs have an attribute for the type of outputs.
     """
 
     library: str

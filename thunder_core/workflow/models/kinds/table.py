@@ -10,7 +10,7 @@ from thunder_core.workflow.models.kinds.transformers import TIMM, TRANSFORMERS
 from thunder_core.workflow.models.loading.model_folder import ModelFolder
 from thunder_core.workflow.models.sentences.kind import SENTENCES
 
-# The first kind that recognizes a model is its kind; `TRANSFORMERS` recognizes all.
+# The first kind that recognizes a model is its kind; `TRANSFORMERS` recognizes all models.
 KINDS: tuple[ModelKind, ...] = (SENTENCES, DIFFUSERS, TIMM, TRANSFORMERS)
 
 

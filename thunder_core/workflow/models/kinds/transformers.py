@@ -25,7 +25,7 @@ from thunder_core.workflow.models.sentences.folder import MODULES, has_stages
 
 
 def find_task(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
-    """Return the task with a name, or without a name the task of the architecture; and a note if it is a fallback.
+    """Return the named task, or without a name the task of the architecture, with a note if the task is a fallback.
 
     Raises `UnknownName` for an unknown task, `BadOption` for a task that the family does not have, and
     `CannotGenerate` for `generate` if the model cannot generate.
@@ -41,7 +41,7 @@ def build(task: str, config: PretrainedConfig, dtype: torch.dtype, trust_remote_
 
 
 def describe_part(origin: FolderOrigin, config: PretrainedConfig) -> str | None:
-    """Return a note if the stages of sentence-transformers are left out."""
+    """Return a note if the folder's sentence-transformers modules (stages) are left out."""
     if not has_stages(origin.named):
         return None
     return f"the stages of {MODULES} (such as the pooling) are left out: {SENTENCE_TASK} is the task that has them"
@@ -53,7 +53,7 @@ def is_timm_folder(folder: ModelFolder) -> bool:
 
 
 def read_timm_config(folder: ModelFolder) -> PretrainedConfig:
-    """Return the config of transformers for the config of timm in a folder."""
+    """Convert the timm config in a folder to the config of transformers."""
     return timm_config(folder.folder, folder.content)
 
 

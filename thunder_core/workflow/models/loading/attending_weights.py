@@ -1,7 +1,7 @@
-"""Enlarge the random weights of queries and keys, so that a random model attends like a trained model.
+"""Enlarge the random weights for queries and keys, so that a random model attends to some tokens more than to others.
 
-Default initializations make queries and keys so small that a random model attends to all tokens equally. Errors in
-attention, in positions or in a cache would then hardly affect its outputs.
+Default initializations make queries and keys so small that a random model attends to all tokens almost equally. Errors
+in attention, in positions or in a cache would then hardly affect the outputs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ import re
 
 import torch
 
-# The layers of transformers models that compute queries and keys, in some models together with the values. The layers
-# of T5 are not included, because their initialization is for attention without a scale.
+# The layers of transformers models that compute queries and keys, in some models together with values. T5's layers are
+# excluded, because their initialization is for attention without a scale.
 QUERIES_AND_KEYS = re.compile(r"(^|\.)(q_proj|k_proj|query|key|q_lin|k_lin|qkv_proj|query_key_value|c_attn)$")
 
 

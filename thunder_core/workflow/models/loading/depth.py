@@ -12,8 +12,8 @@ from thunder_core.foundation.errors import BadModelFolder, OutOfMemory
 from thunder_core.workflow.models.memory.free_memory import free_memory
 
 DEPTH = re.compile(r"(.*_)?(n_layer|layers|depths?|num_blocks)", re.IGNORECASE)
-# The memory of the Python objects of a layer: about 50 KiB for modules and 430 KiB for the lines of traces (a Llama of
-# width 8, measured at 3 and 40 layers in Python 3.11). Half of the sum is a lower bound.
+# A lower bound for the memory of a layer's Python objects: about half of the measured 50 KiB for modules and 430 KiB
+# for the lines of traces (a Llama of width 8 with 3 and with 40 layers, in Python 3.11).
 LAYER_BYTES = 256 << 10
 
 

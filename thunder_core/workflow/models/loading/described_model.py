@@ -1,4 +1,4 @@
-"""Build a model from its config on the meta device, with all modules and tensors but without data."""
+"""Build a model on the meta device from its config: its modules and tensors exist, but tensors have no data."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def describe_model(plan: LoadingPlan, request: ModelRequest) -> LoadedModel:
     """Return the model of a plan on the meta device; raise the library's errors for a config that it cannot build."""
     dtype = described_dtype(plan)
-    config = copy.deepcopy(plan.config)  # because transformers writes the dtype to the config
+    config = copy.deepcopy(plan.config)  # transformers writes the dtype into the config that it gets
     with torch.device("meta"):
         model: PreTrainedModel = kind_of(config).build(plan.task, config, dtype, request.trust_remote_code)
     torch.nn.Module.train(model, False)

@@ -27,8 +27,8 @@ LIBRARY_PREFIX = "transformers."
 SENTENCE_MODEL_PATH = f"{SentenceModel.__module__}:{SentenceModel.__qualname__}"
 
 
-# The key in a config's text for attributes that `from_dict` adds, drops or changes. They must be restored, because
-# guards of programs that copy a config check all attributes.
+# The key in a config's text for attributes that `from_dict` adds, drops or changes. These attributes must be restored,
+# because a program that copies the config has guards on all attributes.
 DIFFERENCES = "thunder_differences"
 JSON_SCALAR_TYPES = (type(None), bool, int, float, str)
 
@@ -61,7 +61,7 @@ def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def config_text(config: PretrainedConfig) -> str:
-    """Return the text of a config, with all attributes that the config's JSON format does not restore."""
+    """Return a config as text, including the attributes that the config's own JSON format would not restore."""
     text: str = config.to_json_string(use_diff=False)
     content = json.loads(text)
     restored, own = vars(type(config).from_dict(json.loads(text))), vars(config)
@@ -77,7 +77,7 @@ def config_text(config: PretrainedConfig) -> str:
 
 
 def config_of(kind: Any, content: dict[str, Any]) -> PretrainedConfig:
-    """Return the config of a model class from the parsed `config_text` of a config, with the same attributes."""
+    """Return the config that was written by `config_text`, for a model class; `content` is the parsed text."""
     differences = content.pop(DIFFERENCES, {})
     config_class = config_class_of(content) if issubclass(kind, SentenceModel) else kind.config_class
     config: PretrainedConfig = config_class.from_dict(content)
@@ -106,10 +106,10 @@ def build_empty_model(
 ) -> PreTrainedModel:
     """Build a model on the CPU with uninitialized parameters.
 
-    `path` is the import path of the model class, and `config` is the content of `file`. The constructor runs, so
-    attributes other than parameters and buffers have their normal values. Raises `RemoteCodeRefused` for a model that
-    would fetch code from the Hub, unless `trust_remote_code` is set, and `OutOfMemory` for more layers than fit into
-    memory.
+    `path` is the import path of the model class, and `config` is the content of `file`. The constructor of the class
+    runs, so attributes other than parameters and buffers have their normal values. Raises `RemoteCodeRefused` for a
+    model that would fetch code from the Hub, unless `trust_remote_code` is set. Raises `OutOfMemory` if the layers do
+    not fit into memory.
     """
     kind: Any = library_class(path)
     with (

@@ -16,9 +16,9 @@ from thunder_core.foundation.storage.digest import digest_for
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-# Attributes of a config that do not describe the model. A forward with labels sets `problem_type`, and trainers set
-# `use_cache`, which is guarded if a program reads it.
-HISTORY = frozenset(
+# Attributes of a config that change when the model is used, and do not describe the model. A forward with labels sets
+# `problem_type`, and trainers set `use_cache`; a program that reads `use_cache` has a guard on it.
+USAGE_ATTRIBUTES = frozenset(
     {
         "_name_or_path",
         "name_or_path",
@@ -49,7 +49,7 @@ def weights_fingerprint(model: torch.nn.Module) -> str:
 
 
 def structure(model: torch.nn.Module) -> dict[str, object]:
-    """Return the plain data of the structure's hash."""
+    """Return a model's structure as plain data: the input of the hash."""
     config = config_or_none(model)
     first_name: dict[int, str] = {}
     return {
@@ -69,9 +69,9 @@ def is_config(config: object) -> TypeGuard[PretrainedConfig]:
 
 
 def canonical_config(config: PretrainedConfig) -> dict[str, object]:
-    """Return a config as plain data without the attributes of `HISTORY`, and with its attention implementation."""
+    """Return a config as plain data, without `USAGE_ATTRIBUTES` and with the attention implementation."""
     content = json.loads(config.to_json_string(use_diff=False))
-    lasting_content = {key: value for key, value in content.items() if key not in HISTORY}
+    lasting_content = {key: value for key, value in content.items() if key not in USAGE_ATTRIBUTES}
     return {**lasting_content, "attn_implementation": getattr(config, "_attn_implementation", None)}
 
 

@@ -29,7 +29,7 @@ def quiet_transformers() -> Iterator[list[warnings.WarningMessage]]:
 
 
 def _without_warnings(switch: Callable[[], object]) -> None:
-    """Switch progress bars of huggingface_hub, and suppress its warning about the environment variable for them."""
+    """Switch the progress bars of huggingface_hub by calling `switch`, without the library's warning about it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         switch()

@@ -63,10 +63,10 @@ def load_model(request: ModelRequest) -> LoadedModel:
 def rebuild_model(
     source: Mapping[str, object], *, device: str | None = None, train: bool = False, trust_remote_code: bool = False
 ) -> LoadedModel:
-    """Load the model of an earlier `LoadedModel.source`, on its device or on `device`; with `train`, in training mode.
+    """Load the model that an earlier `LoadedModel.source` describes, on its device or on `device`.
 
-    The source may be untrusted: raises `RemoteCodeRefused` if the model runs code from its folder, unless
-    `trust_remote_code` is set.
+    With `train`, the model is in training mode. The source may be untrusted: raises `RemoteCodeRefused` if the model
+    runs code from its folder, unless `trust_remote_code` is set.
     """
     request = request_of(source)
     if request.trust_remote_code and not trust_remote_code:
@@ -108,8 +108,8 @@ def adapter_of(origin: FolderOrigin | SampleOrigin) -> Adapter | None:
 def with_adapter_task(request: ModelRequest, adapter: Adapter | None) -> ModelRequest:
     """Return the request with the adapter's task, if the user names no task.
 
-    Raises `PackageMissing` without PEFT, `BadModelFolder` for an unknown type, and `BadOption` if the request says how
-    to apply an adapter and there is none, or asks to train a merged adapter.
+    Raises `PackageMissing` without PEFT, `BadModelFolder` for an unknown type of adapter, and `BadOption` for the
+    option `adapter` without an adapter or for training of a merged adapter.
     """
     if adapter is None:
         if request.adapter is not None:
@@ -130,10 +130,10 @@ def adapter_mode(request: ModelRequest) -> str:
 
 
 def notes_on_parts(origin: FolderOrigin | SampleOrigin, config: PretrainedConfig, task: str | None) -> tuple[str, ...]:
-    """Return a note if the model is only a part of its folder, or if it may be.
+    """Return a note if the model is, or may be, only a part of its folder.
 
-    Such a part is a component of a pipeline, or a transformer without the stages of sentence-transformers. If no task
-    is requested, the local cache of a model from the Hub may not show whether there are such stages.
+    A part is a component of a diffusers pipeline, or a transformer without the other modules (stages) of
+    sentence-transformers. The local cache of a Hub model may not show whether there are such stages.
     """
     if isinstance(origin, SampleOrigin):
         return ()
@@ -156,7 +156,7 @@ def config_of(origin: FolderOrigin | SampleOrigin, request: ModelRequest, task: 
 
 
 def sample_config(sample: SampleModel) -> PretrainedConfig:
-    """Return the config of a sample, which is a small model with seeded weights, with the sample's architecture."""
+    """Return the config of a sample model, with the class of the sample as its architecture."""
     if is_timm_config(sample.config):
         return timm_config(f"the model {TIMM_PREFIX}{sample.config['architecture']}", sample.config)
     architecture = getattr(transformers, sample.architecture, None)
@@ -182,7 +182,7 @@ def build(plan: LoadingPlan, request: ModelRequest) -> StoredModel:
 
 
 def build_base(plan: LoadingPlan, request: ModelRequest, not_needed: tuple[str, ...] = ()) -> StoredModel:
-    """Build the model without an adapter; `not_needed` are patterns of the names of weights that may be missing."""
+    """Build the model without its adapter; weights whose names match `not_needed` may be missing."""
     if isinstance(plan.origin, SampleOrigin):
         return StoredModel(build_random(plan, f"the sample {plan.origin.sample.architecture}", request))
     if request.random_weights:

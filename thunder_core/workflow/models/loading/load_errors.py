@@ -1,4 +1,4 @@
-"""Convert the errors of the transformers library for a model's folder into Thunder's errors."""
+"""Convert errors that libraries raise when they load a model into Thunder's errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ CAUSES = (
     AssertionError,
 )
 
-SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
-MEND = "correct the model's folder, or download or save it again with this version of transformers"
+FIX_SMALLER = "use a smaller dtype (--dtype bfloat16), another device, or a machine with more memory"
+FIX_FOLDER = "correct the model's folder, or download or save it again with this version of transformers"
 
 
 @contextmanager
@@ -32,15 +32,15 @@ def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
         ) from error
     except (*CAUSES, StrictDataclassError, SafetensorError) as error:
         if is_out_of_memory(error):
-            raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=SMALLER) from error
-        raise BadModelFolder(f"{path} {verdict}: {_first_line(error)}", fix=MEND) from error
+            raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=FIX_SMALLER) from error
+        raise BadModelFolder(f"{path} {verdict}: {_first_line(error)}", fix=FIX_FOLDER) from error
 
 
 @contextmanager
 def library_import(path: Path | str, package: str) -> Iterator[None]:
-    """Convert errors of importing a library, which a model needs, into `PackageMissing`.
+    """Convert any error of importing a library that a model needs into `PackageMissing`.
 
-    Importing may raise anything, for example if other packages have versions that the library does not expect.
+    An import may raise any error, for example if the library does not support the versions of other packages.
     """
     try:
         yield

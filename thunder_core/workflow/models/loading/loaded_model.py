@@ -1,4 +1,4 @@
-"""A model in memory, and the facts that its user needs."""
+"""A model in memory, with its config, origin and notes."""
 
 from __future__ import annotations
 

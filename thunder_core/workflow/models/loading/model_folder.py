@@ -1,4 +1,4 @@
-"""A folder whose `config.json` is parsed, before the library of its model reads the config."""
+"""A model's folder with its parsed `config.json`, before the model's library reads the config."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from thunder_core.workflow.models.loading.depth import require_depth
 class ModelFolder:
     """The folder of a model, the content of its `config.json`, the requested task, and whether its code is trusted.
 
-    `root` is the folder of the complete model; `folder` may be a part of it, such as the transformer.
+    `root` is the folder of the complete model; `folder` may be the folder of a part, such as the transformer.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""Store the kind of a model's outputs in its config, so that a model built from the config has the same outputs."""
+"""The kind of a model's outputs (`dict`, `tuple` or `model`) is stored in its config and follows the model."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def request_outputs(config: PretrainedConfig, outputs: str | None) -> None:
 
 
 def leave_out_cache(config: PretrainedConfig) -> None:
-    """Set `use_cache` to False in a config, because a KV cache is an object of transformers and no plain tensor."""
+    """Set `use_cache` to False in a config, because plain outputs cannot contain a KV cache object of transformers."""
     if getattr(config, "use_cache", False):
         config.use_cache = False
 

@@ -1,5 +1,5 @@
 """Check, unpack and build the layers of checkpoints with quantized weights.
-The transformers library loads them, with the library of their format, in the formats of docs/quantized_checkpoints.md.
+The transformers library loads the formats in docs/quantized_checkpoints.md with the library of each format.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
     methods = {*PACKAGES, *_quantizers("AUTO_QUANTIZER_MAPPING")} if method else ()
     if method and method not in methods:
         raise BadModelFolder(
-            f"{what} holds weights that are quantized ({method:.80}), a format that is not known here",
+            f"{what} holds quantized weights in an unknown format ({method:.80})",
             fix="correct or remove the quantization_config of its config.json; known formats: "
             + ", ".join(sorted(methods)),
         )
@@ -60,7 +60,7 @@ def require_packages(what: Path | str, config: PretrainedConfig) -> None:
 
 
 def unpack(model: PreTrainedModel) -> tuple[str, ...]:
-    """Unpack weights that would otherwise be unpacked at the first call, and return a note about this."""
+    """Unpack the weights now instead of at the first call, and return a note about it."""
     if not hasattr(model, "ct_decompress_hook"):
         return ()
     quantizer: Any = model.hf_quantizer
@@ -77,7 +77,7 @@ def is_built_by_config(model: PreTrainedModel) -> bool:
 
 
 def place_packed_layers(model: PreTrainedModel) -> None:
-    """Replace layers by layers for packed weights, without values."""
+    """Replace the layers of a model by layers for packed weights; the new layers have no values."""
     settings = settings_of(model.config)
     if settings.get("quant_method") == BITNET:
         quantizer: Any = _quantizers("AutoHfQuantizer").from_config(dict(settings), pre_quantized=True)

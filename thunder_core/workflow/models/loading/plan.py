@@ -1,4 +1,4 @@
-"""The plan of loading a model, and the model that is loaded with its weights."""
+"""The plan for loading a model, and the loaded model with its weights."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadingPlan:
-    """The parsed request: the model and how to load it; `names_task` is True if the user has named the task."""
+    """The checked request for a model: its origin, config, task, dtype and device.
+
+    `names_task` is True if the user has named the task.
+    """
 
     origin: FolderOrigin | SampleOrigin
     config: PretrainedConfig

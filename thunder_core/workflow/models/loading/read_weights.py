@@ -8,7 +8,7 @@ from thunder_core.workflow.models.folder.origin import FolderOrigin
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.packed_weights import unpack
 from thunder_core.workflow.models.loading.plan import LoadingPlan, StoredModel
-from thunder_core.workflow.models.loading.weight_checks import Allowed, check_weights
+from thunder_core.workflow.models.loading.weight_checks import AllowedWeights, check_weights
 from thunder_core.workflow.models.request.names import OTHER_TASK
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.task import loading_class
@@ -37,5 +37,5 @@ def read_weights_of(
             **({} if plan.task == OTHER_TASK else {"trust_remote_code": request.trust_remote_code}),
         )
         unpacked = unpack(model)
-    allowed = Allowed.of(request, other_head=plan.names_task, not_needed=not_needed)
+    allowed = AllowedWeights.of(request, other_head=plan.names_task, not_needed=not_needed)
     return StoredModel(model, check_weights(origin.folder, model, report, allowed), unpacked)

@@ -1,4 +1,4 @@
-"""Configs of timm's models for the classes of the transformers library that wrap these models."""
+"""Convert configs of timm's models for the classes of transformers that wrap these models."""
 
 from __future__ import annotations
 

@@ -21,11 +21,11 @@ Mismatch = tuple[str, Iterable[int], Iterable[int]]  # a weight, its shape in th
 
 
 @dataclass(frozen=True)
-class Allowed:
-    """Patterns of weights or modules that may be random, and of weights or modules that may be unused.
+class AllowedWeights:
+    """Patterns for the names of weights or modules that may be random or unused.
 
-    `other_head` is True if the user named the task, so the head may differ from the head of the checkpoint.
-    `not_needed` are patterns of weights that are not used, or that another file has.
+    `other_head` is True if the user named the task, so that the head may differ from the checkpoint's head.
+    `not_needed` are patterns for weights that the model does not use, or that another file has.
     """
 
     random: tuple[str, ...] = ()
@@ -34,12 +34,14 @@ class Allowed:
     not_needed: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, request: ModelRequest, *, other_head: bool = False, not_needed: tuple[str, ...] = ()) -> Allowed:
+    def of(cls, request: ModelRequest, *, other_head: bool = False, not_needed: tuple[str, ...] = ()) -> AllowedWeights:
         """Return the patterns of a request."""
         return cls(request.allow_random_weights, request.allow_unused_weights, other_head, not_needed)
 
 
-def check_weights(folder: Path, model: torch.nn.Module, report: Mapping[str, Any], allowed: Allowed) -> tuple[str, ...]:
+def check_weights(
+    folder: Path, model: torch.nn.Module, report: Mapping[str, Any], allowed: AllowedWeights
+) -> tuple[str, ...]:
     """Return caveats about random or unused weights; raise `BadModelFolder` for weights that are not allowed."""
     refuse_other_shapes(folder, model, report["mismatched_keys"])
     missing = sorted(name for name in report["missing_keys"] if not matches(name, allowed.not_needed))
@@ -56,7 +58,7 @@ def check_weights(folder: Path, model: torch.nn.Module, report: Mapping[str, Any
 
 
 def refuse_other_shapes(folder: Path, model: torch.nn.Module, mismatched: Collection[Mismatch]) -> None:
-    """Raise `BadModelFolder` if the shape of a weight in the checkpoint differs from the config."""
+    """Raise `BadModelFolder` if a weight in the checkpoint has another shape than the config requires."""
     if not mismatched:
         return
     name, actual, expected = sorted(mismatched, key=lambda entry: entry[0])[0]
@@ -67,7 +69,7 @@ def refuse_other_shapes(folder: Path, model: torch.nn.Module, mismatched: Collec
     )
 
 
-def refuse_missing(folder: Path, model: torch.nn.Module, missing: list[str], allowed: Allowed) -> None:
+def refuse_missing(folder: Path, model: torch.nn.Module, missing: list[str], allowed: AllowedWeights) -> None:
     """Raise `BadModelFolder` for weights that the checkpoint lacks, unless they are allowed to be random."""
     needed = [name for name in missing if not matches(name, allowed.random)]
     if not needed:
@@ -84,7 +86,7 @@ def refuse_missing(folder: Path, model: torch.nn.Module, missing: list[str], all
     raise BadModelFolder(f"{folder} lacks {_count(needed)} of {type(model).__name__}: {_few(needed)}", fix=fix)
 
 
-def refuse_unused(folder: Path, model: torch.nn.Module, unused: list[str], allowed: Allowed) -> None:
+def refuse_unused(folder: Path, model: torch.nn.Module, unused: list[str], allowed: AllowedWeights) -> None:
     """Raise `BadModelFolder` for unused weights, unless they are allowed or belong to a different head."""
     unexplained = [name for name in unused if not matches(name, allowed.unused)]
     unexplained = [name for name in unexplained if not (allowed.other_head and is_head(name, model))]
@@ -105,9 +107,9 @@ def matches(name: str, patterns: Iterable[str]) -> bool:
 
 
 def is_head(name: str, model: torch.nn.Module) -> bool:
-    """Whether a weight belongs to a head or a pooler, and not to the layers that all models of the family share.
+    """Whether a weight belongs to a head or a pooler, and not to the layers that all models of a family share.
 
-    Only models of transformers have families with layers that they share.
+    Only models of transformers have families with shared layers.
     """
     prefix: str | None = getattr(model, "base_model_prefix", None)
     if prefix is None:

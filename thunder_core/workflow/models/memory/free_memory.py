@@ -24,7 +24,7 @@ def free_memory(device: torch.device) -> int | None:
 
 
 def cached_memory(device: torch.device) -> int:
-    """Return the bytes of a GPU that PyTorch's allocator holds and does not use.
+    """Return the bytes of a GPU that PyTorch's allocator has reserved and does not use.
 
     Memory in the pools of CUDA graphs does not count, because only the graphs of a pool use it.
     """

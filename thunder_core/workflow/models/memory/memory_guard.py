@@ -1,4 +1,4 @@
-"""Limit the memory of this process, so that allocations fail instead of the kernel killing the process."""
+"""Limit the memory of this process, so that an allocation fails before Linux kills the process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MARGIN = 0.03  # the share of free memory that is reserved for the page cache an
 
 @contextmanager
 def limit_private_memory(mapped: int = 0) -> Iterator[None]:
-    """Limit the private memory of this process to the memory that is free now, plus `mapped` bytes of mapped files.
+    """Limit the private memory of this process to the currently free memory, plus `mapped` bytes of mapped files.
 
     Linux overcommits memory, and kills a process that uses too much. With a limit, an allocation raises an error
     instead. A process that uses a GPU gets no limit, because the GPU driver reserves address space.

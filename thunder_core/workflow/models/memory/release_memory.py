@@ -11,7 +11,7 @@ from thunder_core.foundation.memory_limits import private_memory
 _trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda _: None)
 
 
-# Garbage is collected only if the private memory has grown by more bytes, because a collection takes 0.2 seconds.
+# If the private memory has grown by fewer bytes, garbage is not collected, because a collection takes 0.2 seconds.
 GARBAGE_THRESHOLD = 192 << 20
 
 
@@ -19,7 +19,7 @@ def release_memory(before: int | None) -> None:
     """Return free memory to the system, and collect garbage if private memory is much larger than `before`.
 
     `before` is the private memory of this process in bytes at an earlier time. Garbage is also collected if `before` is
-    None, or if the system does not tell the private memory.
+    None, or if the system does not report the private memory.
     """
     trim_memory()
     now = private_memory()

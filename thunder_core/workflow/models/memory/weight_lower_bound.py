@@ -17,7 +17,7 @@ NARROWEST = 2  # bytes of an element, if a recipe may choose the dtype
 
 
 def memory_shortage(request: ModelRequest, folder: Path) -> tuple[int, int] | None:
-    """Return the bytes that random weights need at least, and the free bytes, if these are too few; otherwise None.
+    """Return None if random weights may fit into memory; otherwise, return the minimum bytes and the free bytes.
 
     Weights on disk are memory-mapped and need not fit. The memory plan checks the cases that this function cannot
     decide.
@@ -37,7 +37,7 @@ def is_for_gpu(request: ModelRequest) -> bool:
 
 
 def least_weight_bytes(config: Mapping[str, Any], dtype: str | None) -> int | None:
-    """Return a lower bound of the bytes of the weights that a config describes; None for a family not in the table.
+    """Return a lower bound of the bytes of the weights that a config describes; None for a family not in `COUNTS`.
 
     Without a `dtype`, a recipe may choose a narrower dtype than the config.
     """

@@ -1,4 +1,4 @@
-"""The devices that a model can be put on."""
+"""The devices that a model can run on."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def parse_device(name: str) -> torch.device:
 
 
 def named_device(name: str) -> torch.device:
-    """Return the device with a name, which this machine need not have; raise `UnknownName` for an invalid name."""
+    """Return the device with a name, even if this machine lacks the device; raise `UnknownName` for an invalid name."""
     return torch.device(spelled_device(name))
 
 

@@ -1,4 +1,4 @@
-"""The size of a model's inputs: samples, tokens, cached tokens and pixels. Each has an option and a name for ranges."""
+"""The size of a model's inputs: the numbers of samples, tokens and cached tokens, and the size of images."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import NamedTuple
 
 
 class InputSize(NamedTuple):
-    """The number of samples in an input and of tokens in a sample, and optional sizes, which are None if not set.
+    """The number of samples in an input, the number of tokens in a sample, and optional sizes.
 
-    `cache` is the number of tokens in the KV cache of a call; 0 is an empty cache, and None is a call without a cache.
-    `height` and `width` are the size of images in pixels; None is the size in the model's config.
+    `cache` is the number of tokens in the KV cache of a call; 0 means an empty cache, and None no cache. `height` and
+    `width` are the size of images in pixels; None means the size in the model's config.
     """
 
     batch: int

@@ -1,4 +1,4 @@
-"""The names of dtypes, devices and tasks on the command line, in recipes and in manifests; known without PyTorch."""
+"""The names of dtypes, devices and tasks on the command line, in recipes and in manifests; PyTorch is not needed."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ DEVICE = re.compile(r"cpu|cuda(:\d+)?")
 BASE_TASK = "feature-extraction"
 SENTENCE_TASK = "sentence-similarity"  # the task of a folder of sentence-transformers
 OTHER_TASK = "other"  # the task of a class that no table of the transformers library lists
-# Each task with the Auto class of the transformers library that loads it, and that library's table of its classes by
-# family. An architecture that is listed under several tasks belongs to the first of them here.
+# For each task, the Auto class of transformers that loads its models, and the table of transformers with the task's
+# classes by family. An architecture that several of these tables list belongs to the first task here.
 TASKS: dict[str, tuple[str, str]] = {
     "image-text-to-text": ("AutoModelForImageTextToText", "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES"),
     "causal-lm": ("AutoModelForCausalLM", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
@@ -92,10 +92,10 @@ TASKS: dict[str, tuple[str, str]] = {
     "text-encoding": ("AutoModelForTextEncoding", "MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES"),
     "pretraining": ("AutoModelForPreTraining", "MODEL_FOR_PRETRAINING_MAPPING_NAMES"),
 }
-# The task `generate` stands for the first of the tasks below that the model's family has, in this order.
+# The task `generate` means the first of these tasks that the model's family has.
 GENERATE = "generate"
 GENERATING = ("causal-lm", "seq2seq-lm", "image-text-to-text")
-# The names of tasks on the Hub and in transformers pipelines; of several tasks, the first with a class in the family.
+# The names of tasks on the Hub and in transformers pipelines. A name means its first task with a class in the family.
 HUB_TASKS: dict[str, tuple[str, ...]] = {
     GENERATE: GENERATING,
     "text-generation": ("causal-lm",),

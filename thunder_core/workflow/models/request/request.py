@@ -118,7 +118,13 @@ class ModelRequest:
         check=require_adapter_mode,
     )
     seed: int = option(
-        0, int, metavar="N", panel=MODEL, help="Seed for random weights and random inputs", least=0, most=LARGEST_SEED
+        0,
+        int,
+        metavar="N",
+        panel=MODEL,
+        help="Seed for random weights and random inputs",
+        minimum=0,
+        maximum=LARGEST_SEED,
     )
     trust_remote_code: bool = option(
         False,

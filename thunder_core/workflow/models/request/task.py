@@ -51,7 +51,7 @@ def classes_of(task: str) -> Classes:
 
 
 def is_unlisted_class(name: str, config: PretrainedConfig) -> bool:
-    """Whether the transformers library has a model class of that name in the config's family, which no task lists.
+    """Whether transformers has a model class with this name in the config's family that no task lists.
 
     Nothing is imported.
     """
@@ -81,12 +81,12 @@ def deduce_task(config: PretrainedConfig) -> tuple[str, str | None]:
     if task is not None:
         return task, None
     if is_unlisted_class(named[0], config):
-        return OTHER_TASK, f"{named[0]} has no task that Thunder knows, so it is optimized as it is, for no task"
+        return OTHER_TASK, f"{named[0]} has no task that Thunder knows, so the class is optimized without a task"
     return BASE_TASK, f"{named[0]} has no known task, so its base model is loaded, for {BASE_TASK}"
 
 
 def task_with_name(name: str | None, config: PretrainedConfig) -> tuple[str, str | None]:
-    """Return the task with a name, or without a name the task of the architecture; and a note if it is a fallback.
+    """Return the named task, or without a name the task of the architecture, with a note if the task is a fallback.
 
     Raises `UnknownName` for an unknown task, and `CannotGenerate` for `generate` if the model cannot generate.
     """
@@ -98,9 +98,9 @@ def task_with_name(name: str | None, config: PretrainedConfig) -> tuple[str, str
 def generating_task(config: PretrainedConfig) -> str:
     """Return the task with which a model generates; raise `CannotGenerate` if it cannot generate.
 
-    The task is the task of the architecture in the config. The config may also name the base model of a decoder, but
-    not of an encoder: the library can load the weights of an encoder as a decoder, but such a decoder was never
-    trained.
+    The task is the task of the architecture in the config. The config may also name the base model of a decoder. It may
+    not name the base model of an encoder: transformers can load an encoder's weights as a decoder, but such a decoder
+    was never trained.
     """
     task, _ = deduce_task(config)
     tasks = tasks_of(config.model_type)

@@ -13,19 +13,19 @@ from typing import Any
 
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.workflow.models.folder.folder import CONFIG_FILE, read_json, require_plain
-from thunder_core.workflow.models.folder.foreign_formats import SINGLE
+from thunder_core.workflow.models.folder.foreign_formats import SINGLE_FILE
 
 MODULES = "modules.json"
 LIBRARY = "sentence_transformers."
 TRANSFORMER = "Transformer"
 STAGES = ("Pooling", "Normalize", "Dense", "LayerNorm", "Dropout")
 TRANSFORMER_ALONE = "or optimize the transformer alone: --task feature-extraction"
-# The names that the file with the transformer's settings may have; older releases name the file after the family.
+# Possible names of the file with the transformer's settings; older releases name the file after the family.
 SETTINGS = tuple(
     f"sentence_{family}_config.json"
     for family in ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 )
-# The values of settings with which a transformer returns the embeddings of text tokens, as Thunder supports it.
+# The only supported values of the settings: with these, a transformer returns the embeddings of text tokens.
 TASK, OUTPUT = "feature-extraction", "token_embeddings"
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 # The settings that change how the model is built, which Thunder does not support.
@@ -46,7 +46,7 @@ class SentenceStage:
 
 
 def transformer_folder(root: Path) -> Path:
-    """Return the folder of the transformer in a folder of sentence-transformers, or any other folder unchanged."""
+    """Return the transformer's folder inside a sentence-transformers folder; return any other folder unchanged."""
     listed = modules_of(root)
     if not listed or last_name(listed[0]) != TRANSFORMER:
         return root
@@ -79,7 +79,7 @@ def files_of_modules(root: Path) -> tuple[str, ...]:
     if not paths:
         return ()
     transformer, *stages = paths
-    of_stages = [str(PurePosixPath(path) / name) for path in stages if path for name in (CONFIG_FILE, SINGLE)]
+    of_stages = [str(PurePosixPath(path) / name) for path in stages if path for name in (CONFIG_FILE, SINGLE_FILE)]
     return (*(str(PurePosixPath(transformer) / name) for name in SETTINGS), *of_stages)
 
 
@@ -106,7 +106,7 @@ def stage_of(root: Path, entry: Mapping[str, Any]) -> SentenceStage:
 
 
 def require_plain_transformer(folder: Path) -> None:
-    """Raise `BadModelFolder` for a transformer whose settings ask for more than the embeddings of text tokens."""
+    """Raise `BadModelFolder` for a transformer whose settings request other outputs than embeddings of text tokens."""
     file = next((folder / name for name in SETTINGS if (folder / name).is_file()), None)
     settings = {} if file is None else read_json(file)
     is_unsupported = {
@@ -118,8 +118,8 @@ def require_plain_transformer(folder: Path) -> None:
     refused = [name for name, is_refused in is_unsupported.items() if is_refused]
     if refused:
         raise BadModelFolder(
-            f"{file} sets {refused[0]} to {settings[refused[0]]!r:.120}, and Thunder only knows transformers that give "
-            "the embeddings of text tokens",
+            f"{file} sets {refused[0]} to {settings[refused[0]]!r:.120}, but Thunder only supports transformers that "
+            "return the embeddings of text tokens",
             fix=f"compile the model in Python: `thunder.compile(model)`; {TRANSFORMER_ALONE}",
         )
 
@@ -143,7 +143,7 @@ def last_name(entry: Mapping[str, Any]) -> str:
 
 
 def path_of(root: Path, entry: Mapping[str, Any]) -> str:
-    """Return the folder of an entry, relative to the root; raise `BadModelFolder` for a folder outside."""
+    """Return the folder of an entry, relative to the root; raise `BadModelFolder` for a folder outside of the root."""
     path = str(entry.get("path", ""))
     if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
         raise BadModelFolder(

@@ -38,7 +38,7 @@ def is_sentence_folder(folder: ModelFolder) -> bool:
 
 
 def read_sentence_config(folder: ModelFolder) -> PretrainedConfig:
-    """Return the config of the transformer in a folder, with the stages in it."""
+    """Return the config of the transformer in a folder, with the stages added to the config."""
     config = read_transformers_config(dataclasses.replace(folder, task=BASE_TASK))
     write_stages(config, folder.root)
     return config
@@ -48,7 +48,7 @@ def read_sentence_model(
     plan: LoadingPlan, origin: FolderOrigin, request: ModelRequest, not_needed: tuple[str, ...]
 ) -> StoredModel:
     """Load the transformer and the stages of a folder; raise `BadModelFolder` if their weights do not fit."""
-    plan = dataclasses.replace(plan, names_task=True)  # because the head of the transformer is not used
+    plan = dataclasses.replace(plan, names_task=True)  # so that the unused head may be missing
     kind = transformer_class(plan.config)
     transformer, caveats, notes = read_weights_of(kind, plan, origin, request, (*not_needed, POOLER))
     model = with_stages(transformer, plan.config, origin.named)

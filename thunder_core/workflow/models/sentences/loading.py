@@ -12,7 +12,7 @@ from transformers import PretrainedConfig
 from thunder_core.foundation.errors import BadModelFolder
 from thunder_core.tracing.library.sentences.model import KEY, SentenceModel, build_stage
 from thunder_core.workflow.models.folder.checkpoint import stored_names
-from thunder_core.workflow.models.folder.foreign_formats import PICKLED, SINGLE
+from thunder_core.workflow.models.folder.foreign_formats import PICKLED_FILES, SINGLE_FILE
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.outputs import leave_out_cache
 from thunder_core.workflow.models.sentences.folder import stages_of
@@ -33,16 +33,16 @@ def write_stages(config: PretrainedConfig, root: Path) -> None:
 
 
 def stage_file(folder: Path, stage: dict[str, object]) -> Path | None:
-    """Return the weight file of a stage after a check of the names in it, or None for a stage without weights."""
+    """Check the names in the weight file of a stage, and return the file; None for a stage without weights."""
     with torch.device("meta"):
         needed = set(build_stage(stage).state_dict())
     if not needed:
         return None
-    file = folder / SINGLE
+    file = folder / SINGLE_FILE
     if not file.is_file():
-        pickled = next((name for name in PICKLED if (folder / name).is_file()), None)
+        pickled = next((name for name in PICKLED_FILES if (folder / name).is_file()), None)
         raise BadModelFolder(
-            f"{folder} has {f'its weights as a Python pickle ({pickled})' if pickled else f'no {SINGLE}'}",
+            f"{folder} has {f'its weights as a Python pickle ({pickled})' if pickled else f'no {SINGLE_FILE}'}",
             fix='if you trust the model, convert it: `SentenceTransformer("MODEL").save_pretrained("NEW_MODEL")`'
             if pickled
             else "add the weights, or use --random-weights to build the model from its configs alone",
@@ -57,7 +57,7 @@ def require_same_names(folder: Path, needed: set[str], stored: set[str]) -> None
         if names:
             more = f" and {len(names) - 3} more" if len(names) > 3 else ""
             raise BadModelFolder(
-                f"{folder / SINGLE} {fault} {', '.join(sorted(names)[:3])}{more}",
+                f"{folder / SINGLE_FILE} {fault} {', '.join(sorted(names)[:3])}{more}",
                 fix="use the config.json that was saved with these weights",
             )
 

@@ -1,4 +1,4 @@
-"""Build the transformer of a sentence model from its config, and the model with the transformer."""
+"""Build a sentence model, and the transformer in it, from a config."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def is_sentence_config(config: PretrainedConfig) -> bool:
 def require_pairs(task: str, config: PretrainedConfig, batch: int) -> None:
     """Raise `NoLoss` for a model without a pooling.
 
-    Raises `BadOption` for a training with one pair of texts, which has no other texts to differ from.
+    Raises `BadOption` for training with a single pair of texts, because the loss compares several pairs.
     """
     require_pooling(config)
     if batch < 2:
@@ -53,7 +53,7 @@ def require_pooling(config: PretrainedConfig) -> None:
     """Raise `NoLoss` for stages that make no embedding of a sentence."""
     if not any(stage["kind"] == "Pooling" for stage in getattr(config, KEY)):
         raise NoLoss(
-            "this model has no pooling, so it gives no sentence embeddings to train",
+            "this model has no pooling, so it returns no sentence embeddings to train",
             fix="add a Pooling to modules.json, or compile your own training step: thunder_core.jit(function)",
         )
 

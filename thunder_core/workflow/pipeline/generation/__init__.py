@@ -1,1 +1,1 @@
-"""Generation: the calls of `generate`, and their coverage, speed and validation."""
+"""Generation of text by `generate`: trace its calls, measure its speed, and validate its tokens."""

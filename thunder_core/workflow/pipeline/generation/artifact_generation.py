@@ -1,4 +1,4 @@
-"""Generating text from a prompt, token by token, with only the programs of an artifact: nothing is traced."""
+"""Generate text from a prompt, token by token, with only the programs of an artifact: nothing is traced."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 
 USUAL_NEW_TOKENS = 128
 NON_FINITE_MESSAGE = "probability tensor contains"  # a part of PyTorch's error about NaN in probabilities
-MAX_UNSETTLED_TOKENS = 4  # tokens behind a token that may change its text: the longest contraction, ` ' v e`
+MAX_UNSETTLED_TOKENS = 4  # the last tokens, whose text later tokens may change; ` ' v e` is the longest contraction
 FIX_MAKE_AGAIN = (
     "make the artifact again with `thunder optimize MODEL --task generate --prompt-length N --new-tokens M`, for "
     "prompts of up to N tokens and up to M new tokens"
@@ -90,7 +90,7 @@ class Generator(ABC):
         """Generate `count` tokens after a prompt, or up to the token that ends the text; call `on_token` with each."""
 
     def weight_traffic(self) -> WeightTraffic | None:
-        """Return the traffic of the weights; None for a model so small that its weights may stay in caches."""
+        """Return the memory traffic of the weights; None for a model so small that its weights may stay in caches."""
         weights = weight_bytes(self.loaded.model)
         return (
             WeightTraffic(weights, memory_bandwidth(self.loaded.model.device))
@@ -135,7 +135,7 @@ class Generator(ABC):
 
 @contextmanager
 def finite_logits() -> Iterator[None]:
-    """Raise `NotFinite` if the block samples from logits that are NaN or infinite, which PyTorch refuses."""
+    """Raise `NotFinite` if the block samples from logits that are NaN or infinite; PyTorch raises another error."""
     try:
         yield
     except RuntimeError as error:
@@ -176,7 +176,7 @@ class LibraryGenerator(Generator):
     lengths: GenerationLengths
 
     def most_new_tokens(self, prompt: int) -> int:
-        """Return the number of tokens left in the longest text; for an encoder-decoder, a prompt does not count."""
+        """Return the longest text minus the prompt; for an encoder-decoder, the prompt does not count."""
         if prompt > self.lengths.prompt_length:
             return 0
         return self.lengths.new_tokens if self.loaded.config.is_encoder_decoder else self.lengths.total - prompt
@@ -216,12 +216,12 @@ class ServedLengths:
 
     def new_tokens(self, prompt: int) -> int:
         """Return the largest number of new tokens after a prompt of `prompt` tokens; 0 if the prompt is too long."""
-        behind_prompt = self.cached - prompt + 2  # the last token is returned, but never read
+        behind_prompt = self.cached - prompt + 2  # the last token is returned, but never enters the cache
         last_read = (prompt - 1) // self.tokens * self.tokens
         return max(behind_prompt, 1) if last_read <= self.cached else 0
 
 
-# In the order of `generate` of the transformers library.
+# The functions that change logits before sampling, in the order in which `generate` of transformers applies them.
 WARPERS: dict[str, Callable[[Any], LogitsProcessor]] = {
     "temperature": TemperatureLogitsWarper,
     "top_k": TopKLogitsWarper,
@@ -232,7 +232,7 @@ NEUTRAL_SETTINGS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # values that
 
 @dataclass(frozen=True, eq=False)
 class StepGenerator(Generator):
-    """An artifact of calls with a KV cache (`--dynamic cache=0:N`): it reads parts of the prompt, then tokens."""
+    """An artifact of calls with a KV cache (`--dynamic cache=0:N`): it reads the prompt in parts, then each token."""
 
     lengths: ServedLengths
 
@@ -253,20 +253,20 @@ class StepGenerator(Generator):
         listener.put(torch.tensor(prompt))
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
-        unread, ends = list(prompt), listener.ends
+        unread_tokens, ends = list(prompt), listener.ends
         for _ in range(count):
-            scores = self._scores(unread, cache)
-            next_token = self._choose(warpers(torch.LongTensor([unread]), scores), draws=sampling.draws)
+            scores = self._scores(unread_tokens, cache)
+            next_token = self._choose(warpers(torch.LongTensor([unread_tokens]), scores), draws=sampling.draws)
             listener.put(next_token)
-            unread = next_token.tolist()
-            if unread[0] in ends:
+            unread_tokens = next_token.tolist()
+            if unread_tokens[0] in ends:
                 return
 
-    def _scores(self, unread: list[int], cache: DynamicCache) -> torch.Tensor:
+    def _scores(self, unread_tokens: list[int], cache: DynamicCache) -> torch.Tensor:
         """Return the logits after the cached and the unread tokens, of shape [1, vocabulary]."""
         cached = {cache_argument(self.loaded.model): cache}
-        for start in range(0, len(unread), self.lengths.tokens):
-            ids = torch.tensor([unread[start : start + self.lengths.tokens]], device=self.loaded.model.device)
+        for start in range(0, len(unread_tokens), self.lengths.tokens):
+            ids = torch.tensor([unread_tokens[start : start + self.lengths.tokens]], device=self.loaded.model.device)
             mask = ids.new_ones(1, cache.get_seq_length() + ids.shape[1])
             with torch.no_grad():
                 logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, **cached).logits
@@ -281,7 +281,7 @@ class StepGenerator(Generator):
 def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
     """Return the processors of logits before sampling, from the model's generation settings and `sampling`.
 
-    `generate` of the transformers library leaves out the settings that change nothing; so does this function.
+    Like `generate` of transformers, this function leaves out the settings that change nothing.
     """
     config = loaded.model.generation_config
     model_settings = {name: getattr(config, name, None) for name in WARPERS} if sampling.draws else {}
@@ -335,8 +335,8 @@ def served_lengths(folder: Path, manifest: Manifest) -> ServedLengths:
 class TextPieces:
     """The text of tokens in pieces, each returned as soon as later tokens cannot change it.
 
-    A character may take several tokens. A tokenizer that cleans up spaces writes `it's` for the tokens `it`, `'`, `s`,
-    so that a token changes the text of the tokens before it.
+    A character may consist of several tokens. A tokenizer that cleans up spaces writes `it's` for the tokens `it`, `'`,
+    `s`, so that a token changes the text of the tokens before it.
     """
 
     def __init__(self, tokenizer: Any) -> None:

@@ -1,4 +1,4 @@
-"""The sizes that differ between the calls of a model by `generate`, observed in eager PyTorch; they become symbolic."""
+"""Observe, in eager PyTorch, the sizes that differ between the calls of a model by `generate`; they become symbolic."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from thunder_core.workflow.pipeline.session.dynamic import named_paths, sizes_of
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generate
 
-DIMENSIONS = ("batch", "seq", "cache")  # a size with the name of two dimensions belongs to the last
-# Errors of models that do not generate from text.
+DIMENSIONS = ("batch", "seq", "cache")  # a size that matches two of these belongs to the last
+# The errors that models raise if they cannot generate from text.
 ERRORS = (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError)
-STEPS = 3  # the prompt, and a token after each of two lengths of a cache
+STEPS = 3  # the prompt, and two more calls, which have different lengths of the cache
 
 
 @dataclass
 class ObservedSizes:
-    """The smallest and the largest size at each path of the calls, and the recipe's names of the paths."""
+    """The smallest and the largest size of each input dimension, by path, and the recipe's names of the paths."""
 
     session: Session
     recipe: Recipe
@@ -82,7 +82,7 @@ class ObservedSizes:
 
 @dataclass(frozen=True, eq=False)
 class EagerGenerator:
-    """A model in eager PyTorch whose method `generate` a transform may replace."""
+    """A model in eager PyTorch. A transform of the recipe may replace its method `generate`."""
 
     model: Any
     transforms: Sequence[Transform]

@@ -1,7 +1,7 @@
 """The contenders in measurements of `generate`: eager PyTorch, and torch.compile with both kinds of KV cache.
 
-A compiled contender has the parameters and code of the model, but is a separate object, so that changes by its compiler
-do not affect other contenders.
+A compiled contender is a copy that shares the model's parameters and code, so that changes by its compiler do not
+affect other contenders.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def inductor(model: PreTrainedModel) -> Contender:
 
 
 def inductor_static(model: PreTrainedModel, mode: str | None = None) -> Contender:
-    """Return the model with the library's own way to compile: a static KV cache, and `torch.compile` after the prompt.
+    """Return the model compiled as transformers does: with a static KV cache, and `torch.compile` after the prompt.
 
     On a CPU, transformers compiles only if a field of `CompileConfig` is set. The default mode of `CompileConfig` uses
     CUDA graphs, which a CPU does not have.

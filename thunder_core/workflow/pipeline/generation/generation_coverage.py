@@ -1,4 +1,4 @@
-"""The programs that `generate` calls, traced by generating until prompts of all lengths need no new program."""
+"""Trace the programs that `generate` calls, until prompts of all lengths need no new program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GenerationCoverage:
         return last_program(self.session.compiled)
 
     def complete(self) -> str:
-        """Generate after prompts of each kind and of lengths near numbers in constraints; return a text on the prompts.
+        """Generate after prompts of each kind, and of lengths near numbers in constraints; describe the tried prompts.
 
         Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed, or if no program accepts a call.
         """
@@ -71,7 +71,7 @@ class GenerationCoverage:
         yield from [prompts for prompts in candidates if self.lengths.includes(prompts)][:MAX_PROMPTS]
 
     def _not_served(self) -> RangeNotServed:
-        limits = limits_of_programs(self.programs, most=MAX_PROGRAMS) or "some calls run in eager PyTorch"
+        limits = limits_of_programs(self.programs, max_constraints=MAX_PROGRAMS) or "some calls run in eager PyTorch"
         return RangeNotServed(
             f"{len(self.programs)} programs do not serve {self.lengths}: {limits}",
             fix="use a shorter --prompt-length and --new-tokens, or another model: this model branches on its lengths",

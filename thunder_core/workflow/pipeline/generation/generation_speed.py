@@ -23,7 +23,7 @@ from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION, Call
 Tensors = Mapping[str, torch.Tensor]
 Rounds = Mapping[str, Sequence[Sequence[float]]]  # of each contender: the seconds of all tokens in each round
 
-# Greedy, up to the last requested token, regardless of the model's own settings for sampling and stopping.
+# Options for greedy generation up to the last requested token; they override the model's sampling and stopping.
 GREEDY: Mapping[str, object] = {
     "do_sample": False,
     "num_beams": 1,
@@ -62,7 +62,7 @@ class TokenClock(BaseStreamer):
 
     @property
     def seconds(self) -> list[float]:
-        """The time of each token since the previous token, or since the call for the first."""
+        """The time of each token since the previous token; for the first token, since the call."""
         moments = [self.begin, *self.moments[1:]]
         return [max(after - before, HOST_RESOLUTION) for before, after in pairwise(moments)]
 
@@ -121,10 +121,10 @@ def measure_generation(
     """Measure greedy `generate` calls of contenders in turn; the first contender is the baseline of the others.
 
     `prompt` has `input_ids`, [batch, length] int64, and other keyword arguments of `generate`. `configuration` has the
-    facts that distinguish this measurement from others (`measure`); batch and lengths are added. Each contender
-    generates once before anything is timed, and then `warmed` is called. Seconds are measured by a clock on the host
-    when a token arrives. If `memory` is set, another call of each contender measures its peak memory. `seconds` limits
-    the rounds as in `measure`, whose `timer` measures the whole call.
+    facts that distinguish this measurement from others (see `measure`); the batch and the lengths are added. Each
+    contender generates once before anything is timed, and then `warmed` is called. A clock on the host measures when
+    each token arrives. If `memory` is set, another call of each contender measures its peak memory. `seconds` limits
+    the rounds, and `timer` measures the complete call, as in `measure`.
 
     Raises `CannotGenerate` if a contender does not return the requested tokens, and `BadOption` for fewer than two
     runs.
@@ -152,7 +152,7 @@ def measure_generation(
 def generation_benchmark(
     benchmark: BenchmarkReport, recorders: Mapping[str, TokenTimes], prompt_length: int, new_tokens: int
 ) -> GenerationBenchmark:
-    """Return the report of whole calls with the times of their tokens, without the first call and the warm-up."""
+    """Return the report of complete calls with the times of their tokens, without the first call and the warm-up."""
     measured = slice(1 + benchmark.warmup, 1 + benchmark.warmup + benchmark.runs)
     rounds = {name: recorder.rounds[measured] for name, recorder in recorders.items()}
     first = {name: [seconds[0] for seconds in rounds_of] for name, rounds_of in rounds.items()}
@@ -184,7 +184,7 @@ def part_of(benchmark: BenchmarkReport, call: str, seconds: Mapping[str, list[fl
 
 
 def compare_tokens(recorders: Mapping[str, TokenTimes], rounds: Rounds) -> list[GeneratedTokens]:
-    """Compare the tokens of each contender with the first contender's; also return the median time of each token."""
+    """Compare each contender's tokens with the first contender's, and add the median time of each token."""
     expected = next(iter(recorders.values())).tokens
     return [
         generated_tokens(name, recorder.tokens, expected, [median(times) for times in zip(*rounds[name], strict=True)])

@@ -1,8 +1,8 @@
-"""The values of integers and booleans on the meta device, so that `generate` runs for a GPU that the machine lacks.
+"""Compute the values of integers and booleans on the meta device, so that `generate` runs for a missing GPU.
 
 `generate` of the transformers library reads values: whether all texts have ended, and the last tokens. A model on the
-meta device has no data. This mode computes integers and booleans also on the CPU. An unknown value, such as the next
-token, which depends on the weights, is replaced by a token that does not end the text.
+meta device has no data. The mode of this module therefore also computes integers and booleans on the CPU. A value that
+depends on the weights, such as the next token, is unknown; a token that does not end the text replaces it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ aten = torch.ops.aten
 META = torch.device("meta")
 CPU = torch.device("cpu")
 MAX_ELEMENTS = 1 << 22  # elements of a tensor whose values are computed
-# Operations whose result is a number, or whose sizes depend on values, which the meta device cannot compute.
+# The tags of operations that the meta device cannot compute: their result is a number, or their sizes need values.
 NEEDS_VALUES_TAGS = frozenset({torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape})
 # Operations whose results are uninitialized memory.
 WITHOUT_VALUES = frozenset(
@@ -91,7 +91,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _compute(
         self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], results: list[Any], written: list[Any]
     ) -> None:
-        """Compute the values of results and of written arguments, which are unknown if the CPU cannot compute them."""
+        """Compute the values of results and written arguments; values that the CPU cannot compute become unknown."""
         if torch.Tag.nondeterministic_seeded in func.tags:
             return self._forget(written)
         try:
@@ -105,7 +105,7 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return None
 
     def _forget(self, tensors: list[Any]) -> None:
-        """Give tensors and their views the value for unknown elements."""
+        """Fill tensors and their views with the value for unknown elements."""
         for values in [self._values[tensor] for tensor in tensors if tensor in self._values]:
             values.fill_(self._unknown_value_of(values.dtype))
 
@@ -163,7 +163,7 @@ def has_values(result: object) -> bool:
 
 
 def needs_values(func: Any, args: tuple[Any, ...]) -> bool:
-    """Whether an operation needs values, so that the meta device cannot compute it; an index without masks does not."""
+    """Whether an operation needs values, so that the meta device cannot compute it. Indexing needs values of masks."""
     if func.overloadpacket is aten.index:
         return any(index is not None and index.dtype in (torch.bool, torch.uint8) for index in args[1])
     return func.overloadpacket is aten.is_nonzero or not NEEDS_VALUES_TAGS.isdisjoint(func.tags)

@@ -36,7 +36,7 @@ class Baseline:
 
     @property
     def _kinds(self) -> set[type]:
-        """The kinds of the transforms; `fully_shard` also replicates."""
+        """The kinds of transforms that need a wrapper: `fully_shard` also replicates, so it replaces DDP."""
         kinds: set[type] = {type(transform) for transform in self.mesh.transforms}
         return kinds - {AverageGradients} if ShardParameters in kinds else kinds
 
@@ -53,7 +53,7 @@ class Baseline:
 def replicate(transform: AverageGradients, model: torch.nn.Module, mesh: RanksMesh) -> torch.nn.Module:
     """Wrap a model in `DistributedDataParallel`."""
     axis, device = mesh.along(AverageGradients), mesh.device
-    _pre_dp_module_transform(model)  # for DTensor parameters
+    _pre_dp_module_transform(model)  # `DistributedDataParallel` needs this for DTensor parameters
     return DistributedDataParallel(
         model,
         device_ids=[device] if device.type == "cuda" else None,

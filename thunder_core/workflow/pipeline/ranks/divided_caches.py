@@ -1,4 +1,4 @@
-"""KV caches of several ranks, each of which has some of the attention heads."""
+"""Join the KV caches of several ranks. Each rank has some of the attention heads."""
 
 from __future__ import annotations
 

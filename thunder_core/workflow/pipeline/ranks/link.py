@@ -29,10 +29,10 @@ QUERY_PERIOD = 0.02  # seconds between two queries of the store
 
 @contextmanager
 def delay_interrupts() -> Iterator[None]:
-    """Delay an interrupt of this rank, which its `Watch` sends when another rank fails, to the end of the block.
+    """Delay an interrupt of this rank to the end of the block. Its `Watch` interrupts it when another rank fails.
 
-    PyTorch sends an object by several collectives. A rank that is interrupted between two of them would call different
-    collectives than the other ranks.
+    PyTorch sends an object in several collectives. A rank that is interrupted between two of these collectives would
+    call different collectives than the other ranks.
     """
     if not hasattr(signal, "pthread_sigmask"):
         yield
@@ -49,8 +49,8 @@ class Link:
     """The default process group of the ranks; the first rank sends commands, and the others receive them.
 
     Tensors on a GPU arrive on the `device` of the receiving rank, and tensors on the CPU on the CPU. `others_receive`
-    says whether the next collective of the other ranks receives a command. If ranks call different collectives, gloo
-    ends the processes without an error message.
+    says whether the other ranks wait for a command. Only then may this rank send one: if ranks call different
+    collectives, gloo ends the processes without an error message.
     """
 
     launch: Launch
@@ -115,7 +115,7 @@ def link_ranks(launch: Launch, device: torch.device) -> Iterator[Link]:
     except BaseException as error:
         try:
             watch.end()
-        except KeyboardInterrupt:  # the watch had already begun to interrupt this rank
+        except KeyboardInterrupt:  # the watch has already sent the interrupt
             watch.end()
         failure = failure_on(store, error, link, watch)
         raise failure from (None if failure is error else error)
@@ -133,7 +133,7 @@ def store_of_run() -> Any:
 
 
 def failure_on(store: object, error: BaseException, link: Link, watch: Watch) -> BaseException:
-    """Return the error that this rank raises: the error of another rank if that rank failed first, or its own."""
+    """Return the error that this rank raises: its own error, or the error of another rank that failed first."""
     if isinstance(error, RankFailed):
         return error
     failure = watch.failure or failure_of_other(store, error, link.launch)

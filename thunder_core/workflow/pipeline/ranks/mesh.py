@@ -11,21 +11,21 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.passes.recipe import Transform
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 
 SINGLE_AXIS = "ranks"  # the name of the axis of a mesh of one axis
 
 
 @dataclass(frozen=True)
 class RanksMesh:
-    """A mesh of all ranks, and the parallel transforms in the order of the axes that they use."""
+    """A mesh of all ranks, and the parallel transforms in the order of their axes."""
 
     mesh: DeviceMesh
     transforms: tuple[Transform, ...]
     device: torch.device
 
     def along(self, *kinds: type) -> DeviceMesh:
-        """Return the part of the mesh along the axes of transforms of some kinds."""
+        """Return the submesh of the axes that transforms of these kinds use."""
         names: Any = self.mesh.mesh_dim_names
         axes = tuple(
             name for name, transform in zip(names, self.transforms, strict=True) if isinstance(transform, kinds)
@@ -33,8 +33,8 @@ class RanksMesh:
         return self.mesh[axes]
 
 
-def mesh_of_ranks(prepared: Prepared, device: torch.device) -> tuple[Prepared, RanksMesh]:
-    """Make the mesh of all ranks, and return it with the preparation whose transforms name its axes."""
+def mesh_of_ranks(prepared: PreparedModel, device: torch.device) -> tuple[PreparedModel, RanksMesh]:
+    """Create the mesh of all ranks; return it, and the preparation with the names of its axes in the transforms."""
     shapes = prepared.mesh if len(prepared.parallel) > 1 else {SINGLE_AXIS: dist.get_world_size()}
     mesh = init_device_mesh(device.type, tuple(shapes.values()), mesh_dim_names=tuple(shapes))
     if len(prepared.parallel) > 1:

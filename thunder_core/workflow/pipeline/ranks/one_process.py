@@ -19,8 +19,8 @@ from thunder_core.workflow.validation.preserved_state import preserve_buffers
 def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
     """Return a model that computes the steps of `size` ranks in sequence, and joins their results.
 
-    The returned model shares the state of `model`. Its loss is the mean of the ranks' losses, so its gradients are
-    the means of the ranks' gradients. Each step uses the random numbers of its rank. The buffers come from the first
+    The returned model shares the state of `model`. Its loss is the mean of the ranks' losses, so its gradients are the
+    means of the ranks' gradients. Each step draws the same random numbers as its rank. The buffers come from the first
     rank.
     """
     kind: Any = type(model)

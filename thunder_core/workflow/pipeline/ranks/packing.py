@@ -1,4 +1,4 @@
-"""Values as bytes for other ranks; tensors on a GPU arrive on the GPU of the receiving rank."""
+"""Convert values to bytes for other ranks; tensors on a GPU arrive on the GPU of the receiving rank."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from thunder_core.workflow.pipeline.ranks.baselines import Baseline
 from thunder_core.workflow.pipeline.ranks.divided_caches import heads_of, join_heads
 from thunder_core.workflow.pipeline.ranks.link import Link, delay_interrupts
 from thunder_core.workflow.pipeline.ranks.one_process import rows_of, seed_rank
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.validation.gradients import loss_of
 
 RECORDED_CALLS = 3  # the calls whose times are recorded; a first call compiles the clocks into the programs
@@ -47,7 +47,7 @@ class RankResult:
 
 @dataclass
 class Rank:
-    """A rank with its compiled model; `compiler` compiles the model with symbolic sizes, by default the recipe's.
+    """A rank with its compiled model. `compiler` compiles it with symbolic sizes, by default those of the recipe.
 
     The batch of all ranks is divided into `parts`. Neighbouring ranks of tensor parallelism get the same part.
     `baseline` is PyTorch's equivalent of the recipe. A call is a training step if `train` is set, else a forward.
@@ -70,7 +70,7 @@ class Rank:
     def compile(self, symbolic: tuple[SymbolicArgument, ...] | None) -> None:
         """Compile the model with symbolic sizes, by default those of the recipe, and drop the other models."""
         self.compiled = self.compiler(symbolic)
-        self.models = {OURS: self.compiled}
+        self.models = {THUNDER: self.compiled}
 
     @property
     def part(self) -> int:
@@ -119,7 +119,7 @@ class Rank:
         return [self.join_part(gathered[first:]) for first in range(0, len(gathered), self.ranks_of_part)]
 
     def join_part(self, leaves: list[list[Any]]) -> list[Any]:
-        """Return the leaves of a part of the batch; `leaves` begins with the leaves of the ranks that have this part.
+        """Return the leaves of a part of the batch; `leaves` begins with the leaves of the ranks with this part.
 
         The result has the leaves of the first rank; if each rank has some attention heads, the KV caches are joined.
         """
@@ -154,15 +154,15 @@ class Rank:
         return model.generate(**options, **own)
 
     def record(self) -> list[RankTimes]:
-        """Gather the times of a measured call of the compiled model on all ranks on the first rank."""
-        return self._record(lambda: self.step(OURS), last_call=False)
+        """Record a measured call of the compiled model on all ranks, and gather the times on the first rank."""
+        return self._record(lambda: self.step(THUNDER), last_call=False)
 
     def record_generation(self, options: Mapping[str, Any]) -> list[RankTimes]:
-        """Gather the times of the call for the last token on all ranks on the first rank."""
-        return self._record(lambda: self.generate(OURS, options), last_call=True)
+        """Record the call for the last token on all ranks, and gather the times on the first rank."""
+        return self._record(lambda: self.generate(THUNDER, options), last_call=True)
 
     def _record(self, call: Callable[[], Any], *, last_call: bool) -> list[RankTimes]:
-        """Gather the times of a call on all ranks, which start together, on the first rank."""
+        """Record a call that all ranks start together, and gather the times on the first rank."""
         recorder = CollectiveRecorder(self.link.device)
         rounds: list[RankTimes] = []
         with recorder.recording():
@@ -176,7 +176,7 @@ class Rank:
 
     def release(self) -> None:
         """Drop the models and gradients of a measurement."""
-        self.models = {OURS: self.compiled}
+        self.models = {THUNDER: self.compiled}
         self.compiled.zero_grad(set_to_none=True)
 
     def digests(self) -> list[str]:
@@ -197,7 +197,7 @@ class Rank:
     )
 
     def ask(self, command: str, *args: Any, **own: Any) -> Any:
-        """Run a command on all ranks, and return the result of the first rank, which alone gets the arguments `own`."""
+        """Run a command on all ranks, and return the first rank's result; only that rank gets the arguments `own`."""
         mark_progress(command)
         self.link.send((command, *args))
         result = getattr(self, command)(*args, **own)
@@ -234,7 +234,7 @@ def median_round(ranks: list[list[RankTimes]]) -> list[RankTimes]:
 
 
 def float_buffers(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return the buffers of a model, without the codes of quantized layers, which ranks divide and no call changes."""
+    """Return the buffers of a model that calls may change: all except the divided codes of quantized layers."""
     modules = (module for module in model.modules() if not isinstance(module, QuantizedLayer))
     unique = {id(buffer): buffer.detach() for module in modules for buffer in module.buffers(recurse=False)}
     return list(unique.values())

@@ -19,9 +19,9 @@ from thunder_core.workflow.pipeline.ranks.link import Link
 from thunder_core.workflow.pipeline.ranks.mesh import mesh_of_ranks
 from thunder_core.workflow.pipeline.ranks.one_process import in_one_process, join_results
 from thunder_core.workflow.pipeline.ranks.rank import Rank, RanksGenerator, float_buffers
-from thunder_core.workflow.pipeline.request.bench_request import OURS
+from thunder_core.workflow.pipeline.request.bench_request import THUNDER
 from thunder_core.workflow.pipeline.session.application import apply
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.model_copies import copy_sharing_parameters
 
@@ -43,7 +43,7 @@ class RanksSession(Session):
 
     @property
     def rounding_dtype(self) -> torch.dtype:
-        """The dtype of the model, or of the products of quantized layers, which ranks round before a sum."""
+        """The dtype to which results are rounded: the model's, or bfloat16 if ranks sum rounded products of layers."""
         layers = (layer for layer in self.model.modules() if isinstance(layer, QuantizedLinear))
         return super().rounding_dtype if all(layer.sums_exactly for layer in layers) else torch.bfloat16
 
@@ -51,7 +51,7 @@ class RanksSession(Session):
     def generator(self) -> Any:
         """The object that generates on all ranks."""
         assert self.rank is not None
-        return RanksGenerator(self.rank, OURS)
+        return RanksGenerator(self.rank, THUNDER)
 
 
 def call_of_ranks(rank: Rank, model: torch.nn.Module, **inputs: Any) -> Any:
@@ -94,7 +94,7 @@ class KnownGradients(torch.autograd.Function):
         )
 
 
-def open_rank(prepared: Prepared, session: Session, link: Link) -> RanksSession:
+def open_rank(prepared: PreparedModel, session: Session, link: Link) -> RanksSession:
     """Compile the model of a session on this rank, divided by the parallel transforms of a recipe.
 
     The model of the session is prepared by the other transforms of the recipe.
@@ -118,6 +118,6 @@ def open_rank(prepared: Prepared, session: Session, link: Link) -> RanksSession:
     )
 
 
-def names_of(prepared: Prepared, link: Link) -> Mapping[str, str]:
+def names_of(prepared: PreparedModel, link: Link) -> Mapping[str, str]:
     """Return the names that identify a measurement."""
     return {"model": prepared.model_name, "recipe": prepared.recipe.name, "ranks": str(link.launch.size)}

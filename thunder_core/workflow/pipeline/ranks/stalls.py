@@ -1,7 +1,7 @@
-"""The states of ranks, from which an endless loop is detected: a rank computes for too long while another waits.
+"""Detect endless loops of ranks from their states: a rank computes for too long while another rank waits.
 
-A rank makes progress with each command, compiled region, measurement and collective. A rank that waits uses no
-processor time.
+Each command, compiled region, measurement and collective is progress of a rank. A rank that waits uses no processor
+time.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ import torch.distributed as dist
 from thunder_core.backend.parallel.positions import sequence_number
 from thunder_core.foundation.progress_marks import last_mark
 
-# Seconds without progress after which a rank that computes while another rank waits counts as failed.
+# If a rank computes for this many seconds without progress while another rank waits, it has failed.
 STALL_TIME_LIMIT = 600.0
-# The share of processor time from which a rank counts as computing; on a loaded machine, a rank gets less than 1.
+# A rank that uses at least this share of a processor computes; on a loaded machine, the share is less than 1.
 MIN_PROCESSOR_SHARE = 0.2
 
 
@@ -61,7 +61,7 @@ def state_from_text(text: str) -> RankState | None:
 
 @dataclass
 class Stall:
-    """A time in which a rank makes no progress: its start, the start of the current wait, and the last state."""
+    """A period in which a rank makes no progress: its start, the start of the current wait, and the last state."""
 
     began: float
     began_seconds: float
@@ -70,7 +70,7 @@ class Stall:
     last: RankState
 
     def follow(self, now: float, state: RankState) -> None:
-        """Update the times with a new state of the rank, which made no progress."""
+        """Update the times with a new state, in which the rank has made no progress."""
         if state.seconds - self.last.seconds > MIN_PROCESSOR_SHARE * (now - self.read_at):
             self.waits_since = now
         self.read_at, self.last = now, state
@@ -98,7 +98,7 @@ def endless_loop(stalls: Mapping[int, Stall], now: float) -> tuple[int, str] | N
 
     Return None if there is no such rank.
 
-    A rank that compiles or measures makes progress. If no rank waits, there is no rank to blame.
+    Compiling and measuring are progress. If no rank waits, no rank is reported.
     """
     waiting = next((rank for rank, stall in stalls.items() if stall.waits(now)), None)
     looping = next((rank for rank, stall in stalls.items() if stall.computes(now)), None)

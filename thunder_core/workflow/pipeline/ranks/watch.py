@@ -1,9 +1,9 @@
-"""The watch of a rank over the other ranks: a rank that failed, or that does not respond, ends this rank, too.
+"""The watch of a rank over the other ranks: if another rank fails or does not respond, this rank ends too.
 
 A thread of each rank writes a sign of life to the store of the process group. The first rank reads the signs of all
-ranks, and the other ranks read the sign of the first rank. If another rank fails, the thread interrupts this rank. A
-rank that waits in a collective cannot be interrupted, so the thread then ends the process. A sign contains the state of
-the rank, from which the first rank detects endless loops; a rank in an endless loop is interrupted, too.
+ranks, and the other ranks read the sign of the first rank. If another rank fails, the thread interrupts this rank, or
+ends the process if this rank waits in a collective, which cannot be interrupted. A sign contains the state of the rank.
+From the states, the first rank detects endless loops; a rank in an endless loop is interrupted, too.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from thunder_core.workflow.pipeline.request.launch import Launch
 
 FAILURE = "thunder_failure"  # the key of the first error in the store of the process group
 ALIVE = "thunder_alive"  # the prefix of the keys of the signs of life
-ENDED = b"ended"  # the last sign of a rank
+END_SIGN = b"ended"  # the last sign of a rank
 SIGN_PERIOD = 1.0  # seconds between two signs of life
-SIGN_TIME_LIMIT = 40.0  # seconds without a sign after which a rank counts as failed
-END_TIME_LIMIT = 10.0  # seconds in which a rank that is interrupted may end by itself
+SIGN_TIME_LIMIT = 40.0  # a rank that gives no sign for this many seconds has failed
+END_TIME_LIMIT = 10.0  # seconds in which an interrupted rank may end by itself
 
 
 def rank_error(rank: int, text: str) -> RankFailed:
@@ -63,7 +63,7 @@ def sign_text(number: int) -> str:
 
 
 @dataclass
-class Sign:
+class SignOfLife:
     """The last sign of life of a rank, and the time at which it was first read."""
 
     value: bytes
@@ -77,16 +77,16 @@ class Sign:
 
 @dataclass
 class Watch:
-    """The watch of one rank; `failure` is the error that interrupted this rank: of another rank, or an endless loop.
+    """The watch of one rank. `failure` is the error that interrupted this rank: another rank's, or an endless loop.
 
-    `is_alone` says whether the other ranks wait for a command of this rank, which then may compute for any time.
+    `is_alone` says whether the other ranks wait for a command of this rank; then it may compute for any time.
     """
 
     launch: Launch
     store: Any
     is_alone: Callable[[], bool]
     failure: RankFailed | None = None
-    signs: dict[int, Sign] = field(default_factory=dict)
+    signs: dict[int, SignOfLife] = field(default_factory=dict)
     stalls: dict[int, Stall] = field(default_factory=dict)
     ended: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
@@ -105,34 +105,34 @@ class Watch:
             self.ended.set()
         time.sleep(0)  # an interrupt that has begun arrives here
         with suppress(RuntimeError):
-            self.store.set(f"{ALIVE}/{self.launch.rank}", ENDED.decode())
+            self.store.set(f"{ALIVE}/{self.launch.rank}", END_SIGN.decode())
 
     def _run(self, interrupts: bool) -> None:
         number, looked_at = 0, time.monotonic()
         while not self.ended.wait(SIGN_PERIOD):
             number, now = number + 1, time.monotonic()
-            if now - looked_at > SIGN_TIME_LIMIT / 2:  # this machine was suspended, perhaps with other ranks
+            if now - looked_at > SIGN_TIME_LIMIT / 2:  # this machine was suspended, so old signs mean nothing
                 self.signs.clear()
                 self.stalls.clear()
             looked_at = now
-            with suppress(RuntimeError):  # the store is gone, which the next collective reports
+            with suppress(RuntimeError):  # the store is gone; the next collective reports this
                 self.store.set(f"{ALIVE}/{self.launch.rank}", sign_text(number))
                 if (failure := self.failure_of_others(now)) is not None:
                     self._end_rank(failure, interrupts)
                     return
 
     def failure_of_others(self, now: float) -> RankFailed | None:
-        """Return the error of a rank that failed, does not respond or is in an endless loop; None if all is well.
+        """Return the error of a rank that failed, does not respond or is in an endless loop; None if there is none.
 
-        The error may be of this rank, if another rank found it.
+        The error may be about this rank, if another rank has reported it.
         """
         for rank in range(1, self.launch.size) if not self.launch.follows else (0,):
             key = f"{ALIVE}/{rank}"
             value = self.store.get(key) if self.store.check([key]) else b""
             sign = self.signs.get(rank)
             if sign is None or sign.value != value:
-                self.signs[rank] = Sign(value, now)
-            elif value != ENDED and now - sign.read_at > SIGN_TIME_LIMIT:
+                self.signs[rank] = SignOfLife(value, now)
+            elif value != END_SIGN and now - sign.read_at > SIGN_TIME_LIMIT:
                 report_failure(self.store, rank, f"it has not responded for {SIGN_TIME_LIMIT:.0f} seconds")
         if not self.launch.follows:
             self._find_endless_loop(now)

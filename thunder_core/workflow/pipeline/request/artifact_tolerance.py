@@ -15,7 +15,7 @@ from thunder_core.workflow.pipeline.request.recipes import find_recipe
 def tolerance_of(artifact: Artifact, dtype: torch.dtype, bounds: tuple[str, ...] = ()) -> Tolerance:
     """Return the tolerance for an artifact; `bounds` are the user's values of `--tolerance`.
 
-    The tolerance that the artifact stores counts only if it is stricter than its recipe's, because the author of the
+    The tolerance in the artifact is used only if it is stricter than its recipe's tolerance, because the author of the
     artifact could have written any number.
     """
     recipe_tolerance = recipes_tolerance(artifact, dtype)

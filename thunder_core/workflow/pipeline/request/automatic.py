@@ -10,27 +10,27 @@ import torch
 from thunder_core.foundation import plugins
 from thunder_core.passes.recipe import Recipe, unmet_reason
 from thunder_core.workflow.pipeline.request.part_names import AUTO, recipe_names
-from thunder_core.workflow.pipeline.request.recipes import Named, recipe_class
+from thunder_core.workflow.pipeline.request.recipes import RecipeArgument, recipe_class
 
 ANY_MODULE, ANY_TRANSFORMER, GENERATION = "default", "hf-transformers", "hf-generate"
 
 
 @dataclass(frozen=True)
 class RecipeChoice:
-    """The names of the selected recipes, and the reasons for them and against other recipes, in words."""
+    """The names of the selected recipes, and the reasons for this selection in words."""
 
     names: tuple[str, ...]
     reasons: tuple[str, ...]
 
 
-def asks_for_choice(recipe: Named) -> bool:
+def asks_for_choice(recipe: RecipeArgument) -> bool:
     """Whether one of the named recipes is `auto`."""
     parts = recipe if isinstance(recipe, list | tuple) else (recipe,)
     return any(AUTO in recipe_names(part) for part in parts if isinstance(part, str))
 
 
-def with_choice(recipe: Named, choice: RecipeChoice) -> tuple[object, ...]:
-    """Return the named recipes with the selected recipes in place of `auto`."""
+def with_choice(recipe: RecipeArgument, choice: RecipeChoice) -> tuple[object, ...]:
+    """Return the named recipes, with `auto` replaced by the selected recipes."""
     named_parts = recipe if isinstance(recipe, list | tuple) else (recipe,)
     parts = [part for named in named_parts for part in (recipe_names(named) if isinstance(named, str) else (named,))]
     return tuple(name for part in parts for name in (choice.names if part == AUTO else (part,)))
@@ -41,8 +41,8 @@ def choose_recipe(
 ) -> RecipeChoice:
     """Select a recipe for a model type of transformers (None for other modules) and the model's device.
 
-    Of the recipes for the type whose requirements the machine meets, the recipe that adds most to `default` is
-    selected; otherwise `hf-transformers`, or `default`.
+    Among the recipes for the type whose requirements the machine meets, the recipe that adds most to `default` is
+    selected. If there is none, the selected recipe is `hf-transformers` for a model type, and `default` for others.
     """
     recipes = list(_recipes_for(model_type))
     reasons, best = [], None

@@ -11,19 +11,19 @@ from thunder_core.foundation.options.whole_number import is_whole_number
 from thunder_core.foundation.similar_names import unknown_name
 from thunder_core.workflow.pipeline.request.request import Request
 
-OURS = "thunder"
-# The contenders that Thunder may be compared with, and their descriptions; `bench.py` makes them.
+THUNDER = "thunder"
+# The contenders that Thunder may be compared with, and their descriptions; `bench.py` builds them.
 PREPARED = "prepared"
 INDUCTOR_MODES = ("reduce-overhead", "max-autotune")  # modes of torch.compile
-AGAINST: dict[str, str] = {
+OTHER_CONTENDERS: dict[str, str] = {
     "eager": "eager PyTorch with the loaded model",
     PREPARED: "eager PyTorch with the model that the recipe prepares",
     "inductor": "torch.compile",
     **{f"inductor-{mode}": f"torch.compile in the mode {mode}" for mode in INDUCTOR_MODES},
 }
-# The contenders in measurements of `generate`; `generation_contenders.py` makes them.
-GENERATION_AGAINST: dict[str, str] = {
-    **AGAINST,
+# The contenders in measurements of `generate`; `generation_contenders.py` builds them.
+OTHER_GENERATION_CONTENDERS: dict[str, str] = {
+    **OTHER_CONTENDERS,
     "inductor-static": "torch.compile with the static cache of transformers",
 }
 USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
@@ -31,12 +31,12 @@ USUAL_TOKENS = "128, or the maximum of the model or artifact if that is less"
 
 def require_contender(_: str, name: str) -> None:
     """Raise `UnknownName` for a contender that does not exist."""
-    if name not in (contenders := {**AGAINST, **GENERATION_AGAINST}):
+    if name not in (contenders := {**OTHER_CONTENDERS, **OTHER_GENERATION_CONTENDERS}):
         raise unknown_name("contender", name, contenders)
 
 
 def names_in(_: str, text: str) -> tuple[str, ...]:
-    """Return the names in a list such as `eager,inductor`."""
+    """Split a list such as `eager,inductor` into its names."""
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
@@ -52,7 +52,8 @@ def numbers_in(option: str, text: str) -> tuple[int, ...]:
 class BenchRequest:
     """A benchmark: contenders by name, batch sizes and sequence lengths, rounds, threads, and a file of real inputs.
 
-    If `generates` is set, it measures `generate`, with prompts of one length and a number of new tokens.
+    If `generates` is set, the benchmark measures `generate`: all prompts have `prompt_length` tokens, and each gets
+    `new_tokens` new tokens.
     """
 
     against: tuple[str, ...] | None = option(
@@ -60,7 +61,7 @@ class BenchRequest:
         metavar="NAME,...",
         help="Contenders to compare with, separated by commas. `eager` is the loaded model. `prepared` is the model "
         "after the recipe's quantization. `inductor`, `inductor-reduce-overhead` and `inductor-max-autotune` are modes "
-        "of torch.compile. With --task generate also `inductor-static` (torch.compile with a static cache)",
+        "of torch.compile. `inductor-static` is torch.compile with a static cache, for --task generate only",
         default_text="eager, or none for two artifacts",
         completion="contenders",
         parse=names_in,
@@ -69,7 +70,7 @@ class BenchRequest:
     batches: tuple[int | None, ...] = same_option(
         Request,
         "batch",
-        starts=(None,),
+        default=(None,),
         metavar="N,...",
         parse=numbers_in,
         default_text="the batch size of the artifact, or several within its range; 1 for a model",
@@ -77,7 +78,7 @@ class BenchRequest:
     seqs: tuple[int | None, ...] = same_option(
         Request,
         "seq",
-        starts=(None,),
+        default=(None,),
         metavar="N,...",
         parse=numbers_in,
         default_text="the length of the artifact, or several within its range; 128 for a model",
@@ -105,13 +106,13 @@ def check_bench_request(bench_request: BenchRequest, subjects: int = 1) -> None:
     require_values(bench_request)
     refuse_other_task(bench_request)
     if subjects == 1 and not bench_request.contenders(subjects):
-        raise BadOption("--against is empty", fix=f"name at least one of: {', '.join(AGAINST)}")
+        raise BadOption("--against is empty", fix=f"name at least one of: {', '.join(OTHER_CONTENDERS)}")
 
 
 def refuse_other_task(bench_request: BenchRequest) -> None:
-    """Raise `BadOption` for options of calls in a measurement of `generate`, and for the opposite case."""
+    """Raise `BadOption` if a benchmark of `generate` has options for single calls, or the other way round."""
     of_calls = {"--seq": bench_request.seqs != (None,), "--input": bench_request.input is not None}
-    against = sorted({*(bench_request.against or ())} - {*AGAINST})
+    against = sorted({*(bench_request.against or ())} - {*OTHER_CONTENDERS})
     of_generation = {
         "--prompt-length": bench_request.prompt_length is not None,
         "--new-tokens": bench_request.new_tokens is not None,

@@ -12,9 +12,7 @@ from thunder_core.foundation.storage.manifest import require_outside_artifacts
 
 @dataclass(frozen=True)
 class DebugRequest:
-    """The options of `thunder debug`: `nan` finds lines that create non-finite values, and `out` is the folder for the
-    reproduction of a fault.
-    """
+    """The options of `thunder debug`: whether to find lines that create NaN, and the folder for a reproduction."""
 
     nan: bool = option(
         False,
@@ -38,7 +36,7 @@ def check_debug_request(request: DebugRequest, *, generates: bool = False) -> No
     call_options = {"--nan": request.nan, "--out": request.out is not None}
     for option_name in (name for name, is_used in call_options.items() if is_used and generates):
         raise BadOption(
-            f"{option_name} and --task generate exclude each other: it is for a single call",
+            f"{option_name} and --task generate exclude each other: {option_name} is for a single call",
             fix="leave out --task generate: the prompt and each token are calls of the same model",
         )
     if request.out is None:

@@ -18,14 +18,14 @@ from thunder_core.workflow.pipeline.request.request import Request
 SUFFIX = ".thunder"
 
 
-def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str, within: Path | None = None) -> Path:
-    """Return the requested folder, or a free name in the folder `within`, by default the working folder.
+def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str, parent: Path | None = None) -> Path:
+    """Return the requested folder, or an unused name in the folder `parent` (default: the working folder).
 
     Raises `OutputExists` for an existing folder without `force`, and `OutputNotWritable`. Nothing remains on the disk.
     """
     named = re.sub(r"[^\w.+-]+", "-", recipe)
     stem = f"{file_stem(model)}-{named}"
-    folder = free_name(within or Path.cwd(), stem) if out is None else absolute(out)
+    folder = free_name(parent or Path.cwd(), stem) if out is None else absolute(out)
     require_outside_artifacts(folder)
     try:
         refuse_existing(folder, force=force)

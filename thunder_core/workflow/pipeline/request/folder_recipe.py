@@ -1,4 +1,4 @@
-"""The recipe in a model's folder, which runs only if the user trusts it."""
+"""The recipe in a model's folder. It runs only if the user trusts it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ LAUNCH_VARIABLES = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 @dataclass(frozen=True)
 class Launch:
-    """The rank of this process, the number of ranks, and the rank on this machine; all ranks run the same command."""
+    """The rank of this process, the number of ranks, and this process's rank on this machine."""
 
     rank: int
     size: int
@@ -20,7 +20,7 @@ class Launch:
 
     @property
     def follows(self) -> bool:
-        """Whether this rank only follows the first rank, which decides, prints and writes."""
+        """Whether this is not the first rank. The first rank decides, prints and writes; the others follow it."""
         return self.rank > 0
 
 

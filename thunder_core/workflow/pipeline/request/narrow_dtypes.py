@@ -1,4 +1,4 @@
-"""The cost of a dtype without instructions on the processor, such as bfloat16 on many processors."""
+"""The cost of a dtype that the processor has no instructions for, such as bfloat16 on many processors."""
 
 from __future__ import annotations
 

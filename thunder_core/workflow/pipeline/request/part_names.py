@@ -1,6 +1,6 @@
 """Names of recipes, executors and transforms as users write them on the command line.
 
-The names are checked without an import of PyTorch, and without running the code of the parts that they name.
+The checks of names neither import PyTorch nor run the code of the named parts.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FORMAT_FIX = "write a name, or a name with options: Autocast(dtype=torch.float16
 
 
 def recipe_names(text: str) -> tuple[str, ...]:
-    """Return the names of recipes in a text, which joins them by `+`; the path of a file is a single name."""
+    """Split a text such as `hf-llama+int8-dynamic` into names of recipes; the path of a file is a single name."""
     return (text,) if FILE_SUFFIX in text else tuple(name.strip() for name in text.split("+"))
 
 
@@ -47,7 +47,7 @@ def recipe_file(location: str) -> tuple[Path, str]:
 
 
 def file_and_name(location: str, what: str) -> tuple[Path, str]:
-    """Return the file of `path/to/file.py:Name`, and the name after the colon, which may be missing and empty.
+    """Return the file of `path/to/file.py:Name`, and the name after the colon; the name is empty if it is missing.
 
     Raises `UnknownName` if there is no such file; `what` says what the file should define, such as `a recipe`.
     """

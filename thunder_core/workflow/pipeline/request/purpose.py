@@ -39,7 +39,7 @@ class Purpose:
 
     @property
     def configuration(self) -> dict[str, str]:
-        """The facts that distinguish measurements: of training from inference, and of real from random inputs."""
+        """The facts that distinguish measurements: training or inference, and real or random inputs."""
         call = {"call": "training step"} if self.train else {}
         return call if self.data is None else {**call, "input": self.data.name}
 
@@ -60,7 +60,7 @@ class Purpose:
         return Batches(loaded, data, batch, seq, self.cut, labels=self.train)
 
     def variants(self, inputs: Inputs) -> Iterator[Inputs]:
-        """Yield the inputs without some or all optional tokenizer outputs: all outputs but the tokens and the mask."""
+        """Yield the inputs without some or all optional tokenizer outputs, such as `token_type_ids`."""
         optional = frozenset() if self.data is None or self.train else self.data.from_tokenizer - {MASK}
         optional_names = sorted(optional & inputs.keys())
         for count in range(1, len(optional_names) + 1):
@@ -82,7 +82,7 @@ class Purpose:
     def numbers_to_validate_on(
         self, loaded: LoadedModel, *, batch: int, seq: int, requested: int, traced: int = 1
     ) -> tuple[list[int], int]:
-        """Return the numbers of the inputs to validate on, and the number of batches if all were traced, else 0.
+        """Return the numbers of the inputs to validate on, and the number of batches if all were traced (otherwise 0).
 
         The first `traced` batches of a file are omitted, unless the file has no other batch.
         """
@@ -118,7 +118,7 @@ def _describe(inputs: Inputs) -> dict[str, object]:
 
 
 def _forward(function: Callable[..., Any]) -> Call:
-    """Return a call of only the forward, without recording for autograd."""
+    """Return a call that runs only the forward, with gradients disabled."""
 
     def call(**inputs: Any) -> object:
         with torch.no_grad():

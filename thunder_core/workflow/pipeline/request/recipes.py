@@ -35,14 +35,14 @@ from thunder_core.workflow.pipeline.request.part_names import (
 )
 from thunder_core.workflow.pipeline.request.request import Request
 
-Named: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
+RecipeArgument: TypeAlias = str | type[Recipe] | Recipe | Sequence[object]
 
 
-def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
+def find_recipe(recipe: RecipeArgument, options: Mapping[str, object]) -> Recipe:
     """Return the recipe of a name or a class, with these options; an instance accepts no options.
 
-    Several recipes, in a list or joined by `+` in a name, are added in any order. The list may also contain plug-ins,
-    transforms, executors and lookasides. An option belongs to the one recipe that has it, or is written as
+    Several recipes, in a list or joined by `+` in a name, are combined; their order does not matter. The list may also
+    contain plug-ins, transforms, executors and lookasides. If several recipes have an option, it is written as
     `recipe.option`. Raises `UnknownName` for a recipe or an option that does not exist, `BadOption` for an invalid
     value, `BadRecipe` for an object that is not a recipe, and `RecipeConflict` for a recipe that is passed twice with
     different options.
@@ -60,7 +60,7 @@ def find_recipe(recipe: Named, options: Mapping[str, object]) -> Recipe:
     return instances[0] if len(instances) == 1 and isinstance(instances[0], Recipe) else recipe_of(instances)
 
 
-def recipe_parts(recipe: Named) -> tuple[object, ...]:
+def recipe_parts(recipe: RecipeArgument) -> tuple[object, ...]:
     """Return the parts of a recipe argument as a tuple."""
     if isinstance(recipe, str):
         return recipe_names(recipe)
@@ -82,7 +82,7 @@ def named_part(part: object) -> Any:
 
 
 def recipe_of(parts: Iterable[Any]) -> Recipe:
-    """Return the sum of the parts; raise `BadRecipe` if no part is a recipe."""
+    """Combine the parts into one recipe; raise `BadRecipe` if no part is a recipe."""
     composed = compose(parts) if (parts := list(parts)) else None
     if not isinstance(composed, Recipe):
         raise not_a_recipe_error(composed)

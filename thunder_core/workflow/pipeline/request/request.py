@@ -81,17 +81,20 @@ class Request:
       `thunder validate` validates on the GPU.
     - `sign_key`: the file of a private key to sign the artifact with.
     - `input`: a file of real inputs, which are traced, validated and measured instead of random inputs.
-    - `evaluate`: a file of real samples for a metric before and after. `metric`: None is the task's metric.
+    - `evaluate`: a file of real samples for a metric of eager PyTorch and the optimized model. `metric`: None is the
+      task's metric.
     - `require_speedup`: write no artifact unless its speed-up over eager is shown to be at least this number.
     - `allow_non_finite`: accept NaN, infinite or all-zero outputs from eager PyTorch.
     - `cache`: None is a call without a cache. `height` and `width`: None is the size in the model's config.
     - `dynamic`: the ranges of sizes that the artifact must support, by the recipe's names of dimensions. The model is
       traced at `batch`, `seq` and so on, or at a size within the range, and validated and measured at its ends, too.
-    - `mesh`: the axes of the mesh of ranks, for a sum of recipes for several ranks; the outermost axis is first.
+    - `mesh`: the axes of the mesh of ranks, for a combination of recipes for several ranks; the outermost axis is
+      first.
     - `train`: optimize a training step: train mode, with labels, forward, loss and backward.
 
-    With the task `generate`, `generate` of the transformers library is optimized, for at most `batch` prompts (None is
-    8; otherwise None is 1) of at most `prompt_length` tokens, and `new_tokens` new tokens.
+    With the task `generate`, `generate` of the transformers library is optimized, for at most `batch` prompts of at
+    most `prompt_length` tokens, and `new_tokens` new tokens. The default of `batch` is 8 for this task, and otherwise
+    1.
     """
 
     recipe: str | type[Recipe] | Recipe | tuple[object, ...] = option(
@@ -166,47 +169,47 @@ class Request:
     )
     force: bool = option(False, bool, help="Replace an existing artifact at --out.")
     force_slow: bool = option(
-        False, bool, help="Accept a sum of recipes that is known to be slower than eager PyTorch on this processor."
+        False, bool, help="Accept a combination of recipes that is slower than eager PyTorch on this processor."
     )
     strict: bool = option(False, bool, help="Fail if this machine cannot run a part of the recipe.")
     batch: int | None = option(
         None,
         int,
         metavar="N",
-        help="Samples in an input; with `--task generate`, the largest number of prompts",
+        help="Number of samples in an input; for `--task generate`, the largest number of prompts",
         default_text="1, or 8 prompts",
-        least=1,
+        minimum=1,
     )
-    seq: int | None = option(None, int, metavar="N", help="Sequence length in tokens", default_text="128", least=1)
+    seq: int | None = option(None, int, metavar="N", help="Sequence length in tokens", default_text="128", minimum=1)
     cache: int | None = option(
         None,
         int,
         metavar="N",
         help="Length of a pre-filled KV cache passed to each call. The default of --seq is then 1.",
         default_text="no cache",
-        least=0,
+        minimum=0,
     )
     prompt_length: int | None = option(
         None,
         int,
         metavar="N",
-        help="Maximum prompt length in tokens, with `--task generate`",
+        help="Maximum prompt length in tokens, for `--task generate`",
         default_text="128",
-        least=1,
+        minimum=1,
     )
     new_tokens: int | None = option(
         None,
         int,
         metavar="N",
-        help="Maximum number of generated tokens, with `--task generate`",
+        help="Maximum number of generated tokens, for `--task generate`",
         default_text="128",
-        least=1,
+        minimum=1,
     )
     height: int | None = option(
-        None, int, metavar="N", help="Image height in pixels", default_text="the model's", least=1
+        None, int, metavar="N", help="Image height in pixels", default_text="the model's", minimum=1
     )
     width: int | None = option(
-        None, int, metavar="N", help="Image width in pixels", default_text="the model's", least=1
+        None, int, metavar="N", help="Image width in pixels", default_text="the model's", minimum=1
     )
     dynamic: Mapping[str, SizeRange] = option(
         factory=dict,
@@ -227,14 +230,18 @@ class Request:
         parse=axes_in,
         check=require_axes,
     )
-    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", least=2, most=MAX_ROUNDS)
-    warmup: int = option(5, int, metavar="N", help="Number of warm-up rounds (not timed)", least=0, most=MAX_ROUNDS)
-    inputs: int = option(INPUTS, int, metavar="N", help="Number of inputs to validate on", least=1, most=MAX_ROUNDS)
+    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", minimum=2, maximum=MAX_ROUNDS)
+    warmup: int = option(
+        5, int, metavar="N", help="Number of warm-up rounds (not timed)", minimum=0, maximum=MAX_ROUNDS
+    )
+    inputs: int = option(
+        INPUTS, int, metavar="N", help="Number of inputs to validate on", minimum=1, maximum=MAX_ROUNDS
+    )
     validate_budget: float | None = option(
         None,
         float,
         metavar="SECONDS",
-        least=0,
+        minimum=0,
         help="Time limit for validation in seconds. The report lists skipped inputs",
         default_text="the time of 5 eager calls for each input, at least 30",
     )
@@ -242,7 +249,7 @@ class Request:
         30.0,
         float,
         metavar="SECONDS",
-        least=0,
+        minimum=0,
         help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
         default_text="30",
     )
@@ -261,7 +268,7 @@ class Request:
         metavar="N",
         help="Number of CPU threads for PyTorch; the kernels are compiled for this number",
         default_text="PyTorch's choice",
-        least=1,
+        minimum=1,
         check=require_threads,
     )
     validate: bool = option(
@@ -278,7 +285,7 @@ class Request:
     target: str = option(
         "",
         metavar="ARCH",
-        help="Cross-compile for a GPU architecture, such as sm_90, that this machine need not have. Nothing is"
+        help="Cross-compile for a GPU architecture, such as sm_90, even if this machine lacks it. Nothing is"
         " run; validate later with `thunder validate`.",
         check=lambda _, name: parse_target(name) if name else None,
         parse=lambda _, name: parse_target(name),

@@ -29,10 +29,10 @@ from thunder_core.workflow.report.number_format import size as bytes_in_words
 
 
 def check_request(request: Request, *, dry_run: bool = False) -> None:
-    """Raise an error for an invalid size, name or model folder; a `dry_run` needs no weights.
+    """Raise an error for an invalid size, name or model folder. With `dry_run`, weights may be missing.
 
-    Errors that only PyTorch, transformers, the network or a recipe's code can find are raised later. Options of a
-    recipe are checked as far as its source shows.
+    Errors that only PyTorch, transformers, the network or a recipe's code can find are raised later. The options of a
+    recipe are checked against its source, without running it.
     """
     require_values(request)
     require_measurable(request)
@@ -55,7 +55,7 @@ def check_request(request: Request, *, dry_run: bool = False) -> None:
 
 
 def require_memory(request: Request, *, dry_run: bool) -> None:
-    """Raise `OutOfMemory` for a model whose weights alone do not fit, as far as its files show."""
+    """Raise `OutOfMemory` if a model's files show that its weights alone do not fit into memory."""
     origin = named_origin(request.model)
     if origin is None or needs_no_weights(request, dry_run=dry_run):
         return
@@ -111,7 +111,7 @@ def refuse_another_device(request: Request) -> None:
 
 
 def refuse_generation(request: Request) -> None:
-    """Raise `BadOption` for options of single calls in an optimization of generation, and for the opposite case."""
+    """Raise `BadOption` if an optimization of generation has options for single calls, or the other way round."""
     if not request.generates:
         lengths = {"--prompt-length": request.prompt_length, "--new-tokens": request.new_tokens}
         for option in (option for option, length in lengths.items() if length is not None):
@@ -138,7 +138,7 @@ def refuse_generation(request: Request) -> None:
         "--include-weights": (
             bool(request.target and request.include_weights),
             "with --target, generation is traced on a model without data",
-            "leave out --include-weights, and load the artifact beside the model's checkpoint",
+            "leave out --include-weights, and load the artifact together with the model's checkpoint",
         ),
         "--outputs": (request.model.outputs in PLAIN_OUTPUTS, "generate() reads the KV cache", "leave out --outputs"),
     }
@@ -208,7 +208,7 @@ def named_origin(model: ModelRequest) -> FolderOrigin | None:
 
 
 def require_on_hub(name: str, model: ModelRequest) -> None:
-    """Raise `ModelNotFound` or `BadModelFolder` for a model on the Hub, as far as the local cache shows.
+    """Raise `ModelNotFound` or `BadModelFolder` if the local cache shows that a Hub model cannot be loaded.
 
     Without a network, the cache must have the config and the weights. With a network, missing files are fetched later.
     """

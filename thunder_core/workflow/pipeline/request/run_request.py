@@ -85,7 +85,7 @@ class RunRequest:
         None,
         int,
         metavar="N",
-        least=1,
+        minimum=1,
         help="Maximum number of tokens to generate",
         default_text="128, or the artifact's maximum if that is less",
     )
@@ -112,7 +112,7 @@ class RunRequest:
         int,
         metavar="N",
         panel=SAMPLING,
-        least=1,
+        minimum=1,
         help="Sample from the N most likely tokens",
         default_text="from the model's generation_config.json",
     )
@@ -121,8 +121,8 @@ class RunRequest:
         int,
         metavar="N",
         panel=SAMPLING,
-        least=0,
-        most=LARGEST_SEED,
+        minimum=0,
+        maximum=LARGEST_SEED,
         help="Seed for sampling, for reproducible output",
         default_text="random",
     )

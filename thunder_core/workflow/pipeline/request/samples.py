@@ -26,9 +26,9 @@ def real_samples(
     trust_remote_code: bool,
     keys: Collection[str] | None = None,
 ) -> Dataset | None:
-    """Return the samples of a file, with texts tokenized by the tokenizer at that origin; None without a file.
+    """Return the samples of a file, or None without a file. The tokenizer of the model at `origin` tokenizes texts.
 
-    Inputs have all results of the tokenizer, or only the `keys`; samples for evaluation have only the tokens.
+    Inputs get all outputs of the tokenizer, or only the `keys`; samples for evaluation get only the tokens.
     """
     if file is None:
         return None
@@ -46,7 +46,7 @@ def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, tru
         file,
         lambda: find_origin(request_of(artifact.manifest.source)),
         trust_remote_code=trust_remote_code,
-        keys=artifact.manifest.example,  # programs accept the inputs that they were traced with
+        keys=artifact.manifest.example,  # programs accept only the traced inputs
     )
 
 

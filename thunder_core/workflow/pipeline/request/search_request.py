@@ -16,7 +16,7 @@ OBJECTIVES = ("latency", "throughput", "memory", "size")
 USUAL_SECONDS = 300.0  # the default time of `thunder bench --candidates`
 TIME_FIX = "set {} to a time above zero, such as 90s, 10m or 1h"
 MAX_SECONDS = 7 * 24 * 3600.0  # seconds
-# Fields of a request that the search sets itself, or that leave nothing to measure.
+# Fields of a request that a search does not accept: it sets them itself, or they disable measurements.
 REFUSED_FIELDS = (
     "recipe",
     "options",
@@ -69,9 +69,9 @@ def require_bytes(option: str, number: int) -> None:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """The seconds of a `search`, its objective and its bounds; without seconds, there is no search.
+    """The time limit of a search in seconds (`search`), its objective and its bounds.
 
-    A `fresh` search ignores the results that earlier searches stored.
+    If `search` is None, no search is requested. A `fresh` search ignores stored results of earlier searches.
     """
 
     search: float | None = option(
@@ -96,7 +96,7 @@ class SearchRequest:
         float,
         metavar="X",
         panel=SEARCH,
-        least=0,
+        minimum=0,
         check=require_not_nan,
         help="Largest KL divergence of the logits from those of eager PyTorch, in nats",
         default_text="the bound of each recipe",
@@ -106,8 +106,8 @@ class SearchRequest:
         float,
         metavar="X",
         panel=SEARCH,
-        least=0,
-        most=1,
+        minimum=0,
+        maximum=1,
         check=require_not_nan,
         help="Smallest top-1 agreement with eager PyTorch, 0 to 1",
         default_text="the bound of each recipe",
@@ -117,7 +117,7 @@ class SearchRequest:
         float,
         metavar="X",
         panel=SEARCH,
-        least=0,
+        minimum=0,
         check=require_not_nan,
         help="Largest relative error of an output, compared with eager PyTorch",
         default_text="the bound of each recipe",
@@ -134,7 +134,7 @@ class SearchRequest:
 
     @property
     def changed_options(self) -> list[str]:
-        """The flags of the options, without the time limit, whose values differ from the defaults."""
+        """Return the flags of the options, except the time limit, whose values differ from the defaults."""
         options = options_of(SearchRequest)
         changed_fields = (field.name for field in fields(self) if getattr(self, field.name) != field.default)
         return [options[name].flag for name in changed_fields if name != "search"]
@@ -145,7 +145,9 @@ def check_search(search: SearchRequest, request: Request) -> None:
     require_values(search)
     if search.search is None:
         if search_options := search.changed_options:
-            raise BadOption(f"{', '.join(search_options)} is for a search", fix="add --search 10m, or leave it out")
+            raise BadOption(
+                f"{', '.join(search_options)} is for a search", fix="add --search 10m, or leave out these options"
+            )
         return
     options, usual = options_of(Request), Request()
     for name in REFUSED_FIELDS:

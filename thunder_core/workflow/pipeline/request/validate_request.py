@@ -25,7 +25,7 @@ class ValidateRequest:
     seed: int | None = same_option(
         ModelRequest,
         "seed",
-        starts=None,
+        default=None,
         panel="",
         help="Seed for the random inputs",
         default_text="the artifact's seed",

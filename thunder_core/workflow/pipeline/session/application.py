@@ -1,4 +1,4 @@
-"""Applying a recipe to a model in memory."""
+"""Apply a recipe to a model in memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
-from thunder_core.compilation.dynamo.entry import for_graphs, trace_with_dynamo
+from thunder_core.compilation.dynamo.entry import checked_for_graphs, trace_with_dynamo
 from thunder_core.foundation.errors import BadSymbolicArgument, DegradedWarning
 from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
@@ -22,16 +22,16 @@ from thunder_core.passes.recipe.settings import compile_options
 from thunder_core.tracing.extension.leaving_out import require_modules
 from thunder_core.tracing.extension.transform import prepare_model
 from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, choose_recipe, with_choice
-from thunder_core.workflow.pipeline.request.recipes import Named, find_recipe, usable_transforms
+from thunder_core.workflow.pipeline.request.recipes import RecipeArgument, find_recipe, usable_transforms
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion
-from thunder_core.workflow.pipeline.session.prepare import Prepared, degradation_texts
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel, degradation_texts
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 
 def compile(  # noqa: A001 - the usual name
     model: Module,
-    recipe: Named = "default",
+    recipe: RecipeArgument = "default",
     *,
     max_programs: int | None = None,
     symbolic: Given | None = None,
@@ -45,10 +45,10 @@ def compile(  # noqa: A001 - the usual name
     options. Executors that this machine lacks are skipped; a `DegradedWarning` reports parts of the recipe whose
     requirements the model's device does not meet. `max_programs` limits the number of programs, as in `jit`, and
     overrides the recipe. `symbolic` names sizes and numbers that are symbolic, as in `jit`, or dimensions of the
-    recipe: `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, also in some modules, as in
-    `jit`, in addition to the recipe's own.
+    recipe: `symbolic={"seq": (1, 8192)}`. `without` leaves out transforms and executors, in all or some modules, as in
+    `jit`; the recipe may leave out others.
 
-    Raises BadSymbolicArgument as `jit` does, and for a dimension that the model does not have; UnknownName for a recipe
+    Raises BadSymbolicArgument like `jit`, and for a dimension that the model does not have; UnknownName for a recipe
     that does not exist, and for an unknown name in `without`; BadOption or UnknownName for invalid options;
     RecipeMismatch if the recipe is for another family of models; RecipeConflict for parts that exclude each other; and
     TorchNotTested for a release of PyTorch that Thunder has not been tested with.
@@ -91,8 +91,8 @@ def device_of(model: torch.nn.Module) -> torch.device | None:
     return next((tensor.device for tensor in (*model.parameters(), *model.buffers())), None)
 
 
-def apply(prepared: Prepared, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
-    """Compile a model that the recipe's transforms have prepared; `symbolic` overrides the recipe's own."""
+def apply(prepared: PreparedModel, model: Module, symbolic: tuple[SymbolicArgument, ...] | None = None) -> Module:
+    """Compile a model that the recipe's transforms have prepared; `symbolic` overrides the recipe's symbolic sizes."""
     recipe = prepared.recipe
     arguments = recipe.symbolic_arguments(None if recipe.acquires_by == "jit" else ()) if symbolic is None else symbolic
     return _compile(model, recipe, prepared.in_order, prepared.executors, arguments)
@@ -106,11 +106,13 @@ def _compile(
     symbolic: tuple[SymbolicArgument, ...],
     settings: Mapping[str, object] | None = None,
 ) -> Module:
-    """Compile a model by the usable parts of a recipe; `settings` override the recipe's own."""
+    """Compile a model with the usable parts of a recipe; `settings` override the recipe's settings."""
     composition = recipe.composition
     usable = [candidate.executor for candidate in executors if candidate.executor is not None]
     options = replace(compile_options({**composition.settings, **(settings or {})}), symbolic=symbolic)
     compiled = compile_in_order(model, transforms, usable, options, composition.lookasides)
     if recipe.acquires_by == "jit":
         return cast(Module, compiled)
-    return cast(Module, trace_with_dynamo(model, for_graphs(specializations_of(compiled).compiler.settings, model)))
+    return cast(
+        Module, trace_with_dynamo(model, checked_for_graphs(specializations_of(compiled).compiler.settings, model))
+    )

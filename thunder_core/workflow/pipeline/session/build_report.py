@@ -68,9 +68,7 @@ class Results:
 
 
 def includes_weights(plan: Plan, session: Session) -> bool:
-    """Whether the artifact includes the weights: if requested, or if they were prepared and are not divided among
-    ranks.
-    """
+    """Whether the artifact includes the weights: on request, or if transforms changed weights that are not divided."""
     has_prepared = session.loaded.original is not None and not plan.prepared.parallel
     return plan.request.include_weights or has_prepared
 
@@ -124,7 +122,7 @@ def build_report(
 
 
 def validation_state(request: Request, results: Results) -> Literal["validated", "pending", "off"]:
-    """Return the state of a run's validation; a program for a missing GPU must still be validated there."""
+    """Return the state of a run's validation: `pending` for a cross-compiled program, which did not run."""
     if request.target:
         return "pending"
     return "off" if results.validation is None and results.generation is None else "validated"
@@ -148,7 +146,7 @@ def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
 
 
 def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:
-    """Return notes on the number of programs, because each program costs time for tracing and compiling."""
+    """Return notes on the number of programs; each program takes time to trace and compile."""
     if plan.generation is not None:
         count = len(specializations_of(session.compiled).programs)
         programs = "1 program generates" if count == 1 else f"{count} programs generate"

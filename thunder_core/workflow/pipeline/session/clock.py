@@ -1,4 +1,4 @@
-"""The stages of a run in order: timed, and reported to the observer."""
+"""Time the stages of a run, and report them to an observer."""
 
 from __future__ import annotations
 
@@ -24,13 +24,15 @@ from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE, COMPAR
 from thunder_core.workflow.report import StageTime
 
 # Stages that use much memory.
-HEAVY = frozenset({"load", CHECK_RECIPE, "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"})
+MEMORY_HEAVY_STAGES = frozenset(
+    {"load", CHECK_RECIPE, "compile", FIRST_CALLS, COMPARE, QUALITY, "validate", "benchmark"}
+)
 
 
 class StageClock:
     """A clock of stages. A stage ends when the next stage begins, or at `stop`.
 
-    At the end of a stage that uses much memory, the memory that it has freed is returned to the system.
+    At the end of a stage that uses much memory, the freed memory is returned to the operating system.
     """
 
     def __init__(self, progress: Progress) -> None:
@@ -57,7 +59,7 @@ class StageClock:
         if self.stage:
             seconds = time.perf_counter() - self._began
             self.times.append(StageTime(name=self.stage, seconds=seconds))
-            if self.stage in HEAVY:
+            if self.stage in MEMORY_HEAVY_STAGES:
                 release_memory(self._private_memory)
             self.progress.end(self.stage, seconds)
             self.stage = ""
@@ -65,7 +67,7 @@ class StageClock:
 
 @dataclass(frozen=True)
 class AnnouncedTransform(Transform):
-    """A transform that reports to the clock: the first begins the stage `transform`, the last `compile`."""
+    """A transform that reports to the clock. The first transform begins the stage `transform`, the last `compile`."""
 
     transform: Transform
     clock: StageClock
@@ -74,7 +76,7 @@ class AnnouncedTransform(Transform):
 
     @property
     def stands_for(self) -> Transform:
-        """The transform itself, which is named in errors."""
+        """The wrapped transform, which errors name."""
         return self.transform
 
     def __call__(self, trace: Trace) -> Trace:
@@ -88,11 +90,11 @@ class AnnouncedTransform(Transform):
         return changed
 
     def of_function(self, function: Trace) -> Trace:
-        """Return the new trace of a function of a higher-order operator, by the transform itself."""
+        """Apply the wrapped transform to the trace of a higher-order operator's function."""
         return self.transform.of_function(function)
 
     def before_claiming(self, trace: Trace) -> Trace:
-        """Return the new trace right before executors claim it, by the transform itself."""
+        """Apply the wrapped transform's step right before executors claim the trace."""
         return self.transform.before_claiming(trace)
 
 
@@ -109,7 +111,7 @@ class AnnouncingCompiler(Compiler):
         kwargs: dict[str, Any],
         observed: ObservedValues | None = None,
     ) -> Program:
-        """Compile a program, and begin the next stage, because the time of the following call is not compile time."""
+        """Compile a program, and begin the next stage, so that the following call is not counted as compile time."""
         program = super().__call__(subject, args, kwargs, observed)
         if self.clock is not None:
             self.clock.begin(FIRST_CALLS)
@@ -118,7 +120,7 @@ class AnnouncingCompiler(Compiler):
 
 @contextmanager
 def announce_stages(compiled: object, clock: StageClock, *, has_first_calls: bool = True) -> Iterator[None]:
-    """Report the steps of compilations during the block to the clock, and their ends if `has_first_calls` is set."""
+    """Report compilations in the block to the clock; with `has_first_calls`, also report when each one ends."""
     cache = specializations_of(compiled)
     compiler = cache.compiler
     cache.compiler = announcing_compiler(compiler, clock, has_first_calls=has_first_calls)
@@ -130,7 +132,7 @@ def announce_stages(compiled: object, clock: StageClock, *, has_first_calls: boo
 
 
 def announcing_compiler(compiler: ProgramCompiler, clock: StageClock, *, has_first_calls: bool) -> ProgramCompiler:
-    """Return a compiler that reports its steps to the clock, and its ends if `has_first_calls` is set."""
+    """Return a compiler that reports its steps to the clock, and with `has_first_calls` also the end of compiling."""
     if isinstance(compiler, CompilerForDevice):
         announced = announcing_compiler(compiler.compiler, clock, has_first_calls=False)
         assert isinstance(announced, Compiler)

@@ -1,4 +1,4 @@
-"""Ranges of sizes in a run: the sizes of the inputs that they apply to, and the points at which they are tested."""
+"""Ranges of sizes in a run: the inputs' sizes in each range, and the sizes for validation and measurement."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ POSITIONS = ("seq", "cache")  # the sizes that are limited by a model's position
 
 
 def require_dimensions(recipe: Recipe, ranges: Ranges) -> None:
-    """Raise `BadSymbolicArgument` for a name that is not both a dimension of the recipe and a size of inputs."""
+    """Raise `BadSymbolicArgument` for a name that is no dimension of the recipe, or no size of inputs."""
     dimensions = [name for name in recipe.all_dimensions() if name in InputSize._fields]
     for name in ranges:
         if name not in dimensions:
@@ -87,10 +87,10 @@ def upper_end(ranges: Ranges, traced: InputSize) -> InputSize:
 
 
 def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: InputSize) -> tuple[SymbolicArgument, ...]:
-    """Return the sizes of the model's inputs that the ranges apply to, each with its range in the inputs.
+    """Return the sizes of the model's inputs that vary within the ranges, each with its own range.
 
     Raises `BadSymbolicArgument` for a dimension that no input of the model has, and for an input that depends on a
-    dimension and that the recipe does not name.
+    dimension, but that the recipe does not name.
     """
 
     def inputs_of(size: InputSize) -> Inputs:
@@ -124,7 +124,7 @@ class RangeEnds:
     largest: Mapping[str, int]
 
     def argument(self, name: str, dimension: str, size_paths: Iterable[str]) -> SymbolicArgument:
-        """Return the sizes of a name, with the range that covers all their values between the ends, at least 1."""
+        """Return the sizes with a name, and the range (from 1 or more) that covers their values at both ends."""
         lower, upper = self.ranges[dimension]
         sizes = [size for path in size_paths for size in (self.smallest[path], self.largest[path])]
         return SymbolicArgument(name, max(1, min(lower, *sizes)), max(upper, *sizes), required=False)
@@ -146,7 +146,7 @@ def _require_named_paths(
     named: Mapping[str, Sequence[str]],
     inputs: Inputs,
 ) -> None:
-    """Raise `BadSymbolicArgument` if no size of the inputs varies with a dimension, or a varying size has no name."""
+    """Raise `BadSymbolicArgument` if no input's size depends on a dimension, or the recipe does not name the size."""
     if not varying:
         raise BadSymbolicArgument(
             f"--dynamic names {dimension}, but no input of this {type(session.model).__name__} depends on it",

@@ -1,4 +1,4 @@
-"""The memory of a call of a model, estimated with tensors without data before anything is allocated."""
+"""Estimate the memory of a call of a model with tensors without data, before anything is allocated."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from thunder_core.workflow.validation.precision import reference_bytes, widest_a
 from thunder_core.workflow.validation.preserved_state import preserve_buffers
 
 # No published model needs more than this multiple of its inputs' bytes: a token of 16 bytes becomes at most half a
-# megabyte of logits. Inputs that fit with this factor are not estimated further.
+# megabyte of logits. If the inputs times this factor fit into memory, the call is not estimated further.
 MAX_BYTES_PER_INPUT_BYTE = 1 << 17
 SEQUENCE_BYTES, PIXEL_BYTES = 32, 4  # the minimum for a random token, or a random pixel
 
@@ -59,8 +59,8 @@ def require_memory(
     """Raise `OutOfMemory` if a call with inputs of these sizes needs more memory than the model's device has free.
 
     If `runs` is False, the call runs on another device, so only its inputs are counted. If `validate` is set, the
-    reference in higher precision is counted, too. The need of a model that reads values of tensors cannot be
-    estimated; the allocator then raises a less specific error later.
+    reference in higher precision is counted, too. The memory of a model that reads values of tensors cannot be
+    estimated; if it does not fit, the allocator later raises a less specific error.
     """
     device = loaded.model.device
     free = free_memory(device)
@@ -110,7 +110,7 @@ def require_room(what: str, needed: int, free: int, device: torch.device, smalle
 
 
 def smaller_size(batch: int, needed: int, free: int) -> str:
-    """Return advice on a batch size that may fit, because memory grows with it, or on a shorter sequence."""
+    """Advise a batch size that may fit, because memory is proportional to the batch, or a shorter sequence."""
     most = batch * free // needed
     return f"use --batch {most}, which may fit" if most else "use a smaller --seq"
 
@@ -128,7 +128,7 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
         torch.random.fork_rng(devices=[]),
     ):
         try:
-            with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _Weighing() as weighing:
+            with FakeTensorMode(allow_non_fake_inputs=True), _saved_by_name(), _StorageCounter() as weighing:
                 inputs = {
                     name: map_tensors(value, partial(_without_data, batch, model.device))
                     for name, value in sample.items()
@@ -143,19 +143,19 @@ def need_of(loaded: LoadedModel, purpose: Purpose, sample: Inputs, batch: int) -
 
 
 def _without_data(batch: int, device: torch.device, sample: torch.Tensor) -> torch.Tensor:
-    """Return a tensor like a sample's, for `batch` samples on a device; under fake tensors, it has no data."""
+    """Return a tensor like a sample's for `batch` samples; under a fake tensor mode, the tensor has no data."""
     return torch.empty((batch, *sample.shape[1:]), dtype=sample.dtype, device=device)
 
 
 @contextmanager
 def _saved_by_name() -> Iterator[None]:
-    """Keep tensors that autograd saves as Python objects, whose deletion can be observed."""
+    """While the block runs, autograd saves tensors as Python objects, so that their deletion can be observed."""
     with torch.autograd.graph.saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
         yield
 
 
-class _Weighing(TorchDispatchMode):
-    """Counts the bytes of the storages that operations allocate, as long as any tensor uses them."""
+class _StorageCounter(TorchDispatchMode):
+    """Counts the bytes of the storages that operations allocate, until no tensor uses them."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]

@@ -11,12 +11,12 @@ from transformers import PretrainedConfig
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.inputs.batches import CAUSAL, MASK, Batches
 from thunder_core.workflow.models.inputs.dataset import Dataset
-from thunder_core.workflow.models.inputs.labels import REGRESSING, is_regression
+from thunder_core.workflow.models.inputs.labels import REGRESSION_TASKS, is_regression
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.validation.leaves import leaves_of
-from thunder_core.workflow.validation.metric import EvaluatedBatch, Tally, count, result
+from thunder_core.workflow.validation.metric import EvaluatedBatch, MetricSums, count, result
 from thunder_core.workflow.validation.report import Evaluation
 
 CLASSIFICATION_TASKS = frozenset(
@@ -46,7 +46,7 @@ def metric_for(task: str, config: PretrainedConfig) -> str:
     The metric is perplexity for language, accuracy for classes, the mean squared error for numbers, and otherwise the
     cosine similarity of embeddings.
     """
-    if task == "depth-estimation" or (task in REGRESSING and is_regression(config)):
+    if task == "depth-estimation" or (task in REGRESSION_TASKS and is_regression(config)):
         return "mse"
     return METRICS.get(task, "cosine")
 
@@ -68,17 +68,19 @@ def evaluate(
     """
     chosen = metric or metric_for(loaded.task, loaded.config)
     batches = Batches(loaded, data, min(batch, len(data)), seq, cut)
-    tally, total = Tally(), len(data)
+    tally, total = MetricSums(), len(data)
     for first in range(0, total, batch):
         numbers = list(range(first, min(first + batch, total)))
         inputs = batches.of_rows([*numbers, *[numbers[-1]] * (batch - len(numbers))])
         with torch.no_grad():
-            eager, ours = (leaves_of(function(**inputs)) for function in (loaded.original or loaded.model, compiled))
-        for leaves in (eager, ours):
+            eager, optimized = (
+                leaves_of(function(**inputs)) for function in (loaded.original or loaded.model, compiled)
+            )
+        for leaves in (eager, optimized):
             leaves.tensors = {name: _without_padding(tensor, len(numbers)) for name, tensor in leaves.tensors.items()}
         mask = _without_padding(inputs[MASK], len(numbers)) if MASK in inputs else None
         labels = batches.labels_of(numbers) if chosen != "cosine" else None
-        count(chosen, tally, EvaluatedBatch(eager, ours, labels, mask, causal=loaded.task in CAUSAL))
+        count(chosen, tally, EvaluatedBatch(eager, optimized, labels, mask, causal=loaded.task in CAUSAL))
         advance(first + len(numbers), total)
     before, after = result(chosen, tally)
     return Evaluation(metric=chosen, file=data.name, samples=total, counted=tally.counted, before=before, after=after)

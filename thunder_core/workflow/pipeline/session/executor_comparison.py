@@ -1,7 +1,6 @@
-"""The comparison of executors with eager PyTorch, for recipes with an executor that only compares.
+"""Compare executors with eager PyTorch, for recipes with an executor that only checks the results of others.
 
-An artifact contains the same program without this executor. The comparison shows once whether the executors compute
-correct results.
+The comparison runs once. The artifact contains the same program without the checking executor.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from thunder_core.foundation.errors import BadOption, SourceLine, ThunderError, 
 from thunder_core.tracing.extension.authorship import is_ours, line_in_class, line_of
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import candidates
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.report import ComparisonFacts, ExecutorComparison
 
-COMPARING = "debug"  # the executor that compares the results of the others
+COMPARING = "debug"  # the executor that compares the results of other executors
 
 
-def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
+def comparing_executors(prepared: PreparedModel) -> tuple[str, ...]:
     """Return the names of the executors that only compare the results of others."""
     return tuple(
         candidate.name
@@ -32,8 +31,8 @@ def comparing_executors(prepared: Prepared) -> tuple[str, ...]:
     )
 
 
-def with_comparing_executor(prepared: Prepared) -> Prepared | None:
-    """Return the preparation with the executor that compares; None without third-party executors."""
+def with_comparing_executor(prepared: PreparedModel) -> PreparedModel | None:
+    """Return the preparation with the executor that compares; None if all executors are Thunder's own."""
     if not any(
         is_third_party(candidate.executor) for candidate in prepared.executors if candidate.executor is not None
     ):
@@ -48,7 +47,7 @@ def is_third_party(executor: Executor) -> bool:
 
 
 @contextmanager
-def name_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) -> Iterator[None]:
+def name_wrong_executor(prepared: PreparedModel, call: Callable[[PreparedModel], object]) -> Iterator[None]:
     """Raise `WrongResult` if the block fails because of a third-party executor.
 
     `call` repeats the failed call with the executor that compares, which finds the wrong executor.
@@ -67,7 +66,7 @@ def name_wrong_executor(prepared: Prepared, call: Callable[[Prepared], object]) 
 
 
 @contextmanager
-def blame_executor(prepared: Prepared) -> Iterator[None]:
+def blame_executor(prepared: PreparedModel) -> Iterator[None]:
     """Raise `WrongResult` if a validation fails because of a line that a third-party executor runs."""
     try:
         yield
@@ -88,7 +87,7 @@ def blame_executor(prepared: Prepared) -> Iterator[None]:
 
 
 def line_of_claim(executor: Executor, fault: Any) -> SourceLine | None:
-    """Return the source line of the executor's function that a wrong line calls, or of the executor's `claim`."""
+    """Return the source line of the executor's function that the wrong line calls, or of the executor's `claim`."""
     targets = [claim.symbol.target for claim in getattr(executor, "table", {}).values()]
     named = [target for target in targets if getattr(target, "__name__", "\0") in fault.line and not is_ours(target)]
     return line_of(named[0]) if named else line_in_class(type(executor), "claim")
@@ -105,7 +104,7 @@ def suppress_all_but(kind: type[Exception]) -> Iterator[None]:
         return
 
 
-def without_comparison(prepared: Prepared) -> Prepared:
+def without_comparison(prepared: PreparedModel) -> PreparedModel:
     """Return the preparation without the executors that only compare."""
     names = comparing_executors(prepared)
     return replace(
@@ -113,7 +112,7 @@ def without_comparison(prepared: Prepared) -> Prepared:
     )
 
 
-def refuse_comparison(request: Request, prepared: Prepared) -> None:
+def refuse_comparison(request: Request, prepared: PreparedModel) -> None:
     """Raise `BadOption` for a comparison of executors with a target, because nothing runs on this machine."""
     if request.target and (names := comparing_executors(prepared)):
         raise BadOption(
@@ -129,7 +128,7 @@ def comparison_facts(compiled: object, by: str) -> ComparisonFacts:
 
 
 def comparison_rows(checked: list[CheckedOperation]) -> Iterator[ExecutorComparison]:
-    """Yield a row for all claims of an executor to the same operations, separately for each reason of omission."""
+    """Yield a row for each executor and operation; claims that were not compared have a row for each reason."""
     groups: dict[tuple[str, tuple[str, ...], str], list[CheckedOperation]] = {}
     for operation in checked:
         groups.setdefault((operation.executor, operation.operations, operation.left_out), []).append(operation)

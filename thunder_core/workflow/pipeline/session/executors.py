@@ -22,7 +22,7 @@ FUSED = "fused kernels"
 
 @dataclass(frozen=True)
 class NamedExecutor:
-    """An executor that a recipe names: the executor, or the reason why it is omitted; and whether it fuses."""
+    """The name of an executor in a recipe, with the executor or the reason why it is omitted."""
 
     name: str
     executor: Executor | None
@@ -35,7 +35,7 @@ def candidates(
 ) -> tuple[NamedExecutor, ...]:
     """Return the executors of these names, or the reasons why they cannot be used.
 
-    They are for a `device` of this machine, or for a GPU of the architecture `target`.
+    The executors run on a `device` of this machine, or on a GPU of the architecture `target`.
     """
     return tuple(_candidate(name, target, device) for name in names)
 
@@ -63,7 +63,7 @@ def _missing(executor: Executor, target: str, device: torch.device | None) -> st
 
 
 def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
-    """Yield the loss of fusion if a recipe names executors that fuse and none of them is available."""
+    """Yield a degradation if a recipe names executors that fuse, but none of these executors is available."""
     fusing = [candidate for candidate in named if candidate.fuses]
     if fusing and all(candidate.reason for candidate in fusing):
         named_reasons = "; ".join(f"{candidate.name}: {candidate.reason}" for candidate in fusing)
@@ -72,7 +72,7 @@ def lost_fusion(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
 
 
 def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
-    """Yield the executors that do not support symbolic sizes."""
+    """Yield a degradation for each executor that does not support symbolic sizes."""
     for candidate in named:
         if candidate.executor is not None and not candidate.executor.symbolic_sizes:
             yield Degradation(
@@ -81,10 +81,10 @@ def without_ranges(named: Sequence[NamedExecutor]) -> Iterator[Degradation]:
 
 
 def unused_executors(traces: Sequence[Trace]) -> Iterator[Degradation]:
-    """Yield the executors that could not run any of the offered bound symbols, because of this machine.
+    """Yield a degradation for each executor that could run no bound symbol, because this machine lacks something.
 
-    Operations that an executor refuses for its own reasons do not count; the report lists them. Operations that another
-    executor is measured to run faster do not count, either.
+    Other refusals of an executor do not count; the report lists them. Operations that another executor ran faster in a
+    measurement do not count, either.
     """
     running = set(executors_of(bsym for trace in traces for bsym in trace.bound_symbols))
     refused = [

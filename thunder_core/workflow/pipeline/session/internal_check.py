@@ -1,4 +1,4 @@
-"""The internal check of the programs of a session: each line is compared with eager PyTorch, as part of validation."""
+"""The internal check of a session's programs: a part of validation that compares each line with eager PyTorch."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.internal_check import Fault, InternalCheck
 from thunder_core.workflow.validation.report import GenerationReport, ValidationReport
-from thunder_core.workflow.validation.verdict import BY_HAND
+from thunder_core.workflow.validation.verdict import BISECT_FIX
 
 CHECK_FAILED = "the internal check of the program failed: {}"
 TIME_SHARE = 0.5  # the time limit of the internal check, relative to the time of comparing outputs
@@ -59,11 +59,11 @@ def check_program(session: Session, program: Program, inputs: Inputs, seconds: f
     """Return the report of a check within the recipe's allowance."""
     allowance = allowance_of(session)
     call = (program, session.model, (), dict(inputs))
-    return examine(*call, seconds=seconds, allowance=allowance, thorough=False)
+    return examine(*call, seconds=seconds, allowance=allowance, is_thorough=False)
 
 
 def allowance_of(session: Session) -> Allowance:
-    """Return the errors that a session's recipe allows for a line: rounding, or the recipe's larger tolerance."""
+    """Return the error that a session's recipe allows for a line: rounding, or the recipe's larger tolerance."""
     dtype = session.loaded.model.dtype
     return Allowance.of(session.tolerance(dtype), TOLERANCES.get(dtype, TOLERANCES[torch.float32]))
 
@@ -124,7 +124,7 @@ def check_after_failure(check: Callable[[float], InternalCheck | None]) -> Inter
 def name_fault(error: ValidationError, faults: Sequence[Fault]) -> None:
     """Add the first wrong line to an error, with the option that leaves out the cause."""
     error.what = f"{error.what}; the first wrong line is {fault_in_words(faults[0])}{count_other_faults(faults)}"
-    rest = error.fix.removeprefix(BY_HAND).removeprefix("; ")
+    rest = error.fix.removeprefix(BISECT_FIX).removeprefix("; ")
     error.fix = "; ".join(filter(None, (advice(faults[0]), rest)))
     error.faults = tuple(faults)
 
@@ -143,7 +143,7 @@ def with_internal_check(report: ReportT, check: Callable[[float], InternalCheck 
     extended = report.model_copy(update={"internal_check": internal_check})
     if internal_check is not None and (faults := internal_check.faults):
         error = WrongResult(
-            f"the outputs agree, but a line inside does not: {fault_in_words(faults[0])}{count_other_faults(faults)}",
+            f"the outputs agree, but a line inside is wrong: {fault_in_words(faults[0])}{count_other_faults(faults)}",
             fix=advice(faults[0]),
         )
         error.report = extended

@@ -24,7 +24,7 @@ from thunder_core.workflow.models.memory.free_memory import free_memory
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.session.estimate import MemoryNeed, are_small, least_bytes, need_of
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, QUALITY
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 from thunder_core.workflow.validation.precision import reference_bytes
@@ -37,13 +37,13 @@ CALLS = (COMPARE, EVALUATE, "benchmark", CALIBRATE, QUALITY)
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The bytes at the peak of each stage, the free bytes, and how the weights are stored.
+    """The peak bytes of each stage, the free bytes, and the storage of the weights.
 
-    `weights` are the bytes of the model's weights, and `new_weights` those of weights that the recipe's transforms make
-    from them, such as quantized weights; both are in memory at once. If `is_mapped` is set, the model's weights are
-    memory-mapped from a checkpoint, and may stay on the disk while they are not read. `free` is the free memory of the
-    device, and `address_limit` the remaining address space within the process's limits (`prlimit --as`), which also
-    counts mapped files; both are None if unknown or unlimited.
+    `weights` is the number of bytes of the model's weights. `new_weights` is the number of bytes of weights that the
+    recipe's transforms compute, such as quantized weights; both are in memory at the same time. If `is_mapped` is set,
+    the model's weights are memory-mapped from a checkpoint, and may stay on the disk while they are not read. `free` is
+    the free memory of the device. `address_limit` is the remaining address space within the process's limits
+    (`prlimit --as`), which include mapped files. Both are None if unknown or unlimited.
     """
 
     weights: int
@@ -59,15 +59,15 @@ class MemoryPlan:
         return max((size for _, size in self.stages), default=self.weights)
 
     @property
-    def least(self) -> int:
-        """The bytes that must be free: the peak without weights that may stay on the disk."""
+    def required_bytes(self) -> int:
+        """The bytes that must be free: the peak minus the weights that may stay on the disk."""
         return self.peak - (self.weights if self.is_mapped else 0)
 
     @property
     def fits(self) -> bool:
         """Whether the plan fits into the memory."""
         is_within_limit = self.address_limit is None or self.peak <= self.address_limit
-        return (self.free is None or self.least <= self.free) and is_within_limit
+        return (self.free is None or self.required_bytes <= self.free) and is_within_limit
 
     @property
     def storage_note(self) -> str:
@@ -101,13 +101,13 @@ class MemoryPlan:
 
 
 def plan_memory(
-    prepared: Prepared, purpose: Purpose, size: InputSize, stages: Sequence[str], tokens: int = 0
+    prepared: PreparedModel, purpose: Purpose, size: InputSize, stages: Sequence[str], tokens: int = 0
 ) -> MemoryPlan | None:
     """Return the memory of the stages for inputs of a size, or for generating `tokens` tokens after them.
 
-    Return None if the library cannot build the model without its weights; loading then finds the problem. For a small
-    model with small inputs, its files are enough, so the model's code, which takes seconds to import, is not imported.
-    Raises `UnknownName` for an executor that is left out of modules that the model does not have.
+    Return None if the library cannot build the model without its weights; loading then reports the problem. For a small
+    model with small inputs, the files are enough, and the model's code is not imported, which would take seconds.
+    Raises `UnknownName` if an executor is disabled in modules that the model does not have.
     """
     without = prepared.recipe.composition.without
     names_modules = any(part.pattern for part in map(parse_left_out, without))
@@ -135,7 +135,7 @@ def plan_memory(
     return replace(plan, stages=tuple(stage_needs(described, purpose, weights + new_weights, need, stages)))
 
 
-def plan_of_files(prepared: Prepared, free: int | None) -> MemoryPlan | None:
+def plan_of_files(prepared: PreparedModel, free: int | None) -> MemoryPlan | None:
     """Return the memory of a small model whose weights are used as stored in its files; None for other models."""
     loading, model = prepared.loading, prepared.model
     if not isinstance(loading.origin, FolderOrigin) or not is_mapped(loading, model):
@@ -157,7 +157,7 @@ def changes_weights(transform: Transform) -> bool:
     return kind.prepare is not Transform.prepare or kind.restructure is not Transform.restructure
 
 
-def new_weight_bytes(prepared: Prepared, described: LoadedModel) -> int:
+def new_weight_bytes(prepared: PreparedModel, described: LoadedModel) -> int:
     """Return the bytes of new weights that the recipe's transforms make."""
     model: torch.nn.Module = described.model
     for transform in prepared.in_order:
@@ -181,7 +181,7 @@ def call_need(described: LoadedModel, purpose: Purpose, size: InputSize) -> Memo
                 with stream_gradients(described.model, lambda name, gradient: True):
                     streamed = need_of(described, purpose, sample, size.batch)
                 return need if streamed is None else replace(need, streamed=streamed.peak)
-    except Exception:  # the model reads values, or needs other inputs; the stage itself will report it
+    except Exception:  # the model reads values, or needs other inputs; the stage reports this error later
         return None
 
 
@@ -213,10 +213,10 @@ def stage_needs(
             yield stage, weights + COMPILER_BYTES
 
 
-def shortage_error(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
+def shortage_error(plan: MemoryPlan, prepared: PreparedModel) -> OutOfMemory:
     """Return the error for a plan that does not fit, with the needed bytes and changes that would fit."""
     limited = plan.address_limit is not None and plan.peak > plan.address_limit
-    needed, free = (plan.peak, plan.address_limit) if limited else (plan.least, plan.free)
+    needed, free = (plan.peak, plan.address_limit) if limited else (plan.required_bytes, plan.free)
     assert free is not None
     weights = plan.weights if limited or not plan.is_mapped else 0  # the part of `needed` for weights
     of_weights = f", {bytes_in_words(weights)} of it for weights," if weights else ", without its weights,"
@@ -232,7 +232,7 @@ def shortage_error(plan: MemoryPlan, prepared: Prepared) -> OutOfMemory:
     )
 
 
-def advice(prepared: Prepared, needed: int, weights: int, free: int, *, is_mapped: bool) -> Iterator[str]:
+def advice(prepared: PreparedModel, needed: int, weights: int, free: int, *, is_mapped: bool) -> Iterator[str]:
     """Yield the changes with which the model would fit; `weights` is the part of the needed bytes for weights."""
     if weights and "float32" in prepared.dtype_name and needed - weights // 2 <= free:
         yield f"use --dtype bfloat16, which needs {bytes_in_words(needed - weights // 2)}"

@@ -1,4 +1,4 @@
-"""Errors of a compiled call that the model also raises in eager PyTorch."""
+"""Report errors of a compiled call that the model also raises in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_device_error(error: Exception) -> bool:
 
 
 def _models_line(error: Exception) -> SourceLine | None:
-    """Return the innermost line of the call that is neither PyTorch's nor Thunder's."""
+    """Return the innermost source line in the traceback that belongs neither to PyTorch nor to Thunder."""
     lines = [
         SourceLine(frame.f_code.co_filename, number, frame.f_code.co_qualname) for frame, number in frames_of(error)
     ]

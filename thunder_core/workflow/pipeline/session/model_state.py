@@ -1,4 +1,4 @@
-"""The state that a model keeps from one call to the next, restored after a call on tensors without data."""
+"""Restore the state that a model keeps between calls, after a call on tensors without data."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ CONTAINERS = (dict, list, set, OrderedDict, defaultdict, deque)  # OrderedDict c
 def restore_model_state(model: torch.nn.Module) -> Iterator[None]:
     """Restore the attributes of all modules after the block, and clear the caches of their code.
 
-    Otherwise, later calls would find the block's tensors there. The caches are functions under `lru_cache`, in the
-    Python modules that define the classes, that the block has filled. Lists, dicts and sets in attributes are restored;
-    the contents of other objects are not.
+    Otherwise, later calls would read the block's tensors from attributes and caches. The cleared caches are the
+    functions with `lru_cache` in the Python modules that define the models' classes. Lists, dicts and sets in
+    attributes are restored; the contents of other objects are not.
     """
     attributes = [(vars(module), dict(vars(module))) for module in model.modules()]
     containers = [(value, value.copy()) for _, own in attributes for value in own.values() if type(value) in CONTAINERS]
@@ -37,6 +37,6 @@ def restore_model_state(model: torch.nn.Module) -> Iterator[None]:
 
 
 def _caches(sources: Container[str]) -> list[functools._lru_cache_wrapper[object]]:
-    """Return the functions under `functools.lru_cache` of these Python modules that `gc.freeze` does not hide."""
+    """Return the functions with `functools.lru_cache` of these Python modules, except those hidden by `gc.freeze`."""
     cached_functions = (value for value in gc.get_objects() if type(value) is functools._lru_cache_wrapper)
     return [cached for cached in cached_functions if getattr(cached, "__module__", None) in sources]

@@ -19,7 +19,7 @@ def with_placement(model: ModelRequest, recipe: Recipe, target: str = "") -> Mod
     """Return the request with a device, and with the recipe's dtype if it has one for the program's device.
 
     The model of a program for a `target` is loaded on the CPU. Raises `UnknownName` and `DeviceNotAvailable` for a
-    requested device, and `RecipeConflict` for recipes of one sum that want different devices or dtypes.
+    requested device, and `RecipeConflict` for combined recipes that want different devices or dtypes.
     """
     named = wanted_by_recipes(recipe, "device")
     recipe_device = named_device(named) if named else None
@@ -36,7 +36,7 @@ def chosen_device(recipe_device: torch.device | None) -> torch.device:
 
 
 def wanted_by_recipes(recipe: Recipe, matter: str) -> str:
-    """Return the device or the dtype that the recipes of a sum want; empty if no recipe wants one.
+    """Return the device or the dtype that the combined recipes want; empty if no recipe wants one.
 
     Raises `RecipeConflict` if recipes want different values.
     """

@@ -31,7 +31,7 @@ from thunder_core.workflow.pipeline.session.dynamic import points_of, upper_end
 from thunder_core.workflow.pipeline.session.evaluate import metric_for
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
 from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, shortage_error
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
 TRAINING_STEP = "training: forward, loss and backward, in train mode"
@@ -47,14 +47,14 @@ class Plan:
     """
 
     request: Request
-    prepared: Prepared
+    prepared: PreparedModel
     size: InputSize
     data: Dataset | None
     evaluation_data: Dataset | None
     stages: tuple[str, ...]
     destination: Path
     generation: GenerationLengths | None = None
-    comparing: Prepared | None = None
+    comparing: PreparedModel | None = None
     calibration: Dataset | None = None
     memory: MemoryPlan | None = None
     load: MachineLoad | None = None
@@ -103,7 +103,7 @@ class Plan:
         ]
 
     def memory_rows(self) -> Iterator[tuple[str, str]]:
-        """Yield rows on the memory of the stages or of a target, the cost of a slow dtype, and a lack of memory."""
+        """Yield rows about memory: of the stages or of a target, the cost of a slow dtype, and a lack of memory."""
         if self.memory is None:
             return
         if self.request.target:
@@ -120,7 +120,7 @@ class Plan:
     def load_rows(self) -> Iterator[tuple[str, str]]:
         """Yield a row for the load of other processes if they slow down the run and make the benchmark unstable."""
         threads = self.request.threads or threads_of(torch.device("cpu"))
-        if self.load is not None and self.load.crowds(threads):
+        if self.load is not None and self.load.leaves_too_few_processors(threads):
             fewer = "" if threads == 1 else f", or use fewer than {threads} --threads"
             yield "busy", f"{self.load.used_by_others}: wait until the machine is quiet{fewer}"
 
@@ -133,7 +133,7 @@ class Plan:
 
     @property
     def reason_without_weights(self) -> str:
-        """The reason why the plan cannot run if the model's folder lacks the weights that the run needs; else empty."""
+        """The reason why the plan cannot run, if the model's folder lacks needed weights; otherwise empty."""
         origin, request = self.prepared.loading.origin, self.request
         is_built = self.prepared.model.random_weights or needs_no_weights(request, dry_run=False)
         if is_built or not isinstance(origin, FolderOrigin) or origin.hub is not None or has_weights(origin.folder):
@@ -250,7 +250,7 @@ class Plan:
         }
 
 
-def comparison_in_words(comparing: Prepared) -> str:
+def comparison_in_words(comparing: PreparedModel) -> str:
     """Return a sentence about the executors that compare the results of other executors."""
     names = ", ".join(comparing_executors(comparing))
     return f"{names} compares the other executors with eager PyTorch while they run; not part of the artifact"
@@ -265,10 +265,10 @@ def unvalidated_rows(request: Request) -> Iterator[tuple[str, str]]:
         yield "validation", "off: the report will say `not validated`"
 
 
-def degraded_parts(prepared: Prepared) -> Iterator[str]:
+def degraded_parts(prepared: PreparedModel) -> Iterator[str]:
     """Yield the parts of the recipe that this machine cannot run, each with the reason and the fix.
 
-    The executors that are skipped for the same reason are named, too.
+    Executors that are skipped for the same reason are named together with the part.
     """
     for degradation in by_reason(prepared.degraded):
         names = [candidate.name for candidate in prepared.executors if candidate.reason == degradation.reason]
@@ -276,7 +276,7 @@ def degraded_parts(prepared: Prepared) -> Iterator[str]:
         yield f"{degradation.part}{skipped}: {degradation.reason} ({degradation.fix})"
 
 
-def skipped_executors(prepared: Prepared) -> Iterator[str]:
+def skipped_executors(prepared: PreparedModel) -> Iterator[str]:
     """Yield the unavailable executors that `degraded_parts` does not name, grouped by their reason."""
     printed = {degradation.reason for degradation in prepared.degraded}
     names: dict[str, list[str]] = {}
@@ -286,7 +286,7 @@ def skipped_executors(prepared: Prepared) -> Iterator[str]:
     yield from (f"{', '.join(skipped)}: {reason}" for reason, skipped in names.items())
 
 
-def lookaside_names(prepared: Prepared) -> list[str]:
+def lookaside_names(prepared: PreparedModel) -> list[str]:
     """Return the names of the functions whose calls the recipe's lookasides replace."""
     return [lookaside.name for lookaside in prepared.recipe.all_lookasides()]
 

@@ -24,7 +24,7 @@ from thunder_core.workflow.pipeline.session.executor_comparison import (
 )
 from thunder_core.workflow.pipeline.session.memory_plan import plan_memory
 from thunder_core.workflow.pipeline.session.plan import Plan
-from thunder_core.workflow.pipeline.session.prepare import Prepared, prepare
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel, prepare
 from thunder_core.workflow.pipeline.session.progress import CALIBRATE, COMPARE, EVALUATE, FIRST_CALLS, QUALITY, STAGES
 from thunder_core.workflow.pipeline.session.quantization_options import require_quantizing
 from thunder_core.workflow.pipeline.session.ranks_options import require_fitting_ranks
@@ -34,22 +34,21 @@ from thunder_core.workflow.pipeline.session.sizes import size_to_trace
 def plan(request: Request, *, dry_run: bool = False) -> Plan:
     """Plan a request, without heavy work and without writing anything.
 
-    A `dry_run`, whose plan is not carried out, needs no weights: a config is enough. The load of other processes is
-    measured in the meantime. Raises every error that can be found this early: names, sizes, files of the model, the
-    destination.
+    With `dry_run`, the plan is not carried out, so weights may be missing. While planning, the load of other processes
+    is measured. Raises every error that can be found early: in names, sizes, files of the model and the destination.
     """
     return with_memory(outline(request, dry_run=dry_run))
 
 
 def outline(request: Request, *, dry_run: bool = False) -> Plan:
-    """Plan a request as `plan` does, but without the memory, which needs the model's code."""
+    """Plan a request like `plan`, but without the memory of the stages, which would import the model's code."""
     with observe_load() as load:
         planned = _outline(request, dry_run=dry_run)
     return replace(planned, load=load)
 
 
-def _require_fitting_recipe(request: Request, prepared: Prepared, launch: Launch | None) -> None:
-    """Raise the error of a recipe that cannot be kept, or that does not fit the options or the ranks of a request."""
+def _require_fitting_recipe(request: Request, prepared: PreparedModel, launch: Launch | None) -> None:
+    """Raise an error for a recipe that cannot be saved, or that does not fit the request's options or ranks."""
     require_keepable(prepared.recipe)
     refuse_comparison(request, prepared)
     require_quantizing(request, prepared)
@@ -100,7 +99,7 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
     )
 
 
-def destination_of(request: Request, prepared: Prepared, within: Path | None = None) -> Path:
+def destination_of(request: Request, prepared: PreparedModel, parent: Path | None = None) -> Path:
     """Return the folder of the artifact: the requested folder, or a free name in the working folder."""
     purpose = "-train" if request.train else "-generate" if request.generates else ""
     return choose_destination(
@@ -108,12 +107,12 @@ def destination_of(request: Request, prepared: Prepared, within: Path | None = N
         force=request.force,
         model=prepared.model_name,
         recipe=f"{'+'.join(part.title for part in prepared.recipe.components)}{purpose}",
-        within=within,
+        parent=parent,
     )
 
 
 def named_files(request: Request) -> Iterator[tuple[str, Path | None]]:
-    """Yield the options that name files of samples: for tracing and measuring, for evaluation, and for calibration."""
+    """Yield each option that may name a file of samples (`--input`, `--eval`, `--calibrate`), and the file or None."""
     yield "--input", request.input
     yield "--eval", request.evaluate
     yield (

@@ -34,12 +34,12 @@ from thunder_core.workflow.report import SkippedPart
 
 
 @dataclass(frozen=True)
-class Prepared:
+class PreparedModel:
     """A recipe with its options, the model to load, and the transforms and executors that can be used.
 
-    `in_order` are the transforms in the order of application, with the transforms that clean up each program.
-    `degraded` are the parts of the recipe that this machine, or the target, lacks. `choice` are the reasons if the
-    recipe was selected automatically. `mesh` has the axes of the mesh of ranks, if several transforms are parallel.
+    `in_order` are the transforms in the order of application, including the transforms that clean up each program.
+    `degraded` are the parts of the recipe that this machine or the target lacks. `choice` are the reasons for an
+    automatic selection of the recipe. `mesh` has the axes of the mesh of ranks, if several transforms are parallel.
     """
 
     recipe: Recipe
@@ -95,7 +95,7 @@ class Prepared:
         return {name: str(value) for name, value in self.recipe.options.items()}
 
 
-def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
+def prepare(request: Request, *, config_is_enough: bool = False) -> PreparedModel:
     """Find and check the model and the recipe of a request; weights may be missing if `config_is_enough` is set.
 
     Raises the errors of `requested_recipe` and `plan_loading`, `RecipeMismatch` for another family of models,
@@ -122,23 +122,23 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> Prepared:
     if request.train:
         batch = request.batch or (2 if "batch" in request.dynamic else 1)
         kind_of(loading.config).require_loss(loading.task, loading.config, batch)
-    return Prepared(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh))
+    return PreparedModel(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh))
 
 
 def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None:
-    """Raise `EnvironmentLacks` if a part of a sum of recipes makes models slower than eager on this processor."""
+    """Raise `EnvironmentLacks` if a combination of recipes is known to be slower than eager on this processor."""
     if len(recipe.recipes) < 2:
         return
     for part, need in recipe.all_requirements():
         if isinstance(need, Processor) and need.otherwise and (reason := unmet_reason(need, target, device)):
             raise EnvironmentLacks(
-                f"the sum {recipe.name} would be slower than eager PyTorch here: for {part}, {reason}",
+                f"the combination {recipe.name} would be slower than eager PyTorch here: for {part}, {reason}",
                 fix=f"use {need.otherwise} instead, or set --force-slow to accept a slower model",
             )
 
 
 def with_chosen_recipe(request: Request) -> tuple[Request, tuple[str, ...]]:
-    """Return the request with the automatically selected recipe, if it asks for one, and the reasons."""
+    """If the request asks for `auto`, return it with the selected recipe and the reasons; otherwise, unchanged."""
     if not asks_for_choice(request.recipe):
         return request, ()
     placed = with_placement(with_sample(request.model, Recipe()), Recipe(), request.target)
@@ -157,9 +157,9 @@ def with_sample(model: ModelRequest, recipe: Recipe) -> ModelRequest:
 
 
 def require_weights(loading: LoadingPlan, model: ModelRequest, *, config_is_enough: bool = False) -> None:
-    """Raise `BadModelFolder` if the weights of a folder are missing or damaged; the Hub's may be downloaded later.
+    """Raise `BadModelFolder` if the weights of a folder are missing or damaged.
 
-    They may be missing if `config_is_enough` is set.
+    Weights may be missing if `config_is_enough` is set, or if they can be downloaded from the Hub later.
     """
     origin = loading.origin
     if isinstance(origin, FolderOrigin) and origin.hub is None and not model.random_weights:

@@ -1,4 +1,4 @@
-"""The executors' shares of the time of a program: of its forward and, if there is one, its backward."""
+"""The executors' shares of the time of a program, for its forward and its backward if it has one."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 CHECK_RECIPE = "check the recipe"
-FIRST_CALLS = "first calls"  # the calls after compiling; not for a target, nor for training, which compiles more later
+FIRST_CALLS = "first calls"  # the calls after compiling; omitted for a target, and for training, which compiles later
 STAGES = ("load", CHECK_RECIPE, "trace", "transform", "compile", FIRST_CALLS, "validate", "benchmark", "write")
-COMPARE = "compare executors"  # a stage if an executor of the recipe only compares the others
+COMPARE = "compare executors"  # a stage if an executor of the recipe compares other executors with eager PyTorch
 CALIBRATE = "calibrate"  # a stage if a recipe that quantizes is calibrated
 QUALITY = "quality"  # a stage if a recipe quantizes and is validated
 EVALUATE = "evaluate"  # a stage if there are samples for a metric
@@ -33,7 +33,7 @@ class SilentProgress:
         """Ignore the beginning of a stage."""
 
     def advance(self, done: int, total: int) -> None:
-        """Ignore how much of a stage is done."""
+        """Ignore the progress of a stage."""
 
     def end(self, stage: str, seconds: float) -> None:
         """Ignore the end of a stage."""

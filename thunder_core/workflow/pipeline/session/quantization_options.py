@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.pipeline.request.request import Request
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 
 
-def require_quantizing(request: Request, prepared: Prepared) -> None:
+def require_quantizing(request: Request, prepared: PreparedModel) -> None:
     """Raise `BadOption` for an option of quantization if the recipe does not quantize, or does not use the option."""
     options = {"--calibrate": request.calibrate, "--skip-layers": request.skip_layers}
     for option in (option for option, value in options.items() if value and prepared.quantize is None):

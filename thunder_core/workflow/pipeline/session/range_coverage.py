@@ -1,4 +1,4 @@
-"""The coverage of ranges of sizes: programs are traced until every probed size in the ranges has a program."""
+"""Cover ranges of sizes: trace programs until every probed size in the ranges has a program."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 @contextmanager
 def suppress_shortfalls() -> Iterator[None]:
-    """Suppress warnings about programs for only a part of a range, because the missing programs are traced next."""
+    """Suppress warnings that a program covers only a part of a range, because the other programs are traced next."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", SpecializationWarning)
         warnings.simplefilter("ignore", RecompileWarning)
@@ -71,17 +71,20 @@ class RangeCoverage:
         return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{sampling}"
 
     def coverage_proof(self) -> str:
-        """Return, in words, that the constraints of the program allow all sizes of the ranges; no size is run.
+        """Check that the constraints of the program allow all sizes of the ranges, without running.
 
-        Raises `RangeNotServed` if the program has constant sizes, or if its constraints exclude sizes of the ranges.
+        Return this in words. Raises `RangeNotServed` if the program has constant sizes, or if its constraints exclude
+        sizes of the ranges.
         """
         for program in self.programs:
             if program.constant_because or program.shortfalls:
                 raise self._not_served(self.traced)
-        return "no size was tried, because the program is for another GPU; its constraints allow the whole ranges"
+        return (
+            "no size was tried, because the program is for another GPU; its constraints allow all sizes of the ranges"
+        )
 
     def _first_missed(self, probed: set[InputSize]) -> InputSize | None:
-        """Return the first size that was not probed before and that no program accepts; None without such a size."""
+        """Return the first size that was not probed before and that no program accepts; None if there is none."""
         for size in self._probes():
             if size not in probed:
                 probed.add(size)
@@ -92,7 +95,8 @@ class RangeCoverage:
     def _probes(self) -> Iterator[InputSize]:
         """Yield the points of the ranges, then combinations of sizes near each number in a constraint.
 
-        If there are too many combinations, each size is combined with the traced sizes, and random ones are added.
+        If there are too many combinations, each size is combined with the traced sizes, and random combinations are
+        added.
         """
         yield from points_of(self.ranges, self.traced)
         sizes = self._nearby()
@@ -104,7 +108,7 @@ class RangeCoverage:
         yield from (self._combination(sizes, index) for index in indices)
 
     def _combination(self, sizes: Mapping[str, Sequence[int]], index: int) -> InputSize:
-        """Return the combination with this number, of all combinations of the sizes."""
+        """Return the combination of sizes with this number."""
         chosen = {}
         for name, values in sizes.items():
             index, number = divmod(index, len(values))
@@ -127,7 +131,7 @@ class RangeCoverage:
         return all(map(self.session.serves, self._inputs(size)))
 
     def _inputs(self, size: InputSize) -> list[Inputs]:
-        """Return the inputs of a size, with all combinations of names that callers may pass."""
+        """Return inputs of a size: with and without the optional inputs that callers may pass."""
         inputs = self.session.inputs(size)
         return [inputs, *self.session.variants(inputs)]
 
@@ -148,8 +152,8 @@ def numbers_in_constraints(programs: Iterable[Program]) -> set[int]:
     return {int(number) for condition in conditions for number in INTEGER.findall(condition)}
 
 
-def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> str:
-    """Return the reason why a program has constant sizes, or else up to `most` constraints; empty if there are none."""
+def limits_of_programs(programs: Sequence[Program], max_constraints: int | None = None) -> str:
+    """Return why a program has constant sizes, or otherwise its first constraints; empty if there are none."""
     constant_because = next((program.constant_because for program in programs if program.constant_because), "")
     constraints = [
         str(constraint)
@@ -159,4 +163,4 @@ def limits_of_programs(programs: Sequence[Program], most: int | None = None) -> 
     ]
     if constant_because:
         return f"it was traced for its sizes, because {constant_because}"
-    return "; ".join([*dict.fromkeys(constraints)][:most])
+    return "; ".join([*dict.fromkeys(constraints)][:max_constraints])

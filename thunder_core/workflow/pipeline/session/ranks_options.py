@@ -1,4 +1,4 @@
-"""Options that programs of several ranks cannot serve, and ranks that a recipe cannot use."""
+"""Refuse options that programs of several ranks do not support, and numbers of ranks that a recipe cannot use."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from thunder_core.foundation.errors import BadOption, OutsideProcessGroup
 from thunder_core.workflow.pipeline.request.launch import Launch
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 
-# Usual names of axes, for examples.
+# The usual names of axes, for the examples in messages.
 AXES = {"ddp": "replicate", "fsdp": "shard", "tensor-parallel": "tp"}
 TENSOR_PARALLEL = "tensor-parallel"  # the recipe whose ranks can also generate
 FIX_TENSOR_PARALLEL_ALONE = f"use the recipe {TENSOR_PARALLEL} alone, in combination with recipes for one process"
 FIX_ADD_RECIPE = "add a recipe for several ranks (--recipe fsdp, ddp or tensor-parallel)"
 
 
-def names_of(prepared: Prepared) -> list[str]:
+def names_of(prepared: PreparedModel) -> list[str]:
     """Return the names of the recipes for several ranks, in the order of the axes of a mesh."""
     return [transform.name.replace("_", "-") for transform in prepared.parallel]
 
 
-def require_axis_for_each(prepared: Prepared) -> None:
-    """Raise `BadOption` if a sum of recipes for several ranks has no mesh with an axis for each recipe."""
+def require_axis_for_each(prepared: PreparedModel) -> None:
+    """Raise `BadOption` if a combination of recipes for several ranks lacks a mesh with an axis for each recipe."""
     names, axes = names_of(prepared), len(prepared.mesh)
     if axes != len(names) and (axes or len(names) > 1):
         number_of_axes = f"{axes} {'axis' if axes == 1 else 'axes'}"
@@ -47,7 +47,7 @@ def require_launch(request: Request, name: str, launch: Launch | None) -> Launch
     return launch
 
 
-def require_fitting_mesh(prepared: Prepared, launch: Launch) -> None:
+def require_fitting_mesh(prepared: PreparedModel, launch: Launch) -> None:
     """Raise `BadOption` if the mesh has more or fewer ranks than there are processes."""
     ranks = math.prod(prepared.mesh.values())
     if prepared.mesh and ranks != launch.size:
@@ -58,8 +58,8 @@ def require_fitting_mesh(prepared: Prepared, launch: Launch) -> None:
         )
 
 
-def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch | None) -> None:
-    """Raise `BadOption` for options that exclude several ranks, and for several ranks with a recipe for one process.
+def require_fitting_ranks(request: Request, prepared: PreparedModel, launch: Launch | None) -> None:
+    """Raise `BadOption` for options that do not support several ranks, and for several ranks with a recipe for one.
 
     Raises `OutsideProcessGroup` for a recipe for several ranks in a process that was not started by `torchrun`.
     """
@@ -94,7 +94,7 @@ def require_fitting_ranks(request: Request, prepared: Prepared, launch: Launch |
 
 
 def require_purpose(request: Request, names: list[str]) -> None:
-    """Raise `BadOption` for inference or generation, unless the only recipe is the recipe that divides models."""
+    """Raise `BadOption` for inference or generation, unless the only parallel recipe is `tensor-parallel`."""
     if request.generates and names != [TENSOR_PARALLEL]:
         other = next(name for name in names if name != TENSOR_PARALLEL)
         raise BadOption(f"the recipe {other} and --task generate exclude each other", fix=FIX_TENSOR_PARALLEL_ALONE)

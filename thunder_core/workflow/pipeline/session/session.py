@@ -1,4 +1,4 @@
-"""A session: a model that is loaded, compiled and called, for optimize, bench, validate, debug and inspect-trace."""
+"""A session: a loaded model that is compiled and called, for optimize, bench, validate, debug and inspect-trace."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.estimate import require_memory
 from thunder_core.workflow.pipeline.session.evaluate import evaluate, require_judgeable
 from thunder_core.workflow.pipeline.session.model_errors import refuse_models_error
-from thunder_core.workflow.pipeline.session.prepare import Prepared
+from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE
 from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 from thunder_core.workflow.validation import ValidationReport, validate
@@ -48,7 +48,7 @@ from thunder_core.workflow.validation.report import Evaluation
 
 ONLY_TRACED = "the file of inputs has {}, which {} also traced: there were no other inputs to validate on"
 
-Advance = Callable[[int, int], None]  # called with the numbers of done and of all parts
+Advance = Callable[[int, int], None]  # called with the number of completed steps and the number of all steps
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +56,10 @@ class Session:
     """A loaded model, the function that compiles it, and the purpose of its calls.
 
     `names` are the names of the model and of the recipe, which distinguish measurements. `seed` is the default seed of
-    random inputs. `tolerance` returns the tolerance for outputs of a dtype. `ranges` are the ranges of sizes that the
-    programs of an artifact support, by the names of dimensions, and `traced_size` is the size that its programs were
-    traced with, if the artifact records it. For an artifact of a prepared model, `load_original` loads the model as
-    it was before the recipe's transforms prepared it.
+    random inputs. `tolerance(dtype)` returns the tolerance for outputs of a dtype. `ranges` are the ranges of sizes
+    that the programs of an artifact support, by the names of dimensions. `traced_size` is the size with which its
+    programs were traced, if the artifact records it. For an artifact of a prepared model, `load_original` loads the
+    model without the changes by the recipe's transforms.
     """
 
     loaded: LoadedModel
@@ -74,7 +74,7 @@ class Session:
 
     @property
     def model(self) -> torch.nn.Module:
-        """The eager model after preparation by the recipe's transforms, which the compiled model is compared with."""
+        """The eager model that the compiled model is compared with: the model that the recipe's transforms prepared."""
         return self.loaded.model
 
     @property
@@ -103,7 +103,7 @@ class Session:
 
     @cached_property
     def compiled(self) -> torch.nn.Module:
-        """The compiled model, which is made at its first use."""
+        """The compiled model; it is compiled when this property is first read."""
         return self.compile(self.model)
 
     @property
@@ -125,7 +125,7 @@ class Session:
         return self.purpose.call(function, self.model)
 
     def release(self) -> None:
-        """Set the gradients to None; the next training step would do so anyway."""
+        """Set the gradients to None to free their memory."""
         self.model.zero_grad(set_to_none=True)
 
     def call(self, inputs: Inputs) -> object:
@@ -146,9 +146,9 @@ class Session:
         return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
 
     def variants(self, inputs: Inputs) -> Sequence[Inputs]:
-        """Return the inputs with optional results of the model's tokenizer added, or left out of real inputs.
+        """Return the other forms of inputs: with the tokenizer's optional outputs added, or left out of real inputs.
 
-        The model has defaults for these results.
+        The model has defaults for these optional inputs.
         """
         if self.purpose.data is not None:
             return tuple(self.purpose.variants(inputs))
@@ -201,9 +201,9 @@ class Session:
     ) -> ValidationReport:
         """Compare with eager PyTorch on `count` inputs, and on one more of each size in `further_sizes`.
 
-        If the inputs are real, the first `traced` batches were traced; they are left out if there are others.
-        `advance` reports the progress, and `seconds` limits the time as in `validate`. With `allow_non_finite`,
-        outputs may be NaN or infinite where eager's are.
+        If the inputs are real, the first `traced` batches were traced; they are omitted if there are other batches.
+        `advance` reports the progress, and `seconds` limits the time as in `validate`. With `allow_non_finite`, outputs
+        may be NaN or infinite where eager's outputs are.
         """
         numbers, traced_count = self.purpose.numbers_to_validate_on(
             self.loaded, batch=size.batch, seq=size.seq, requested=count, traced=traced
@@ -235,7 +235,7 @@ class Session:
         """Return the inputs of these sizes and numbers, then the variants of the first, each with its size in words."""
         labelled = [(self.inputs(size, number, seed), self.size_in_words(size)) for size, number in numbered]
         first, label = labelled[0]
-        # Variants of real inputs are compared always. Variants of random inputs are compared if a program accepts them.
+        # Variants of real inputs are always compared. Variants of random inputs are compared if a program accepts them.
         is_real = self.purpose.data is not None
         variants = (
             [variant for variant in self.variants(first) if is_real or self.serves(variant)] if with_variants else []
@@ -252,13 +252,13 @@ class Session:
 def _accepts(program: Program, subject: object, inputs: Inputs) -> bool:
     try:
         program.prepare(subject, (), dict(inputs))
-    except Exception:  # from guards, and from paths that do not exist
+    except Exception:  # guards, and paths that do not exist, may raise any error
         return False
     return True
 
 
 def open_model(
-    prepared: Prepared,
+    prepared: PreparedModel,
     purpose: Purpose,
     begin: Callable[[str], None] = lambda stage: None,
     prepare: Callable[[LoadedModel], torch.nn.Module] | None = None,
@@ -267,10 +267,9 @@ def open_model(
 ) -> Session:
     """Open a session of a model that a recipe compiles; `begin` is called with the name of a stage that begins.
 
-    With `loads_weights=False`, for requests that run nothing, the model's tensors are on the meta device. The recipe's
-    transforms, or `prepare`, prepare the model. Raises the errors of `load_model`, `RecipeMismatch`, the errors of
-    transforms that cannot prepare the model, and `UnknownName` if `without` names a module that the model does not
-    have.
+    With `loads_weights=False`, for requests that run nothing, the model's tensors are on the meta device. `prepare`, by
+    default the recipe's transforms, prepares the model. Raises the errors of `load_model`, `RecipeMismatch`, the errors
+    of transforms that cannot prepare the model, and `UnknownName` if `without` names a module that the model lacks.
     """
     loaded = load_model(prepared.model) if loads_weights else describe_model(prepared.loading, prepared.model)
     begin(CHECK_RECIPE)
@@ -299,7 +298,7 @@ def open_saved(
     strict: bool = False,
     tolerance: tuple[str, ...] = (),
 ) -> Session:
-    """Open a session of an artifact: of its model, and of its stored programs, without compiling again.
+    """Open a session of an artifact, with its model and its stored programs, without compiling again.
 
     Raises the errors of `load`. If `strict` is set, calls that no program accepts raise `WrongInputs`. The bounds in
     `tolerance` replace the artifact's own.
@@ -322,7 +321,7 @@ def open_saved(
 
 
 def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.Module:
-    """Load the model that an artifact was made from, without the preparations by its recipe's transforms."""
+    """Load the model that an artifact was made from, without the changes by its recipe's transforms."""
     source = artifact.manifest.source
     try:
         return rebuild_model(source, device=device, trust_remote_code=consent.trust_remote_code).model
@@ -334,7 +333,7 @@ def original_of(artifact: Artifact, device: str, consent: Consent) -> torch.nn.M
 def traced_size(artifact: Artifact) -> InputSize | None:
     """Return the size of the random or example inputs that an artifact's programs were traced with; None if unknown.
 
-    The sequence length of examples without token ids is `USUAL_SEQUENCE`, which has no effect on their model.
+    For examples without token ids, the sequence length is `USUAL_SEQUENCE`; models without tokens do not use it.
     """
     random_inputs = artifact.manifest.random_inputs
     if random_inputs:

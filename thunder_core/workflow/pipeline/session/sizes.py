@@ -51,9 +51,9 @@ def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dat
 def require_images(session: Session, ranges: Ranges, traced: InputSize) -> None:
     """Raise `BadOption` if the eager model does not accept images of a requested size, or at the end of a range.
 
-    Models with learned positions for one size that cannot interpolate them accept no other size. A model in training is
-    called with a whole batch, because norms of batches refuse a single sample. The calls leave the model's config as it
-    is, where a loss writes the kind of its labels.
+    Models whose learned positions cannot be interpolated accept only one size. In training, the model is called with a
+    complete batch, because batch normalization refuses a single sample. The calls do not change the model's config,
+    although a loss may write the kind of labels into it.
     """
     if traced.height is None and traced.width is None:
         return

@@ -60,7 +60,7 @@ def symbol_counts(trace: Trace) -> SymbolCounts:
 
 
 def executor_shares(trace: Trace, times: TimeShares, backwards: Sequence[Trace] = ()) -> tuple[ExecutorShare, ...]:
-    """Return the number of bound symbols that each executor runs, the busiest first, and its share of the time.
+    """Return how many bound symbols each executor runs, and its share of the time; the busiest executor is first.
 
     Bound symbols of the tail and of the backwards are counted separately.
     """
