@@ -21,7 +21,7 @@ class HFLlama3Hopper(HFLlama3):
         "one launch for many kernels by CUDA graphs",
         "validation and measurement on a Hopper GPU",
     )
-    executors = ("sdpa", "triton", "joined", "nvfuser", "inductor", "cudagraphs", "torch")
+    executors = ("triton", "sdpa", "joined", "nvfuser", "inductor", "cudagraphs", "torch")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
         """Return the transforms, including a static cache, whose constant sizes let one graph serve all tokens."""

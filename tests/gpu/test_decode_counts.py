@@ -17,9 +17,10 @@ from thunder_core.foundation import plugins
 pytestmark = pytest.mark.skipif(not plugins.is_installed("triton"), reason="needs Triton")
 ROOT = Path(__file__).resolve().parents[2]
 FEW = 2  # layers, of a model that shows by its difference what a layer costs
-# Of a layer: queries, keys and values with the norm before them, the rotation with the writes into the cache, and
-# SwiGLU with its products and the norm before them; attention; and two other products.
-LAYER = {"inductor": 0, "triton": 3, "torch": 2, "sdpa": 1}
+# Of a layer: queries, keys and values with the norm before them, the rotation with the writes into the cache, attention
+# to parts of the cache and the combination of the parts, and SwiGLU with its products and the norm before them; and two
+# other products.
+LAYER = {"inductor": 0, "triton": 5, "torch": 2}
 
 
 @pytest.fixture(scope="module")
@@ -57,10 +58,16 @@ def test_no_parameter_and_no_cache_is_copied_before_a_replay(counts: dict[int, d
         assert found["parameters"] == 12 * layers + 4
 
 
-def test_a_layer_is_6_launches_and_the_first_layer_needs_no_more(counts: dict[int, dict[str, Any]]) -> None:
+def test_a_layer_is_7_launches_and_the_first_layer_needs_no_more(counts: dict[int, dict[str, Any]]) -> None:
     few, many = counts[FEW]["launches"], counts[LAYERS]["launches"]
     assert {name: (many[name] - few[name]) / (LAYERS - FEW) for name in many} == LAYER
-    assert sum(many.values()) == 6 * LAYERS + 5  # two for the embedding and angles, the last norm, logits, and counts
+    assert sum(many.values()) == 7 * LAYERS + 5  # two for the embedding and angles, the last norm, logits, and counts
+
+
+def test_each_layer_of_a_token_attends_to_the_filled_part_of_its_cache(counts: dict[int, dict[str, Any]]) -> None:
+    for layers, found in counts.items():
+        assert found["calls"]["attend_by_mask"] == layers
+        assert not {"attention", "scaled_dot_product_attention"} & found["calls"].keys()
 
 
 def test_a_prompt_with_a_new_cache_is_one_graph(counts: dict[int, dict[str, Any]], printed: dict[str, Any]) -> None:

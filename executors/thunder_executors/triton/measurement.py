@@ -96,7 +96,7 @@ def _reason_against(product: Measurable, budget: TuningBudget) -> str:
     times = times_of(product, budget)
     if times is None:
         return NOT_MEASURED
-    return "" if times.is_kernel_better else f"PyTorch multiplies {product.title}: {times}"
+    return "" if times.is_kernel_better else f"PyTorch computes {product.title}: {times}"
 
 
 def refusals(executor: str, reasons: dict[str, int]) -> list[RefusedOperations]:
