@@ -1,4 +1,6 @@
-"""Thunder's Triton kernels on CUDA: norms, rotary embedding, gated activations, losses, and quantization."""
+"""Thunder's Triton kernels on CUDA: norms, rotary embedding, attention of a token, gated activations, losses, and
+quantization.
+"""
 
 from __future__ import annotations
 
