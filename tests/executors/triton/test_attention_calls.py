@@ -15,6 +15,7 @@ from tests.executors.cudagraphs.stand_in import OnCpu, StandIn
 from tests.executors.triton.closeness import assert_close, draw
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.compilation.compiler import last_program, trace_for
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_executors.cudagraphs import graph
 from thunder_executors.triton import measurement
@@ -309,6 +310,19 @@ def test_no_time_to_measure_leaves_attention_to_pytorch(gpu: dict[str, float]) -
     assert names_of(compiled) == ["scaled_dot_product_attention"]
     assert [refusal.reason for refusal in thunder.last_traces(compiled)[-1].refused] == [measurement.NOT_MEASURED]
     assert gpu["calls"] == 0
+
+
+def test_the_mask_of_a_measurement_shows_all_keys_and_large_operands_repeat_a_pattern(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The times are those of a full cache, for which the kernel saves nothing."""
+    monkeypatch.setattr(measurement, "PATTERN", 100)
+    mask = TensorProxy("mask", (2, 1, 1, 300), (300, 300, 300, 1), torch.bool, torch.device("cpu"))
+    keys = TensorProxy("keys", (2, 1, 37, 5), (185, 185, 5, 1), torch.float32, torch.device("cpu"))
+    assert measurement.operand_of(mask).all()
+    operand = measurement.operand_of(keys)
+    assert (operand.shape, operand.flatten()[100:200].equal(operand.flatten()[:100])) == (keys.shape, True)
+    assert len(operand.unique()) == 100
 
 
 # ---- models and graphs ------------------------------------------------------------------------------------------
