@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 
 import pytest
@@ -10,9 +12,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from tests.executors.triton.closeness import DTYPES, assert_close, assert_forward, draw
 from thunder_core.foundation.errors import KernelRefuses
+from thunder_executors import sdpa
 from thunder_executors.triton import decode_attention as module
 from thunder_executors.triton.decode_attention import decode_attention, keys_of_step, parts_of_keys, reference
 from thunder_executors.triton.launch import Launch
+from thunder_executors.triton.measurement import milliseconds
 
 SCALE = 0.3
 INFINITY = float("inf")
@@ -246,3 +250,34 @@ def test_unsupported_inputs_are_refused() -> None:
     with pytest.raises(KernelRefuses, match=r"mask is torch\.int64"):
         decode_attention(q, k, v, mask.long(), None)
     assert decode_attention(q[:0], k[:0], v[:0]).shape == (0, 4, 1, 8)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_gpu_replays_one_graph_for_all_lengths_and_takes_less_time_for_short_texts(
+    monkeypatch: pytest.MonkeyPatch, record_property: Callable[[str, object], None]
+) -> None:
+    """A cache of 134 MB, which the kernels of PyTorch read as a whole; the L2 cache is cleared before each call."""
+    monkeypatch.undo()
+    shapes = ((4, 8, 4, 128), (4, 8, 16384, 128), (4, 8, 16384, 128))
+    q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in shapes)
+    last = torch.zeros(1, dtype=torch.int64, device="cuda")
+    mask = up_to(last, 16384)
+    attend = partial(decode_attention, q, k, v)
+    attend(None, last, 0, SCALE)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = [attend(None, last, 0, SCALE), attend(mask, None, 0, SCALE)]
+    milliseconds_of = {}
+    for length in (1, 500, 16384):
+        last.fill_(length - 1)
+        mask.copy_(up_to(last, 16384))
+        graph.replay()
+        for result in results:
+            assert_close(result, expected(q, k[:, :, :length], v[:, :, :length], mask[..., :length]))
+        milliseconds_of[f"length {length}"] = milliseconds(lambda: attend(None, last, 0, SCALE))
+        milliseconds_of[f"mask {length}"] = milliseconds(lambda: attend(mask, None, 0, SCALE))
+    pytorch = milliseconds(lambda: sdpa.attention(q, k, v, attn_mask=mask, scale=SCALE))
+    record_property("milliseconds", {**milliseconds_of, "PyTorch": pytorch})
+    assert max(milliseconds_of["length 500"], milliseconds_of["mask 500"]) < pytorch / 2
+    assert max(milliseconds_of.values()) < pytorch
