@@ -32,7 +32,7 @@ from thunder_executors.triton.decode_attention import (
 )
 from thunder_executors.triton.measurement import replace_if_faster
 from thunder_executors.triton.tensors import is_cuda_tensor, is_supported
-from thunder_executors.triton.visible_keys import LastKey, last_key
+from thunder_executors.triton.visible_keys import LastKey, last_key, producers_of
 
 DIMENSIONS = 4
 
@@ -171,7 +171,7 @@ def attentions_in(trace: Trace) -> Iterator[tuple[int, CacheAttention]]:
     """Yield each call of attention that the kernel supports, with its index. Autograd must not record the calls."""
     bsyms = trace.bound_symbols
     recorded = may_be_recorded(trace, tracked_by_autograd(trace))
-    written = names_written_to(trace)
+    written, operations = names_written_to(trace), producers_of(bsyms)
     producers = {proxy.name: index for index, bsym in enumerate(bsyms) for proxy in bsym.defines}
     for index, bsym in enumerate(bsyms):
         if is_unclaimed(bsym) and bsym.is_resolved and not recorded[index]:
@@ -179,7 +179,7 @@ def attentions_in(trace: Trace) -> Iterator[tuple[int, CacheAttention]]:
             is_unwritten = not any(inner.mutates for inner in bsyms[min(repeating, default=index) : index])
             attention = attention_of(bsyms, bsym, repeating if is_unwritten else [])
             if attention is not None:
-                yield index, replace(attention, last=last_key(bsyms, attention.mask, written))
+                yield index, replace(attention, last=last_key(bsyms, operations, attention.mask, written))
 
 
 def attention_of(bsyms: Sequence[BoundSymbol], bsym: BoundSymbol, repeating: Sequence[int]) -> CacheAttention | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TypeGuard
+from typing import TypeAlias, TypeGuard
 
 import torch
 
@@ -39,28 +39,30 @@ class LastKey:
     indices: tuple[int, ...]
 
 
+# The aten operations of a trace by the names of their results, each with the index of its bound symbol.
+Producers: TypeAlias = Mapping[str, tuple[BoundSymbol, int]]
+
+
+def producers_of(bsyms: Sequence[BoundSymbol]) -> Producers:
+    """Return the aten operations of unclaimed bound symbols without effects."""
+    return {
+        result.name: (operation, index)
+        for index, bsym in enumerate(bsyms)
+        if not (bsym.executor or bsym.has_effect)
+        for operation in bsym.at_level("aten")
+        for result in operation.defines
+    }
+
+
 @dataclass(frozen=True)
 class Operations:
-    """The aten operations of a trace by the names of their results, with the indices of their bound symbols."""
+    """The aten operations of a trace, and the indices of the bound symbols whose operations were looked up."""
 
-    producers: Mapping[str, tuple[BoundSymbol, int]]
+    producers: Producers
     used: set[int] = field(default_factory=set)
 
-    @classmethod
-    def of(cls, bsyms: Sequence[BoundSymbol]) -> Operations:
-        """Return the operations of unclaimed bound symbols without effects."""
-        return cls(
-            {
-                result.name: (operation, index)
-                for index, bsym in enumerate(bsyms)
-                if not (bsym.executor or bsym.has_effect)
-                for operation in bsym.at_level("aten")
-                for result in operation.defines
-            }
-        )
-
     def producer(self, proxy: object) -> BoundSymbol | None:
-        """Return the operation that computes a tensor, whose bound symbol counts as used; None if there is none."""
+        """Return the operation that computes a tensor; None if there is none."""
         if not isinstance(proxy, TensorProxy) or proxy.name not in self.producers:
             return None
         operation, index = self.producers[proxy.name]
@@ -68,12 +70,14 @@ class Operations:
         return operation
 
 
-def last_key(bsyms: Sequence[BoundSymbol], mask: TensorProxy, written: Collection[str]) -> LastKey | None:
+def last_key(
+    bsyms: Sequence[BoundSymbol], producers: Producers, mask: TensorProxy, written: Collection[str]
+) -> LastKey | None:
     """Return the last visible key of a mask (batch or 1, 1, 1, keys); None if the mask is not proved to have one.
 
     `written` are the names whose memory the trace writes to, at any time.
     """
-    operations = Operations.of(bsyms)
+    operations = Operations(producers)
     comparison = comparison_of(operations, mask)
     if comparison is None:
         return None
