@@ -110,7 +110,8 @@ class CacheAttention:
 
     def kernel(self, *operands: torch.Tensor) -> torch.Tensor:
         """Run the computation by the kernel, which reads the mask."""
-        return attend_by_mask(*operands, self.scale, self.transposed)
+        query, key, value, mask = operands
+        return attend_by_mask(query, key, value, mask, self.scale, self.transposed)
 
     def library(self, *operands: torch.Tensor) -> torch.Tensor:
         """Run the computation by PyTorch."""

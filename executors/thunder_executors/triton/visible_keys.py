@@ -82,7 +82,8 @@ def last_key(
     if comparison is None:
         return None
     are_first, offset = COMPARISONS[comparison.symbol.packet_name]
-    keys, number = comparison.args if are_first else reversed(comparison.args)
+    left, right = comparison.args
+    keys, number = (left, right) if are_first else (right, left)
     if not (is_number_for_each_row(number, mask) and are_key_indices(operations, keys, mask.shape[-1])):
         return None
     indices = tuple(sorted(operations.used))
