@@ -15,7 +15,7 @@ class HFLlama3Hopper(HFLlama3):
     dtype = "bfloat16"
     requirements = (Cuda(capability=(9, 0)),)
     parts = (
-        "attention by cuDNN's kernels for Hopper; of a token, by a Triton kernel that reads the filled part of its cache",
+        "attention by cuDNN's kernels for Hopper; of a token, by Triton kernels that read the filled part of the cache",
         "norms, rotary embedding and SwiGLU by Triton kernels",
         "one product for queries, keys and values of one token, and one for both halves of SwiGLU",
         "one launch for many kernels by CUDA graphs",

@@ -21,7 +21,6 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.triton import (
     cached_rotary,
     cross_entropy,
-    decode_attention,
     gated,
     linear_cross_entropy,
     normalized_linear,
@@ -31,7 +30,8 @@ from thunder_executors.triton import (
     rotary,
 )
 from thunder_executors.triton.ahead import cubins, device_code
-from thunder_executors.triton.attention_calls import claim_cache_attention
+from thunder_executors.triton.attention import decode_attention
+from thunder_executors.triton.attention.calls import claim_cache_attention
 from thunder_executors.triton.cache_writes import join_cache_writes
 from thunder_executors.triton.driver import keep
 from thunder_executors.triton.hugging_face import CLAIMS

@@ -20,7 +20,7 @@ from thunder_core.workflow.fault_localization.examination import examine
 from thunder_executors.cudagraphs import graph
 from thunder_executors.triton import measurement
 from thunder_executors.triton.ahead import launches_of
-from thunder_executors.triton.decode_attention import decode_attention
+from thunder_executors.triton.attention.decode_attention import decode_attention
 from thunder_executors.triton.launch import INTERPRETED
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")
@@ -361,7 +361,7 @@ def test_the_reference_of_a_call_is_eager_and_a_wrong_kernel_is_named(monkeypatc
     program = last_program(compiled)
     report = examine(program, function, (QUERY, LASTS), {}, probe_guards=False)
     assert (report.faults, report.compared) == ((), 1)
-    path = "thunder_executors.triton.attention_calls.decode_attention"
+    path = "thunder_executors.triton.attention.calls.decode_attention"
     monkeypatch.setattr(path, lambda *arguments: decode_attention(*arguments) * 1.001)
     (fault,) = examine(program, function, (QUERY, LASTS), {}, probe_guards=False).faults
     assert (fault.kind, fault.by) == ("executor", "triton")

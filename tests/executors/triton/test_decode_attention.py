@@ -13,8 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from tests.executors.triton.closeness import DTYPES, assert_close, assert_forward, draw
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors import sdpa
-from thunder_executors.triton import decode_attention as module
-from thunder_executors.triton.decode_attention import decode_attention, keys_of_step, parts_of_keys, reference
+from thunder_executors.triton.attention import decode_attention as module
+from thunder_executors.triton.attention.decode_attention import decode_attention, keys_of_step, parts_of_keys, reference
 from thunder_executors.triton.launch import Launch
 from thunder_executors.triton.measurement import milliseconds
 

@@ -1,9 +1,9 @@
 """Attention of few queries to a long cache, as in decoding a token: the keys are divided among thread blocks.
 
-Each query attends to the same keys: those that a mask shows, and those up to a last key. The kernel reads the mask, or
-the index of the last key, from GPU memory. It reads no block of keys in which all keys are hidden, so that a token
-reads the filled part of a static cache, whose size is constant. No value decides about a launch on the host, so the
-launches can be part of a CUDA graph.
+All queries of a sequence attend to the same keys: the keys that a mask shows, up to a last key. The kernel reads the
+mask, or the index of the last key, from GPU memory. It reads no block of keys in which all keys are hidden, so that a
+token reads the filled part of a static cache, whose size is constant. No value decides about a launch on the host, so
+the launches can be part of a CUDA graph.
 
 The blocks of keys are dealt out to the thread blocks in turn, so each thread block has a share of the filled keys. Each
 computes its softmax relative to its own largest score, with the sum and the weighted values. A second kernel combines

@@ -23,16 +23,16 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors import sdpa
-from thunder_executors.triton.decode_attention import (
+from thunder_executors.triton.attention.decode_attention import (
     HEADS,
     POSITIONS,
     decode_attention,
     is_one_tile,
     part_of_attention_kernel,
 )
+from thunder_executors.triton.attention.visible_keys import LastKey, last_key, producers_of
 from thunder_executors.triton.measurement import replace_if_faster
 from thunder_executors.triton.tensors import is_cuda_tensor, is_supported
-from thunder_executors.triton.visible_keys import LastKey, last_key, producers_of
 
 DIMENSIONS = 4
 
