@@ -59,9 +59,9 @@ in Python:
 >>> from thunder_core.recipe.composition import reasons
 >>> for kind, name, why in reasons((combined.with_(executors=["triton"])).composition):
 ...     print(kind, name, *why, sep=" | ")
-executor | sdpa
-executor | triton | sdpa comes before triton
-executor | packed-linear | packed-linear comes after triton
+executor | triton
+executor | sdpa | triton comes before sdpa
+executor | packed-linear | default lists sdpa before packed-linear
 executor | packed-attention | default lists packed-linear before packed-attention
 executor | inductor | default lists packed-attention before inductor
 executor | torch | it runs all operations that no other executor has claimed

@@ -308,7 +308,7 @@ class ScaledDotProductAttention(Executor):
     """Claims attention on CUDA tensors."""
 
     symbolic_sizes: ClassVar[bool] = True
-    before: ClassVar[tuple[str, ...]] = ("triton", "nvfuser", "inductor")
+    before: ClassVar[tuple[str, ...]] = ("nvfuser", "inductor")
     name: str = "sdpa"
 
     @property

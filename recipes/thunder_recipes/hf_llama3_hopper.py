@@ -15,13 +15,13 @@ class HFLlama3Hopper(HFLlama3):
     dtype = "bfloat16"
     requirements = (Cuda(capability=(9, 0)),)
     parts = (
-        "attention by cuDNN's kernels for Hopper",
+        "attention by cuDNN's kernels for Hopper; of a token, by Triton kernels that read the filled part of the cache",
         "norms, rotary embedding and SwiGLU by Triton kernels",
         "one product for queries, keys and values of one token, and one for both halves of SwiGLU",
         "one launch for many kernels by CUDA graphs",
         "validation and measurement on a Hopper GPU",
     )
-    executors = ("sdpa", "triton", "joined", "nvfuser", "inductor", "cudagraphs", "torch")
+    executors = ("triton", "sdpa", "joined", "nvfuser", "inductor", "cudagraphs", "torch")
 
     def setup_transforms(self) -> tuple[Transform, ...]:
         """Return the transforms, including a static cache: its sizes are constant, so one graph serves all tokens."""

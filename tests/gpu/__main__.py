@@ -37,7 +37,12 @@ KERNELS = ("-m", "not gpu", "--noconftest", "-p", "tests.gpu.kernels")  # the fo
 NO_DEMANDS = ("-o", "addopts=", "-o", "filterwarnings=", "-o", "xfail_strict=false")
 NOTHING_RAN = 5  # pytest returns the same status
 SHARDS = {"tests/gpu/test_models_on_gpu.py": 6, "tests/gpu/test_commands_on_gpu.py": 5}  # processes for a long file
-ALONE = ("tests/benchmark/test_measurement.py", "tests/executors/triton/test_normalized_linear.py")  # they time kernels
+# The files of tests that time kernels.
+ALONE = (
+    "tests/benchmark/test_measurement.py",
+    "tests/executors/triton/test_normalized_linear.py",
+    "tests/executors/triton/test_decode_attention.py",
+)
 WITH_STAND_INS = ("test_cubin", "test_driver", "test_launch", "test_weights")  # tests with a stand-in for it
 JOBS = max(1, min(8, (os.cpu_count() or 1) // 2))
 TRIAL_SECONDS = 120.0

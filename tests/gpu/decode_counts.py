@@ -29,6 +29,7 @@ from thunder_core.tracing.analysis.aliasing import computes_nothing
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.workflow.pipeline.generation.values_without_device import values_on_meta
+from thunder_executors.triton import ahead
 from thunder_recipes.hf_llama3_hopper import HFLlama3Hopper
 
 LAYERS, PROMPT, TOKENS = 16, 16, 64
@@ -42,7 +43,7 @@ SIZES = {
 }
 SCHEMES = ("int8-weight-only", "int4-weight-only")
 KINDS = {"weights": "module.", "cache": "kwargs['past_key_values']"}
-ONE_CALL = ("sdpa", "triton", "joined")  # executors whose bound symbol is one launch, or one call of a library
+ONE_CALL = ("sdpa", "joined")  # executors whose bound symbol is one call of a library
 
 
 def llama(layers: int) -> Any:
@@ -89,6 +90,8 @@ def launches(part: BoundSymbol) -> int:
         )
     if part.executor in ONE_CALL:
         return 1
+    if part.executor == "triton":
+        return len(ahead.launches(part))
     return sum(not computes_nothing(operation) for operation in part.at_level("aten"))
 
 
@@ -118,6 +121,7 @@ def counts(layers: int) -> dict[str, Any]:
             bool(bsym.executor) and bsym.executor != "cudagraphs" for bsym in decode.last("computation").bound_symbols
         ),
         "launches": by_executor(parts),
+        "names": calls_of_token(programs),
         "copied": {str(name): number for name, number in copied.items()},
         "parameters": sum(not is_copied for _, is_copied in read),
         "own memory": memory.own,

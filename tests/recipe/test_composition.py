@@ -268,7 +268,7 @@ def test_recipes_that_list_executors_otherwise_are_refused() -> None:
         _ = (Forwards() + Backwards()).all_executors()
     assert "forwards lists sdpa before inductor" in caught.value.what
     assert "backwards lists inductor before sdpa" in caught.value.what
-    assert Forwards().with_(executors=["triton"]).all_executors() == ("sdpa", "triton", "inductor", "torch")
+    assert Forwards().with_(executors=["triton"]).all_executors() == ("triton", "sdpa", "inductor", "torch")
 
 
 def test_plug_ins_that_differ_in_functions_alone_are_refused() -> None:

@@ -1,4 +1,6 @@
-"""Thunder's Triton kernels on CUDA: norms, rotary embedding, gated activations, losses, and quantization."""
+"""Thunder's Triton kernels on CUDA: norms, rotary embedding, attention of a token, gated activations, losses, and
+quantization.
+"""
 
 from __future__ import annotations
 
@@ -28,6 +30,8 @@ from thunder_executors.triton import (
     rotary,
 )
 from thunder_executors.triton.ahead import cubins, device_code
+from thunder_executors.triton.attention import decode_attention
+from thunder_executors.triton.attention.calls import claim_cache_attention
 from thunder_executors.triton.cache_writes import join_cache_writes
 from thunder_executors.triton.driver import keep
 from thunder_executors.triton.hugging_face import CLAIMS
@@ -47,6 +51,7 @@ KERNELS = (
     quantize,
     quantized_linear,
     normalized_linear,
+    decode_attention,
 )
 
 
@@ -54,7 +59,7 @@ KERNELS = (
 class Triton(OperatorExecutor):
     """Claims functions of PyTorch, and patterns of transformers models, for which it has a kernel, on CUDA tensors."""
 
-    before: ClassVar[tuple[str, ...]] = ("nvfuser", "inductor")
+    before: ClassVar[tuple[str, ...]] = ("sdpa", "nvfuser", "inductor")
     name: str = "triton"
 
     @property
@@ -72,7 +77,7 @@ class Triton(OperatorExecutor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with kernels in place of the operations that they compute, and of products if faster."""
-        claimed = claim_products(super().claim_all(trace), self.name)
+        claimed = claim_products(super().claim_all(claim_cache_attention(trace, self.name)), self.name)
         return join_norm_products(join_cache_writes(claimed, self.name), self.name)
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:

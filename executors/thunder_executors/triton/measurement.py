@@ -26,6 +26,7 @@ from thunder_executors.triton.cubin import VERSION
 TOLERANCE = 2**-6  # both round sums to bfloat16, and the library also rounds the weights
 MEASURING_SECONDS = 0.2  # the budget for measuring both times
 WARMUP, REPEAT = 5, 20  # milliseconds
+PATTERN = 2**20 + 7  # elements of operands that differ; rows of other lengths do not repeat each other
 ABSENT = "it needs a measurement on the GPU that the programs are compiled for, and this machine does not have the GPU"
 
 
@@ -96,7 +97,7 @@ def _reason_against(product: Measurable, budget: TuningBudget) -> str:
     times = times_of(product, budget)
     if times is None:
         return NOT_MEASURED
-    return "" if times.is_kernel_better else f"PyTorch multiplies {product.title}: {times}"
+    return "" if times.is_kernel_better else f"PyTorch computes {product.title}: {times}"
 
 
 def refusals(executor: str, reasons: dict[str, int]) -> list[RefusedOperations]:
@@ -139,12 +140,17 @@ def measure(product: Measurable) -> Times:
 
 
 def operand_of(proxy: TensorProxy) -> torch.Tensor:
-    """Return a tensor with the shape and dtype of a proxy; the random generator is not used."""
+    """Return a tensor with the shape and dtype of a proxy; the random generator is not used.
+
+    The numbers repeat after `PATTERN` elements, so that a large operand needs no memory of a wider dtype.
+    """
     shape = tuple(int(hint_of(size)) for size in proxy.shape)
-    numbers = torch.arange(prod(shape), device=proxy.device, dtype=torch.float32).mul_(0.7).sin_()
+    elements = prod(shape)
+    numbers = torch.arange(min(elements, PATTERN), device=proxy.device, dtype=torch.float32).mul_(0.7).sin_()
     is_float = proxy.dtype.is_floating_point
     scaled = numbers if is_float else numbers * 127 if proxy.dtype == torch.int8 else numbers * 127 + 128
-    return scaled.to(proxy.dtype).view(shape)
+    repeats = -(-elements // PATTERN)
+    return scaled.to(proxy.dtype).repeat(max(repeats, 1))[:elements].view(shape)
 
 
 def is_close(actual: Any, expected: Any) -> bool:

@@ -19,16 +19,50 @@ from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.rows import (
     as_rows,
+    block_of,
     check_floats,
     describe,
     launch,
-    launch_over_rows,
     parts_of,
     rows_of,
     warps_of,
 )
 
+# The columns of a row that stays in registers: 64 numbers for each thread of eight warps.
+LONGEST_FORWARD, LONGEST_GRADIENT = 16384, 8192
 TILE_ROWS, TILE_COLUMNS, MAX_GROUPS, GROUP_ROWS = 16, 128, 64, 128
+
+
+@triton.jit
+def read_sum(
+    x: tl.tensor, residual: tl.tensor, column: tl.tensor, inside: tl.tensor, POLICY: tl.constexpr
+) -> tl.tensor:
+    """Return some columns of x, or of x + residual rounded to the dtype of x, in float32."""
+    value = tl.load(x + column, inside, 0.0, eviction_policy=POLICY).to(tl.float32)
+    if residual is not None:
+        value += tl.load(residual + column, inside, 0.0).to(tl.float32)
+        value = value.to(x.dtype.element_ty).to(tl.float32)
+    return value
+
+
+@triton.jit
+def store_norm(
+    value: tl.tensor,
+    scale: tl.tensor,
+    x: tl.tensor,
+    weight: tl.tensor,
+    y: tl.tensor,
+    total: tl.tensor,
+    column: tl.tensor,
+    inside: tl.tensor,
+) -> None:
+    """Store some columns of the norm, rounded to the dtype of x before the weight, and of the sum if there is one."""
+    if total is not None:
+        tl.store(total + column, value.to(x.dtype.element_ty), inside)
+    value = (value * scale).to(x.dtype.element_ty).to(tl.float32)
+    if weight is not None:
+        value *= tl.load(weight + column, inside, 0.0).to(tl.float32)
+    tl.store(y + column, value.to(y.dtype.element_ty), inside)
 
 
 @triton.jit
@@ -43,31 +77,46 @@ def rms_norm_forward_kernel(
     columns: tl.int32,
     eps: tl.float32,
     BLOCK: tl.constexpr,
+    IS_ONE_BLOCK: tl.constexpr,
 ) -> None:
-    """Process one row: total = x + residual, if there is a residual, and y = weight * total / rms(total)."""
+    """Process one row: total = x + residual, if there is a residual, and y = weight * total / rms(total).
+
+    A row of one block stays in registers between the mean and the quotients. A longer row is read twice.
+    """
     row = tl.program_id(0).to(tl.int64)
-    squares = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, columns, BLOCK):
-        column = start + tl.arange(0, BLOCK)
+    x += row * x_stride
+    y += row * columns
+    if residual is not None:
+        residual += row * residual_stride
+        total += row * columns
+    if IS_ONE_BLOCK:
+        column = tl.arange(0, BLOCK)
         inside = column < columns
-        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
-        if residual is not None:
-            value += tl.load(residual + row * residual_stride + column, inside, 0.0).to(tl.float32)
-            value = value.to(x.dtype.element_ty).to(tl.float32)
-        squares += value * value
-    scale = 1.0 / tl.sqrt(tl.sum(squares) / columns + eps)
-    for start in range(0, columns, BLOCK):
-        column = start + tl.arange(0, BLOCK)
-        inside = column < columns
-        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
-        if residual is not None:
-            value += tl.load(residual + row * residual_stride + column, inside, 0.0).to(tl.float32)
-            tl.store(total + row * columns + column, value.to(x.dtype.element_ty), inside)
-            value = value.to(x.dtype.element_ty).to(tl.float32)
-        value = (value * scale).to(x.dtype.element_ty).to(tl.float32)
-        if weight is not None:
-            value *= tl.load(weight + column, inside, 0.0).to(tl.float32)
-        tl.store(y + row * columns + column, value.to(y.dtype.element_ty), inside)
+        value = read_sum(x, residual, column, inside, "evict_first")
+        scale = 1.0 / tl.sqrt(tl.sum(value * value) / columns + eps)
+        store_norm(value, scale, x, weight, y, total, column, inside)
+    else:
+        squares = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, columns, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            value = read_sum(x, residual, column, column < columns, "evict_last")
+            squares += value * value
+        scale = 1.0 / tl.sqrt(tl.sum(squares) / columns + eps)
+        for start in range(0, columns, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            value = read_sum(x, residual, column, column < columns, "evict_first")
+            store_norm(value, scale, x, weight, y, total, column, column < columns)
+
+
+@triton.jit
+def read_slope(
+    dy: tl.tensor, weight: tl.tensor, column: tl.tensor, inside: tl.tensor, POLICY: tl.constexpr
+) -> tl.tensor:
+    """Return some columns of dy, times the weight if there is one, in float32."""
+    slope = tl.load(dy + column, inside, 0.0, eviction_policy=POLICY).to(tl.float32)
+    if weight is not None:
+        slope *= tl.load(weight + column, inside, 0.0).to(tl.float32)
+    return slope
 
 
 @triton.jit
@@ -84,35 +133,51 @@ def rms_norm_input_gradient_kernel(
     columns: tl.int32,
     eps: tl.float32,
     BLOCK: tl.constexpr,
+    IS_ONE_BLOCK: tl.constexpr,
 ) -> None:
-    """Process one row: dx = r * (g - x * r^2 * mean(g * x)) + dtotal, and r, which the weight's gradient needs."""
+    """Process one row: dx = r * (g - x * r^2 * mean(g * x)) + dtotal, and r, which the weight's gradient needs.
+
+    A row of one block is read once, and a longer row twice.
+    """
     row = tl.program_id(0).to(tl.int64)
-    squares = tl.zeros([BLOCK], tl.float32)
-    products = tl.zeros([BLOCK], tl.float32)
-    for start in range(0, columns, BLOCK):
-        column = start + tl.arange(0, BLOCK)
+    x += row * x_stride
+    dy += row * dy_stride
+    dx += row * columns
+    if dtotal is not None:
+        dtotal += row * dtotal_stride
+    if IS_ONE_BLOCK:
+        column = tl.arange(0, BLOCK)
         inside = column < columns
-        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
-        slope = tl.load(dy + row * dy_stride + column, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
-        if weight is not None:
-            slope *= tl.load(weight + column, inside, 0.0).to(tl.float32)
-        squares += value * value
-        products += value * slope
-    scale = 1.0 / tl.sqrt(tl.sum(squares) / columns + eps)
-    tl.store(scales + row, scale)
-    # (scale * mean) * scale^2 stays finite in cases in which scale^3 would overflow.
-    correction = (scale * (tl.sum(products) / columns)) * scale * scale
-    for start in range(0, columns, BLOCK):
-        column = start + tl.arange(0, BLOCK)
-        inside = column < columns
-        value = tl.load(x + row * x_stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
-        slope = tl.load(dy + row * dy_stride + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
-        if weight is not None:
-            slope *= tl.load(weight + column, inside, 0.0).to(tl.float32)
+        value = tl.load(x + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
+        slope = read_slope(dy, weight, column, inside, "evict_first")
+        scale = 1.0 / tl.sqrt(tl.sum(value * value) / columns + eps)
+        # (scale * mean) * scale^2 stays finite in cases in which scale^3 would overflow.
+        correction = (scale * (tl.sum(value * slope) / columns)) * scale * scale
         result = slope * scale - value * correction
         if dtotal is not None:
-            result += tl.load(dtotal + row * dtotal_stride + column, inside, 0.0).to(tl.float32)
-        tl.store(dx + row * columns + column, result.to(dx.dtype.element_ty), inside)
+            result += tl.load(dtotal + column, inside, 0.0).to(tl.float32)
+        tl.store(dx + column, result.to(dx.dtype.element_ty), inside)
+    else:
+        squares = tl.zeros([BLOCK], tl.float32)
+        products = tl.zeros([BLOCK], tl.float32)
+        for start in range(0, columns, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            inside = column < columns
+            value = tl.load(x + column, inside, 0.0, eviction_policy="evict_last").to(tl.float32)
+            squares += value * value
+            products += value * read_slope(dy, weight, column, inside, "evict_last")
+        scale = 1.0 / tl.sqrt(tl.sum(squares) / columns + eps)
+        correction = (scale * (tl.sum(products) / columns)) * scale * scale
+        for start in range(0, columns, BLOCK):
+            column = start + tl.arange(0, BLOCK)
+            inside = column < columns
+            value = tl.load(x + column, inside, 0.0, eviction_policy="evict_first").to(tl.float32)
+            slope = read_slope(dy, weight, column, inside, "evict_first")
+            result = slope * scale - value * correction
+            if dtotal is not None:
+                result += tl.load(dtotal + column, inside, 0.0).to(tl.float32)
+            tl.store(dx + column, result.to(dx.dtype.element_ty), inside)
+    tl.store(scales + row, scale)
 
 
 @triton.jit
@@ -183,6 +248,15 @@ def weight_gradient_reference(
     return (dy.flatten(0, -2).to(scales.dtype) * normalized).sum(0).to(dtype)
 
 
+def _launch_over_rows(kernel: Any, rows: int, columns: int, longest: int, **arguments: Any) -> None:
+    """Launch a kernel with a thread block for each row, which keeps a row of at most `longest` columns in registers."""
+    block = block_of(columns, longest)
+    is_one_block = int(columns) <= block
+    block = block if is_one_block else block_of(columns)
+    constants = {"BLOCK": block, "IS_ONE_BLOCK": is_one_block}
+    launch(kernel, (rows if columns else 0,), warps_of(block), columns=columns, **constants, **arguments)
+
+
 def _forward(
     x: torch.Tensor, residual: torch.Tensor | None, weight: torch.Tensor | None, eps: float
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
@@ -200,10 +274,11 @@ def _forward(
         return y, total
     values, others = as_rows(x), None if residual is None else as_rows(residual)
     rows, columns = values.shape
-    launch_over_rows(
+    _launch_over_rows(
         rms_norm_forward_kernel,
         rows,
         columns,
+        LONGEST_FORWARD,
         x=values,
         residual=others,
         weight=None if weight is None else weight.contiguous(),
@@ -250,10 +325,11 @@ def rms_norm_input_gradient(
         return dx, scales
     values = as_rows(x)
     rows, columns = values.shape
-    launch_over_rows(
+    _launch_over_rows(
         rms_norm_input_gradient_kernel,
         rows,
         columns,
+        LONGEST_GRADIENT,
         dy=as_rows(dy),
         dtotal=None if dtotal is None else as_rows(dtotal),
         x=values,

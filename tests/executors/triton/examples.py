@@ -37,6 +37,13 @@ def weight_of_4_bits(make: Make, groups: int) -> tuple[torch.Tensor, ...]:
     return make(2, WIDTH, 32, dtype=torch.uint8), make(groups, 80, 2, dtype=torch.bfloat16)
 
 
+def decode_attention(make: Make) -> Iterator[tuple[Any, ...]]:
+    cache = make(2, 2, 300, 64), make(2, 2, 300, 64)
+    yield make(2, 2, 4, 64), *cache, make(2, 1, 1, 300) > 0, None, 0, 0.125
+    yield make(2, 8, 1, 64), *cache, None, make(2, 1, dtype=torch.int64) + 70, -1, 0.125, True
+    yield make(2, 2, 1, 37), make(2, 1, 9, 37), make(2, 1, 9, 100), make(1, 1, 1, 9), None, 0, 1.0
+
+
 EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
     "rms_norm": lambda make: iter([(make(ROWS, WIDTH), make(WIDTH), 1e-6), (make(ROWS, 37), None, 1e-6)]),
     "add_rms_norm": lambda make: iter([(make(ROWS, 5000), make(ROWS, 5000), make(5000), 1e-6)]),
@@ -81,6 +88,7 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
             (make(2, 37), None, None, 1e-6, make(5, 37), make(5, 37), "gelu"),
         ]
     ),
+    "decode_attention": decode_attention,
     "quantize_rows": lambda make: iter(
         [(make(ROWS, WIDTH), torch.int8), (make(ROWS, WIDTH).narrow(1, 1, 37), torch.float8_e4m3fn)]
     ),

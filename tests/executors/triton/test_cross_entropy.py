@@ -8,6 +8,7 @@ from torch.nn import functional
 
 from tests.executors.triton.closeness import DTYPES, assert_backward, assert_close, assert_forward, draw, draw_integers
 from thunder_core.foundation.errors import KernelRefuses
+from thunder_executors.triton import cross_entropy as module
 from thunder_executors.triton import linear_cross_entropy as linear
 from thunder_executors.triton.cross_entropy import REDUCTIONS, cross_entropy, cross_entropy_gradient
 from thunder_executors.triton.linear_cross_entropy import linear_cross_entropy, linear_cross_entropy_gradient
@@ -41,6 +42,30 @@ def test_cross_entropy_without_logits_equals_the_reference(
     assert len(linear_cross_entropy.launches(hidden, weight, labels)) == 3
     assert_forward(linear_cross_entropy, hidden, weight, labels, -100, reduction, dtype=dtype)
     assert_backward(linear_cross_entropy, hidden, weight, labels, -100, reduction)
+
+
+@pytest.mark.parametrize("columns", [1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 32, 33, 47, 70])
+def test_columns_of_several_threads_and_steps(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step has 16 columns, eight for each of two threads; great and small logits are at the ends of each."""
+    monkeypatch.setattr(module, "LONGEST_FORWARD", 16)
+    logits, labels = draw(3, columns), draw_integers(3, columns)
+    logits[1, ::8] += 40
+    logits[2, 7::8] = float("-inf")
+    logits[2, :1] = 1
+    assert_forward(cross_entropy, logits, labels, -100, "none")
+    assert_close(cross_entropy(logits, labels)[1], logits.double().logsumexp(-1))
+
+
+@pytest.mark.filterwarnings("ignore:All-NaN slice encountered")
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("place", [0, 9, 19])
+def test_nan_and_infinity_give_nan_as_in_pytorch(value: float, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LONGEST_FORWARD", 16)
+    logits, labels = draw(2, 20), torch.tensor([3, 3])
+    logits[0, place] = value
+    logits[1, 8 * (place // 8) : 8 * (place // 8) + 8] = value
+    expected = functional.cross_entropy(logits, labels, reduction="none")
+    torch.testing.assert_close(cross_entropy(logits, labels, reduction="none")[0], expected, equal_nan=True)
 
 
 def test_the_gradients_are_operations_with_references() -> None:

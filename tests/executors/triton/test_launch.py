@@ -29,7 +29,7 @@ EXPECTED = Specialization(
         ("eps", "fp32"),
     ),
     divisible=("x", "y", "x_stride", "residual_stride", "columns"),
-    constants=(("residual", None), ("weight", None), ("total", None), ("BLOCK", 32)),
+    constants=(("residual", None), ("weight", None), ("total", None), ("BLOCK", 32), ("IS_ONE_BLOCK", True)),
     warps=1,
 )
 

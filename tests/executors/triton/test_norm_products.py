@@ -178,8 +178,8 @@ def test_a_kernel_that_is_slower_leaves_the_products_to_the_executor_joined(gpu:
     names, reasons = run(Layer(), draw(1, WIDTH), executors=("triton", JOINED, "torch"))
     assert names == ["norm", "joined_linear", "add_norm", "joined_linear", "swiglu"]
     assert [reason.partition(":")[0] for reason in reasons] == [
-        "PyTorch multiplies 1 x 24 to 24, 16, 8 in float32, with norm",
-        "PyTorch multiplies 1 x 24 to 40, 40 in float32, with norm, residual, SwiGLU",
+        "PyTorch computes 1 x 24 to 24, 16, 8 in float32, with norm",
+        "PyTorch computes 1 x 24 to 40, 40 in float32, with norm, residual, SwiGLU",
     ]
 
 

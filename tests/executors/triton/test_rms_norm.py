@@ -15,8 +15,9 @@ from thunder_executors.triton.rms_norm import (
     rms_norm_input_gradient,
     rms_norm_weight_gradient,
 )
+from thunder_executors.triton.rows import block_of
 
-SHAPES = ((3, 8), (2, 3, 5), (1, 1), (7,), (1, 4099), (2, 4096))
+SHAPES = ((3, 8), (2, 3, 5), (1, 1), (7,), (1, 4099), (2, 4096), (1, 16400))
 EPS = 1e-5
 
 
@@ -30,12 +31,27 @@ def test_forward(shape: tuple[int, ...], dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("shape", ((3, 8), (2, 3, 5), (1, 2), (7,), (1, 4099)), ids=str)
+@pytest.mark.parametrize("shape", ((3, 8), (2, 3, 5), (1, 2), (7,), (1, 4099), (1, 8200)), ids=str)
 def test_backward(shape: tuple[int, ...], dtype: torch.dtype) -> None:
     x, weight = draw(*shape, dtype=dtype), draw(shape[-1], dtype=dtype, seed=1)
     assert_backward(rms_norm, x, weight, EPS)
     assert_backward(rms_norm, x, None, EPS)
     assert_backward(add_rms_norm, x, draw(*shape, dtype=dtype, seed=2), weight, EPS, outputs=2)
+
+
+@pytest.mark.parametrize("columns", [1, 7, 8, 9, 16, 17, 40])
+def test_a_row_longer_than_the_registers_is_read_in_blocks(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 8 columns in registers, and blocks of at most 16 columns for longer rows."""
+    monkeypatch.setattr(kernels, "LONGEST_FORWARD", 8)
+    monkeypatch.setattr(kernels, "LONGEST_GRADIENT", 8)
+    monkeypatch.setattr(kernels, "block_of", lambda columns, longest=16: block_of(columns, longest))
+    x, weight = draw(3, columns), draw(columns, seed=1)
+    (launch,) = rms_norm.launches(x, weight, EPS)
+    blocks = {"BLOCK": block_of(columns, 8 if columns <= 8 else 16), "IS_ONE_BLOCK": columns <= 8}
+    assert launch.constants == blocks
+    assert_forward(rms_norm, x, weight, EPS)
+    assert_forward(add_rms_norm, x, draw(3, columns, seed=2), weight, EPS)
+    assert_backward(add_rms_norm, x, draw(3, columns, seed=2), weight, EPS, outputs=2)
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -67,7 +67,7 @@ def test_the_faster_of_both_is_called_and_the_times_are_kept(kind: Any, gpu: dic
     assert gpu["calls"] == 2
     gpu["library"] = 1.02
     ((), (reason,)) = map(tuple, run(layer, 34))
-    assert reason.startswith("PyTorch multiplies 34 x 64 to 71, with ")
+    assert reason.startswith("PyTorch computes 34 x 64 to 71, with ")
     assert "triton 1 ms, PyTorch 1.02 ms" in reason
 
 

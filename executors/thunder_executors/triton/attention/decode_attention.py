@@ -1,0 +1,362 @@
+"""Attention of few queries to a long cache, as in decoding a token: the keys are divided among thread blocks.
+
+All queries of a sequence attend to the same keys: the keys that a mask shows, up to a last key. The kernel reads the
+mask, or the index of the last key, from GPU memory. It reads no block of keys in which all keys are hidden, so that a
+token reads the filled part of a static cache, whose size is constant. No value decides about a launch on the host, so
+the launches can be part of a CUDA graph.
+
+The blocks of keys are dealt out to the thread blocks in turn, so each thread block has a share of the filled keys. Each
+computes its softmax relative to its own largest score, with the sum and the weighted values. A second kernel combines
+these partial results, as in Flash-Decoding (https://crfm.stanford.edu/2023/10/12/flashdecoding.html). Scores and sums
+are float32. The weights of the values are rounded to the dtype of the values, as in FlashAttention.
+
+A query that sees no key returns zeros, like PyTorch. A hidden key has no influence, even if it is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+
+from thunder_core.foundation.errors import KernelRefuses
+from thunder_executors.triton.launch import is_dropping
+from thunder_executors.triton.operations import operator
+from thunder_executors.triton.quantized_linear import THREAD_BLOCKS, multiply
+from thunder_executors.triton.rows import check_floats, describe, launch, parts_of, power_of_two
+
+HEADS, POSITIONS = 1, 2  # dimensions
+FEWEST_ROWS = 16  # rows, columns and keys of the smallest tile of Tensor Cores
+MAX_ROWS = 64  # queries that share a head of keys
+TILE_BYTES = 8192  # of the queries of a thread block, and of the keys, or the values, that it reads in a step
+MAX_KEYS = 128  # keys in a step
+MAX_SCANNED = 16  # blocks of keys whose mask is read at once
+COMBINED = 16  # partial results that are added at once
+WARPS = 4
+
+
+@triton.jit
+def visible_from_mask(mask: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
+    """Return whether a mask shows some keys: a byte that is not 0, or a float that is not -inf."""
+    if mask.dtype.element_ty == tl.uint8:
+        visible = tl.load(mask + at, inside, 0) != 0
+    else:
+        visible = tl.load(mask + at, inside, float("-inf")).to(tl.float32) != float("-inf")
+    return visible & inside
+
+
+@triton.jit
+def add_mask(scores: tl.tensor, mask: tl.tensor, at: tl.tensor, visible: tl.tensor) -> tl.tensor:
+    """Return the scores of some keys plus a mask of floats; a mask of bytes adds nothing."""
+    if mask.dtype.element_ty != tl.uint8:
+        scores += tl.load(mask + at, visible, 0.0).to(tl.float32)[None, :]
+    return scores
+
+
+@triton.jit
+def part_of_attention_kernel(
+    q: tl.tensor,
+    k: tl.tensor,
+    v: tl.tensor,
+    mask: tl.tensor,
+    last: tl.tensor,
+    tops: tl.tensor,
+    sums: tl.tensor,
+    partials: tl.tensor,
+    q_batch: tl.int64,
+    q_head: tl.int64,
+    q_position: tl.int64,
+    k_batch: tl.int64,
+    k_head: tl.int64,
+    k_position: tl.int64,
+    v_batch: tl.int64,
+    v_head: tl.int64,
+    v_position: tl.int64,
+    mask_batch: tl.int64,
+    last_batch: tl.int64,
+    scale: tl.float32,
+    offset: tl.int32,
+    heads: tl.int32,
+    positions: tl.int32,
+    rows: tl.int32,
+    keys: tl.int32,
+    width: tl.int32,
+    value_width: tl.int32,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    SCANNED: tl.constexpr,
+    WIDTH: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr,
+) -> None:
+    """Attend with all queries of a head of keys to every n-th block of keys, where n is the number of parts."""
+    batch = (tl.program_id(0) // heads).to(tl.int64)
+    head = (tl.program_id(0) % heads).to(tl.int64)
+    part = tl.program_id(1)
+    parts = tl.num_programs(1)
+    row = tl.arange(0, ROWS)
+    column = tl.arange(0, WIDTH)
+    value_column = tl.arange(0, VALUE_WIDTH)
+    q += batch * q_batch + head * (rows // positions) * q_head
+    k += batch * k_batch + head * k_head
+    v += batch * v_batch + head * v_head
+    filled = keys
+    if last is not None:
+        # An index far outside of the cache must not overflow.
+        nearest = tl.minimum(tl.maximum(tl.load(last + batch * last_batch), -2), keys).to(tl.int32)
+        filled = tl.minimum(tl.maximum(nearest + offset + 1, 0), keys)
+    first = 0
+    end = tl.cdiv(tl.cdiv(filled, KEYS) - part, parts)
+    if mask is not None:
+        mask += batch * mask_batch
+        steps = end
+        first = steps
+        end = 0
+        for begin in range(0, steps, SCANNED):
+            step = begin + tl.arange(0, SCANNED)
+            at = (step * parts + part)[:, None] * KEYS + tl.arange(0, KEYS)[None, :]
+            inside = (step < steps)[:, None] & (at < filled)
+            is_visible = tl.max(visible_from_mask(mask, at, inside).to(tl.int32), 1) > 0
+            first = tl.minimum(first, tl.min(tl.where(is_visible, step, steps), 0))
+            end = tl.maximum(end, tl.max(tl.where(is_visible, step + 1, 0), 0))
+    queries_at = (row // positions).to(tl.int64) * q_head + (row % positions).to(tl.int64) * q_position
+    inside_queries = (row < rows)[:, None] & (column < width)[None, :]
+    queries = tl.load(q + queries_at[:, None] + column[None, :], inside_queries, 0.0)
+    top = tl.full([ROWS], float("-inf"), tl.float32)
+    total = tl.zeros([ROWS], tl.float32)
+    weighted = tl.zeros([ROWS, VALUE_WIDTH], tl.float32)
+    for step in range(first, end):
+        at = (step * parts + part) * KEYS + tl.arange(0, KEYS)
+        visible = at < filled
+        if mask is not None:
+            visible = visible_from_mask(mask, at, visible)
+        keys_at = k + at.to(tl.int64)[None, :] * k_position + column[:, None]
+        scores = multiply(queries, tl.load(keys_at, visible[None, :] & (column < width)[:, None], 0.0)) * scale
+        if mask is not None:
+            scores = add_mask(scores, mask, at, visible)
+        scores = tl.where(visible[None, :], scores, float("-inf"))
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        finite_top = tl.where(new_top == float("-inf"), 0.0, new_top)
+        weights = tl.exp(scores - finite_top[:, None])
+        factor = tl.exp(top - finite_top)
+        values_at = v + at.to(tl.int64)[:, None] * v_position + value_column[None, :]
+        values = tl.load(values_at, visible[:, None] & (value_column < value_width)[None, :], 0.0)
+        total = total * factor + tl.sum(weights, 1)
+        weighted = weighted * factor[:, None] + multiply(weights.to(values.dtype), values)
+        top = new_top
+    write = (tl.program_id(0).to(tl.int64) * parts + part) * rows + row
+    tl.store(tops + write, top, row < rows)
+    tl.store(sums + write, total, row < rows)
+    if end > first:
+        inside_values = (row < rows)[:, None] & (value_column < value_width)[None, :]
+        tl.store(partials + write[:, None] * value_width + value_column[None, :], weighted, inside_values)
+
+
+@triton.jit
+def combine_attention_kernel(
+    tops: tl.tensor,
+    sums: tl.tensor,
+    partials: tl.tensor,
+    out: tl.tensor,
+    out_batch: tl.int64,
+    out_head: tl.int64,
+    out_position: tl.int64,
+    heads: tl.int32,
+    positions: tl.int32,
+    rows: tl.int32,
+    parts: tl.int32,
+    value_width: tl.int32,
+    PARTS: tl.constexpr,
+    COMBINED: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr,
+) -> None:
+    """Add the partial results of one query, each relative to the largest score of all.
+
+    A part that saw no key has the largest score -inf, and did not write its weighted values.
+    """
+    row = tl.program_id(0) % rows
+    group = tl.program_id(0) // rows
+    first = group.to(tl.int64) * parts * rows + row
+    column = tl.arange(0, VALUE_WIDTH)
+    every = tl.arange(0, PARTS)
+    all_tops = tl.load(tops + first + every * rows, every < parts, float("-inf"))
+    top = tl.max(all_tops, 0)
+    finite_top = tl.where(top == float("-inf"), 0.0, top)
+    all_sums = tl.load(sums + first + every * rows, every < parts, 0.0)
+    total = tl.sum(tl.exp(all_tops - finite_top) * all_sums, 0)
+    result = tl.zeros([VALUE_WIDTH], tl.float32)
+    for begin in range(0, parts, COMBINED):
+        part = begin + tl.arange(0, COMBINED)
+        part_tops = tl.load(tops + first + part * rows, part < parts, float("-inf"))
+        written = (part_tops != float("-inf"))[:, None] & (column < value_width)[None, :]
+        weighted = tl.load(partials + (first + part * rows)[:, None] * value_width + column[None, :], written, 0.0)
+        result += tl.sum(tl.exp(part_tops - finite_top)[:, None] * weighted, 0)
+    result = tl.where(total == 0.0, 0.0, result / total)
+    head = (group % heads * (rows // positions) + row // positions).to(tl.int64)
+    write = (group // heads).to(tl.int64) * out_batch + head * out_head + (row % positions).to(tl.int64) * out_position
+    tl.store(out + write + column, result.to(out.dtype.element_ty), column < value_width)
+
+
+def reference(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    last: torch.Tensor | None = None,
+    offset: int = 0,
+    scale: float = 1.0,
+    transposed: bool = False,
+) -> torch.Tensor:
+    """Compute PyTorch's scaled_dot_product_attention with a mask of the visible keys."""
+    k, v = (tensor.repeat_interleave(q.shape[HEADS] // k.shape[HEADS], HEADS) for tensor in (k, v))
+    scores = q @ k.mT * scale
+    if mask is not None:
+        scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+    if last is not None:
+        hidden = torch.arange(k.shape[POSITIONS], device=k.device) > last.view(-1, 1, 1, 1) + offset
+        scores = scores.masked_fill(hidden, float("-inf"))
+    result: torch.Tensor = torch.ops.aten._safe_softmax(scores, -1) @ v
+    return result.transpose(HEADS, POSITIONS).contiguous().transpose(HEADS, POSITIONS) if transposed else result
+
+
+@operator(reference)
+def decode_attention(
+    q: torch.Tensor,
+    k: torch.Tensor,
+    v: torch.Tensor,
+    mask: torch.Tensor | None = None,
+    last: torch.Tensor | None = None,
+    offset: int = 0,
+    scale: float = 1.0,
+    transposed: bool = False,
+) -> torch.Tensor:
+    """Return attention of q (batch, heads, positions, width) to k and v (batch, groups, keys, width).
+
+    A key is visible if the mask (batch or 1, 1, 1, keys) shows it, which is boolean or added to the scores, and if its
+    index is at most `last + offset`, where `last` is an int64 for each sequence or for all. With `transposed`, the
+    result is a view of a contiguous tensor (batch, positions, heads, width).
+    """
+    _check(q, k, v, mask, last)
+    batches, q_heads, positions, width = q.shape
+    heads, keys, value_width = v.shape[HEADS:]
+    sizes = (batches, positions, q_heads, value_width) if transposed else (batches, q_heads, positions, value_width)
+    out = torch.empty(sizes, dtype=q.dtype, device=q.device)
+    out = out.transpose(HEADS, POSITIONS) if transposed else out
+    if is_dropping() or out.numel() == 0:
+        return out
+    rows = q_heads // heads * positions
+    block = keys_of_step(max(width, value_width), q.element_size())
+    parts = parts_of_keys(batches * heads, keys, block)
+    shared: dict[str, Any] = {
+        **{
+            name: torch.empty(batches * heads, parts, rows, columns, dtype=torch.float32, device=q.device)
+            for name, columns in (("tops", 1), ("sums", 1), ("partials", value_width))
+        },
+        "heads": heads,
+        "positions": positions,
+        "rows": rows,
+        "value_width": value_width,
+        "VALUE_WIDTH": power_of_two(max(value_width, FEWEST_ROWS)),
+    }
+    launch(
+        part_of_attention_kernel,
+        (batches * heads, parts),
+        WARPS,
+        **shared,
+        **_inputs(q, k, v, mask, last),
+        offset=offset,
+        scale=float(scale),
+        keys=keys,
+        width=width,
+        ROWS=power_of_two(max(rows, FEWEST_ROWS)),
+        KEYS=block,
+        SCANNED=min(power_of_two(parts_of(parts_of(keys, block), parts)), MAX_SCANNED),
+        WIDTH=power_of_two(max(width, FEWEST_ROWS)),
+    )
+    launch(
+        combine_attention_kernel,
+        (batches * heads * rows,),
+        WARPS,
+        **shared,
+        **_strides("out", out),
+        out=out,
+        parts=parts,
+        PARTS=power_of_two(parts),
+        COMBINED=min(power_of_two(parts), COMBINED),
+    )
+    return out
+
+
+def is_one_tile(q_shape: Sequence[int], v_shape: Sequence[int], itemsize: int) -> bool:
+    """Whether the queries of a group fit into one tile, so that a thread block needs at most 64 KB of shared memory."""
+    rows = q_shape[HEADS] // v_shape[HEADS] * q_shape[POSITIONS]
+    width = max(q_shape[3], v_shape[3])
+    tile = power_of_two(max(rows, FEWEST_ROWS)) * power_of_two(max(width, FEWEST_ROWS)) * itemsize
+    return rows <= MAX_ROWS and tile <= TILE_BYTES
+
+
+def keys_of_step(width: int, itemsize: int) -> int:
+    """Return the number of keys of this width that a thread block reads in a step."""
+    return max(FEWEST_ROWS, min(MAX_KEYS, TILE_BYTES // (power_of_two(width) * itemsize)))
+
+
+def parts_of_keys(groups: int, keys: int, block: int) -> int:
+    """Return the number of thread blocks among which the keys of each of some groups of queries are divided."""
+    return max(1, min(parts_of(keys, block), parts_of(THREAD_BLOCKS, groups)))
+
+
+def _inputs(
+    q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: torch.Tensor | None, last: torch.Tensor | None
+) -> dict[str, Any]:
+    """Return the inputs of the kernel, with dense rows, and their strides, by name."""
+    q, k, v = (tensor if tensor.stride(-1) == 1 else tensor.contiguous() for tensor in (q, k, v))
+    if mask is not None:
+        mask = mask if mask.stride(-1) == 1 else mask.contiguous()
+        mask = mask.view(torch.uint8) if mask.dtype == torch.bool else mask
+    last = None if last is None else last.reshape(-1)
+    return {
+        "q": q,
+        "k": k,
+        "v": v,
+        "mask": mask,
+        "last": last,
+        **_strides("q", q),
+        **_strides("k", k),
+        **_strides("v", v),
+        "mask_batch": 0 if mask is None or mask.shape[0] == 1 else mask.stride(0),
+        "last_batch": 0 if last is None or last.numel() == 1 else last.stride(0),
+    }
+
+
+def _strides(name: str, tensor: torch.Tensor) -> dict[str, int]:
+    """Return the strides that a kernel takes for a tensor, by name."""
+    return {
+        f"{name}_batch": tensor.stride(0),
+        f"{name}_head": tensor.stride(HEADS),
+        f"{name}_position": tensor.stride(POSITIONS),
+    }
+
+
+def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, last: Any) -> None:
+    check_floats(q=q, k=k, v=v, mask=None if mask is None or mask.dtype == torch.bool else mask)
+    fits = (
+        all(tensor.ndim == 4 for tensor in (q, k, v))
+        and q.dtype == k.dtype == v.dtype
+        and q.shape[0] == k.shape[0] == v.shape[0]
+        and k.shape[HEADS] == v.shape[HEADS] > 0
+        and k.shape[POSITIONS] == v.shape[POSITIONS] > 0
+        and q.shape[3] == k.shape[3] > 0
+        and q.shape[HEADS] % k.shape[HEADS] == 0
+        and is_one_tile(q.shape, v.shape, q.element_size())
+        and (mask is None or tuple(mask.shape) in {(batch, 1, 1, k.shape[POSITIONS]) for batch in (1, q.shape[0])})
+        and (last is None or (last.dtype == torch.int64 and last.numel() in (1, q.shape[0])))
+    )
+    if not fits:
+        raise KernelRefuses(
+            f"attention to a cache got {describe(*[each for each in (q, k, v, mask, last) if each is not None])}",
+            fix="pass q: (batch, heads, positions, width), k and v: (batch, groups, keys, width), in one dtype, with "
+            f"at most {MAX_ROWS} queries and {TILE_BYTES} bytes for each group; a mask (batch or 1, 1, 1, keys); and "
+            "an int64 for each sequence, or one",
+        )
