@@ -116,9 +116,7 @@ def parse_name(name: object) -> ArgumentPath:
     try:
         items = tuple(map(_step, re.findall(ITEM, match["items"])))
     except (SyntaxError, ValueError):  # such as [007]
-        raise BadSymbolicArgument(
-            f"{name!r:.80} has an item that is neither an index nor a key", fix=WRITE
-        ) from None
+        raise BadSymbolicArgument(f"{name!r:.80} has an item that is neither an index nor a key", fix=WRITE) from None
     dimension = None if match["dimension"] is None else int(match["dimension"])
     return ArgumentPath(match["argument"], items, dimension, match["companion"])
 

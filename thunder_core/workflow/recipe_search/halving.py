@@ -20,7 +20,7 @@ ROUNDS = (10, 20, 40, 80)  # the total number of rounds of a candidate after eac
 
 
 class RankedCandidate(Protocol):
-    """The attributes of a candidate that a decision reads."""
+    """The attributes of a candidate on which a decision of the search depends."""
 
     @property
     def rank(self) -> int:

@@ -38,7 +38,7 @@ class FolderOrigin:
 
     @classmethod
     def of(cls, folder: Path, hub: HubModel | None = None) -> FolderOrigin:
-        """Return the origin of a folder; raise `BadModelFolder` for a damaged list of modules."""
+        """Return the origin of a folder; raise `BadModelFolder` if its list of modules is damaged."""
         return cls(denoiser_folder(transformer_folder(folder)), hub, folder)
 
     @property

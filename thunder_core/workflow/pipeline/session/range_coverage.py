@@ -71,10 +71,10 @@ class RangeCoverage:
         return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{sampling}"
 
     def coverage_proof(self) -> str:
-        """Check that the constraints of the program allow all sizes of the ranges, without running.
+        """Check that the constraints of the program allow all sizes of the ranges, without running the program.
 
-        Return this in words. Raises `RangeNotServed` if the program has constant sizes, or if its constraints exclude
-        sizes of the ranges.
+        Returns the result in words. Raises `RangeNotServed` if the program has constant sizes, or if its constraints
+        exclude sizes of the ranges.
         """
         for program in self.programs:
             if program.constant_because or program.shortfalls:
