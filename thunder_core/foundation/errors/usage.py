@@ -261,7 +261,7 @@ class BadQuantization(UsageError):
     """The model cannot be quantized as requested: the layers, the groups or the calibration data do not fit.
 
     The message names the problem. Examples: a pattern that matches no layer, a group size that does not divide the
-    number of columns of a layer's weight, calibration data whose names or shapes differ from the model's inputs.
+    columns of a layer's weight, calibration data whose names or shapes differ from the model's inputs.
     """
 
     code = "TH0224"
