@@ -154,9 +154,9 @@ class SharpEdgeError(UsageError):
 class CacheNotUsable(UsageError):
     """The cache folder cannot be read or written, or other users can write to it.
 
-    The cache contains machine code that Thunder runs, so any user with write access to the
-    folder can run code as you. The folder must belong to you, and other users must not be able to write to it (`chmod 700`).
-    `THUNDER_CACHE_DIR` sets another folder.
+    The cache contains machine code that Thunder runs, so any user with write access to the folder can run code as you.
+    The folder must belong to you, and other users must not be able to write to it (`chmod 700`). `THUNDER_CACHE_DIR`
+    sets another folder.
     """
 
     code = "TH0216"
