@@ -105,7 +105,7 @@ REFUSED: Mapping[str, tuple[type[ThunderError], str, str]] = {
     "torch:0": (BadOption, "torch runs the operations that no other executor claims", "another executor"),
     "cse:0": (BadOption, "cse is a transform", "write --without cse"),
     "inductor:4": (UnknownName, "no module of this Sequential matches '4'", "its modules: 0, 1, 2"),
-    "inductor:": (BadOption, "names nothing", "write the name of an executor"),
+    "inductor:": (BadOption, "has no name", "write the name of an executor"),
 }
 
 

@@ -76,7 +76,7 @@ class CiReport:
         suite = TestSuite(f"thunder {self.command}")
         seconds = perf_counter() - self.began
         for check in self.checks or [Check(self.command)]:
-            suite.add_testcase(self._case(check, seconds / max(len(self.checks), 1)))
+            suite.add_testcase(self._test_case(check, seconds / max(len(self.checks), 1)))
         document = JUnitXml()
         document.add_testsuite(suite)
         document.update_statistics()  # type: ignore[no-untyped-call]
@@ -86,7 +86,7 @@ class CiReport:
             what = f"{file} cannot be written: {reason_of(error)}"
             raise OutputNotWritable(what, fix="name another file") from error
 
-    def _case(self, check: Check, seconds: float) -> TestCase:
+    def _test_case(self, check: Check, seconds: float) -> TestCase:
         case = TestCase(printable(check.name), f"thunder.{self.command}", seconds)
         if check.failure:
             kind = Failure if check.status in FAILED_CHECK_STATUSES else Error
@@ -108,12 +108,12 @@ class CiReport:
             stderr().print(annotation(printable(title), printable(text)), soft_wrap=True)
         try:
             with summary.open("a", encoding="utf-8") as file:
-                file.write(f"{(self.summarize or self._listing)()}\n")
+                file.write(f"{(self.summarize or self._markdown_list)()}\n")
         except OSError as error:
             what = f"{summary} cannot be written: {reason_of(error)}"
             raise OutputNotWritable(what, fix=f"look at {SUMMARY_VARIABLE}") from error
 
-    def _listing(self) -> str:
+    def _markdown_list(self) -> str:
         """Return the checks as a Markdown list."""
         rows = [f"- {check.as_markdown}" for check in self.checks or [Check(self.command)]]
         return "\n".join((f"## thunder {self.command}", "", *rows, ""))

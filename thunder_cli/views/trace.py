@@ -147,7 +147,7 @@ class View:
         return comments
 
     def print_diff(self, console: Console) -> None:
-        """Print a diff."""
+        """Print the differences between the two stages."""
         if not self.diff:
             stderr().print("the two stages are the same", style="dim")
         print_coloured(console, "\n".join(self.diff), "diff")

@@ -113,7 +113,7 @@ class Replay(RecordedProgram):
             fix="put this part under torch.autocast in the program",
         )
 
-    def _keep(self, bsym: BoundSymbol) -> None:
+    def _append_unchanged(self, bsym: BoundSymbol) -> None:
         """Append a bound symbol without running it again, with the new proxies as its arguments.
 
         The bound symbol reads a value from a tensor, or checks a value.
@@ -126,7 +126,7 @@ class Replay(RecordedProgram):
         }
         self.bsyms.append(bsym.rename(names | renamed))
 
-    def _keep_restored(self, bsym: BoundSymbol) -> None:
+    def _append_with_restored_operands(self, bsym: BoundSymbol) -> None:
         """Append a bound symbol without running it again; its operands get their former metadata.
 
         Its sub-traces are valid only for this metadata.

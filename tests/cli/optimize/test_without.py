@@ -64,7 +64,7 @@ def test_an_explanation_omits_left_out_parts(thunder):
 
 REFUSED = {
     "induktor": ("TH0202", "did you mean inductor"),
-    "inductor:": ("TH0201", "names nothing"),
+    "inductor:": ("TH0201", "has no name"),
     "torch": ("TH0201", "torch runs the operations that no other executor claims"),
     "dce:layers.0": ("TH0201", "dce is a transform"),
     "inductor:layers.7": ("TH0202", "no module of this LlamaForCausalLM matches 'layers.7'"),

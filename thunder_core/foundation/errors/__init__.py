@@ -12,8 +12,9 @@ ThunderError
 ├── InternalError        exit 70   an internal error of Thunder (a bug)
 └── Interrupted          exit 130  the user pressed Ctrl-C
 
-Each leaf of the tree is one cause. Its code is `TH`, two digits for its exit status and two of its own; the meaning of
-a code never changes. `thunder explain CODE` prints the docstring of a leaf. Each exit status has a file.
+Each leaf of the tree is one cause. The code of a leaf is `TH`, followed by two digits for its exit status and two
+digits for the cause. The meaning of a code never changes. `thunder explain CODE` prints the docstring of a leaf. The
+errors of each exit status are in one file.
 """
 
 from __future__ import annotations

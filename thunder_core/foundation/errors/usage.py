@@ -154,9 +154,9 @@ class SharpEdgeError(UsageError):
 class CacheNotUsable(UsageError):
     """The cache folder cannot be read or written, or other users can write to it.
 
-    The cache contains machine code that Thunder runs, so a user who can write to the folder can run code under your
-    name. The folder must belong to you, and other users must not be able to write to it (`chmod 700`).
-    `THUNDER_CACHE_DIR` sets another folder.
+    The cache contains machine code that Thunder runs, so any user with write access to the folder can run code as you.
+    The folder must belong to you, and other users must not be able to write to it (`chmod 700`). `THUNDER_CACHE_DIR`
+    sets another folder.
     """
 
     code = "TH0216"
@@ -261,7 +261,7 @@ class BadQuantization(UsageError):
     """The model cannot be quantized as requested: the layers, the groups or the calibration data do not fit.
 
     The message names the problem. Examples: a pattern that matches no layer, a group size that does not divide the
-    number of columns of a layer's weight, calibration data whose names or shapes differ from the model's inputs.
+    columns of a layer's weight, calibration data whose names or shapes differ from the model's inputs.
     """
 
     code = "TH0224"

@@ -21,7 +21,8 @@ def common_ranges(stated: Iterable[tuple[str, SymbolicArgument]]) -> tuple[Symbo
             arguments[argument.name] = (owner, argument)
         elif argument.has_range and (argument.lower, argument.upper) != (first.lower, first.upper):
             raise RecipeConflict(
-                f"{first_owner} has {argument.name} {first.range_text}, but {owner} has it {argument.range_text}",
+                f"{first_owner} gives {argument.name} the range {first.range_text}, but {owner} gives it the range "
+                f"{argument.range_text}",
                 fix=f"leave out {first_owner} or {owner}, or pass symbolic= yourself",
             )
     return tuple(argument for _, argument in arguments.values())

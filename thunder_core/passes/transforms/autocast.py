@@ -100,9 +100,9 @@ class _Replay(Replay):
         elif target is torch.manual_seed:
             self.bsyms.append(bsym)
         elif bsym.functions:
-            self._keep_restored(bsym)
+            self._append_with_restored_operands(bsym)
         elif returns_or_checks_value(bsym):
-            self._keep(bsym)
+            self._append_unchanged(bsym)
         else:
             self._call(bsym)
 
@@ -116,7 +116,7 @@ class _Replay(Replay):
             read = (proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
             if any(self._value(proxy).dtype is not proxy.dtype for proxy in read):
                 raise
-            self._keep_restored(bsym)
+            self._append_with_restored_operands(bsym)
             return
         self._bind(bsym.output, output)
         self.bsyms += self._explicit(target, args, kwargs, bsyms[0]) if is_computation(bsyms) else bsyms

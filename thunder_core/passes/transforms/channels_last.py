@@ -124,7 +124,7 @@ class _Replay(Replay):
         because random numbers are drawn in the order of memory.
         """
         if bsym.functions or not bsym.subsymbols:
-            self._keep_restored(bsym)
+            self._append_with_restored_operands(bsym)
             return
         is_independent = bsym.symbol.name in FORMAT_INDEPENDENT and not bsym.ordered
         value = self._value if is_independent else self._restore

@@ -36,7 +36,7 @@ def _with_transformed_functions(trace: Trace, transform: Callable[[Trace], Trace
 
 def require_alike(bsym: BoundSymbol, function: Trace, changed: Trace) -> Trace:
     """Return the transformed function; raise `OperationFailed` if its results have other shapes or dtypes."""
-    if list(map(_kind, function.output)) != list(map(_kind, changed.output)):
+    if list(map(_dtype_and_shape, function.output)) != list(map(_dtype_and_shape, changed.output)):
         raise OperationFailed(
             f"the transform {changed.made_by} changes the dtypes or shapes of the results of a function that is passed "
             f"to `{bsym.symbol.short_name}`",
@@ -46,7 +46,7 @@ def require_alike(bsym: BoundSymbol, function: Trace, changed: Trace) -> Trace:
     return changed
 
 
-def _kind(result: object) -> object:
+def _dtype_and_shape(result: object) -> object:
     """Return the dtype and shape of a tensor result; other results are returned unchanged."""
     return (result.dtype, tuple(result.shape)) if isinstance(result, TensorProxy) else result
 

@@ -111,10 +111,10 @@ class _Values:
         """Return each tensor that the bound symbols define."""
         for index, bsym in enumerate(bsyms):
             for operation in (not bsym.executor and bsym.operations) or (bsym,):
-                self._note(operation, index)
+                self._note_accesses(operation, index)
         return {id(value): value for value in self.value_by_name.values()}.values()
 
-    def _note(self, operation: BoundSymbol, index: int) -> None:
+    def _note_accesses(self, operation: BoundSymbol, index: int) -> None:
         """Note the tensors that an operation in the bound symbol at a position reads and defines."""
         inputs = [self.value_by_name[proxy.name] for proxy in operation.inputs if proxy.name in self.value_by_name]
         depth = max((value.depth for value in inputs), default=0)

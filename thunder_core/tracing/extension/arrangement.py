@@ -79,11 +79,11 @@ class Arrangement(Generic[Kind]):
         order = self._sort()
         placements = []
         for index in order:
-            after = [self.edge_reasons[edge] for edge in self._deciding(index)]
+            after = [self.edge_reasons[edge] for edge in self._deciding_edges(index)]
             placements.append(Placement(self.members[index].part, tuple(dict.fromkeys(after))))
         return tuple(placements)
 
-    def _deciding(self, index: int) -> list[Edge]:
+    def _deciding_edges(self, index: int) -> list[Edge]:
         """Return the edges to a member, without the edges that follow from other edges."""
         before = [edge for edge in sorted(self.edge_reasons) if edge[1] == index]
         return [
@@ -102,7 +102,7 @@ class Arrangement(Generic[Kind]):
         try:
             sorter.prepare()
         except graphlib.CycleError as error:
-            raise self._cycle(error.args[1]) from None
+            raise self._cycle_error(error.args[1]) from None
         ordered: list[int] = []
         ready: list[int] = []
         while sorter.is_active():
@@ -112,7 +112,7 @@ class Arrangement(Generic[Kind]):
             sorter.done(ordered[-1])
         return ordered
 
-    def _cycle(self, cycle: Sequence[int]) -> RecipeConflict:
+    def _cycle_error(self, cycle: Sequence[int]) -> RecipeConflict:
         """Return the error for members in a cycle, each of which must come before the next."""
         steps = [self.edge_reasons[edge] for edge in pairwise(cycle)]
         first, second = (self.members[index].part.title for index in cycle[:2])

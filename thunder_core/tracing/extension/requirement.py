@@ -87,7 +87,7 @@ class Cuda(Requirement):
 
     @property
     def name(self) -> str:
-        """For example `a CUDA GPU of compute capability 9.0`."""
+        """The requirement in words, for example `a CUDA GPU of compute capability 9.0`."""
         if self.capability == (0, 0):
             return "a CUDA GPU"
         return f"a CUDA GPU of compute capability {self.capability[0]}.{self.capability[1]}"
@@ -213,7 +213,7 @@ class CxxCompiler(Requirement):
 
     @property
     def name(self) -> str:
-        """The compiler in words."""
+        """The requirement in words: a C++ compiler."""
         return "a C++ compiler"
 
     @property

@@ -45,7 +45,7 @@ class Part(Protocol):
 
     @property
     def title(self) -> str:
-        """The name in messages."""
+        """The name of the part in messages."""
         ...
 
 

@@ -157,7 +157,7 @@ def _body(lines: Sequence[Statement], level: str, comments: bool, column: int, b
         for part in at_level(line, level):
             yield with_comment(part.text, result_comment(part), column) if comments else part.text
         if comments and level == "torch":
-            yield from _inside(line, shown, "#   ")
+            yield from _comments_on_operations(line, shown, "#   ")
 
 
 def _definition(listing: Listing, level: str, comments: bool, column: int) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _definition(listing: Listing, level: str, comments: bool, column: int) -> It
     yield from (INDENT + line if line else "" for line in body)
 
 
-def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
+def _comments_on_operations(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
     """Yield comments on the operations of a claimed bound symbol, and on parts that other executors claim."""
     if not is_claimed(line.executor) or _was_shown(line, shown):
         return
@@ -176,7 +176,7 @@ def _inside(line: Statement, shown: set[str], indent: str) -> Iterator[str]:
         yield from (f"{indent}{comment}" for comment in derivation_comment(part, forward))
         forward = part.derives
         yield f"{indent}{part.text}{f'  [{part.executor}]' if is_claimed(part.executor) else ''}"
-        yield from _inside(part, shown, f"{indent}  ")
+        yield from _comments_on_operations(part, shown, f"{indent}  ")
 
 
 def _was_shown(line: Statement, shown: set[str]) -> bool:

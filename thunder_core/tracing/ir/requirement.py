@@ -38,7 +38,8 @@ class StatedConstraint:
     """A condition on symbols that a prologue checks.
 
     `number` is the path of the first symbol, `condition` is a Python expression, and `names` has the paths of the other
-    symbols (`s1 = args[1].size(0)`). `needed` is the origin: a source line of the user, a range, or the compiler.
+    symbols (`s1 = args[1].size(0)`). `needed` says why the condition is checked: it names a source line of the user, a
+    range, or the compiler.
     """
 
     number: str

@@ -77,7 +77,7 @@ def named_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: object
 
 
 def tuple_outputs(module: torch.nn.Module, args: tuple[Any, ...], output: Any) -> Any:
-    """Replace the output of a model by a tuple: a forward hook."""
+    """Return the output of a model as a tuple. This function is a forward hook."""
     return output.to_tuple() if is_library_output(output) or isinstance(output, ModelOutput) else output
 
 

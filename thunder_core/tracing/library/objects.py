@@ -163,7 +163,7 @@ def expect_items(actual: Any, count: int) -> Any:
 
 
 def new(kind: type) -> Any:
-    """Create an instance without state by the class's C base, without running `__new__` or `__init__` in Python."""
+    """Create an instance without attributes: call `__new__` of the C base class, not methods written in Python."""
     return _native_base(kind).__new__(kind)
 
 

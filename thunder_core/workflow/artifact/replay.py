@@ -58,8 +58,8 @@ def arguments_of(
     program = program_of(folder, number, subject)
     if program.derivative is None:
         raise NoSuchTrace(
-            f"program {number} of {folder} has no {trace}",
-            fix=f"nothing to do; the reason is: {program.no_backward_reason}",
+            f"program {number} of {folder} has no {trace}: {program.no_backward_reason}",
+            fix="inspect another program, or another trace of this program",
         )
     signature = program.derivative.signature
     inputs, _ = program.prepare(subject, args, kwargs)

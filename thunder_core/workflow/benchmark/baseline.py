@@ -72,11 +72,12 @@ def read_suite(path: Path, option: str = "--baseline ") -> BenchmarkSuite:
         raise BadOption(f"{option}{path} {reason_of(error)}", fix="name a file that can be read") from error
     except (Malformed, UnicodeDecodeError) as error:
         raise BadOption(
-            f"{option}{path} is not a measurement that this version can read: {_first(error)}", fix=FIX_MEASURE_AGAIN
+            f"{option}{path} is not a measurement that this version can read: {_first_error(error)}",
+            fix=FIX_MEASURE_AGAIN,
         ) from error
 
 
-def _first(error: Malformed | UnicodeDecodeError) -> str:
+def _first_error(error: Malformed | UnicodeDecodeError) -> str:
     if isinstance(error, UnicodeDecodeError):
         return "it is not UTF-8 text"
     detail = error.errors(include_url=False)[0]
@@ -92,7 +93,7 @@ def compare_with_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fai
     """
     earlier = {_key(report.configuration): report for report in baseline.measured}
     return [
-        _compare(report, candidate, _same_candidate(candidate, _counterpart(report, earlier)), fail_above)
+        _compare(report, candidate, _same_candidate(candidate, _matching_report(report, earlier)), fail_above)
         for report in current.measured
         for candidate in report.candidates[1:]
     ]
@@ -142,25 +143,27 @@ def _key(configuration: Mapping[str, str]) -> Key:
     return tuple(sorted(configuration.items()))
 
 
-def _counterpart(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]) -> BenchmarkReport:
+def _matching_report(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkReport]) -> BenchmarkReport:
     match = earlier.get(_key(report.configuration))
     if match is None:
         configuration = " ".join(f"{key}={value}" for key, value in report.configuration.items())
-        raise _mismatch(f"has no measurement of {configuration or 'an unnamed configuration'}")
+        raise _mismatch_error(f"has no measurement of {configuration or 'an unnamed configuration'}")
     if (match.machine, match.device) != (report.machine, report.device):
         here = f"this machine is {report.machine} ({report.device})"
-        raise _mismatch(f"was measured on {match.machine} ({match.device}), but {here}")
+        raise _mismatch_error(f"was measured on {match.machine} ({match.device}), but {here}")
     if match.first.name != report.first.name:
-        raise _mismatch(f"compares with {match.first.name}, but this measurement compares with {report.first.name}")
+        raise _mismatch_error(
+            f"compares with {match.first.name}, but this measurement compares with {report.first.name}"
+        )
     return match
 
 
 def _same_candidate(candidate: BenchmarkCandidate, report: BenchmarkReport) -> BenchmarkCandidate:
     match = next((measured for measured in report.candidates if measured.name == candidate.name), None)
     if match is None:
-        raise _mismatch(f"has no candidate {candidate.name!r}")
+        raise _mismatch_error(f"has no candidate {candidate.name!r}")
     return match
 
 
-def _mismatch(what: str) -> UsageError:
+def _mismatch_error(what: str) -> UsageError:
     return BadOption(f"the baseline {what}", fix=FIX_MEASURE_AGAIN)

@@ -49,7 +49,7 @@ class MachineLoad:
     stolen: float | None = None
 
     def leaves_too_few_processors(self, threads: int) -> bool:
-        """Whether others left too few processors free for this number of threads; False if the load is unknown."""
+        """Whether other processes left too few processors free for these threads; False if the load is unknown."""
         return self.other_processes is not None and self.processors - self.other_processes < threads - BUSY_PROCESSORS
 
     @property

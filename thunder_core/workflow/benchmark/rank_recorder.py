@@ -25,7 +25,7 @@ class HostClock:
     """A clock for a device whose kernels have finished when a call returns, such as the CPU."""
 
     def now(self) -> Any:
-        """Return a mark of the time."""
+        """Return the current time, as a mark for `seconds`."""
         return time.perf_counter()
 
     def seconds(self, first: Any, mark: Any) -> float:
@@ -37,7 +37,7 @@ class CudaClock(HostClock):
     """A clock that records events in the current stream of a GPU, because the host continues before kernels finish."""
 
     def now(self) -> Any:
-        """Return an event that the current stream records."""
+        """Record an event in the current stream, and return it as a mark for `seconds`."""
         event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()
         return event

@@ -57,7 +57,7 @@ class BenchmarkCandidate(BenchmarkFacts):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def p99(self) -> float:
-        """The 99th percentile of the times; close to the slowest if there are fewer than 100 rounds."""
+        """The 99th percentile of the times. With fewer than 100 rounds, it is close to the slowest time."""
         return self.percentile(99)
 
     def percentile(self, percent: int) -> float:

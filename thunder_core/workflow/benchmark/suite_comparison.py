@@ -46,7 +46,7 @@ def contrast_suites(first: BenchmarkSuite, second: BenchmarkSuite) -> list[Candi
     """
     second_reports = {_task(report): report for report in second.measured}
     pairs = [(report, second_reports[_task(report)]) for report in first.measured if _task(report) in second_reports]
-    rows = [row for pair in pairs for row in _contrasts(*pair)]
+    rows = [row for pair in pairs for row in _compare_reports(*pair)]
     if not rows:
         raise BadOption(
             f"the two results have nothing in common: the first has {_tasks(first)}, the second {_tasks(second)}",
@@ -68,7 +68,7 @@ def _tasks(suite: BenchmarkSuite) -> str:
     return "; ".join(" ".join(f"{key}={value}" for key, value in _task(report)) for report in suite.reports)
 
 
-def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[CandidateComparison]:
+def _compare_reports(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[CandidateComparison]:
     if (first.machine, first.device) != (second.machine, second.device):
         raise BadOption(
             f"the first result was measured on {first.machine} ({first.device}), the second on {second.machine} "
@@ -78,10 +78,10 @@ def _contrasts(first: BenchmarkReport, second: BenchmarkReport) -> Iterator[Cand
     for candidate in first.candidates[1:]:
         for counterpart in second.candidates[1:]:
             if candidate.name == counterpart.name:
-                yield _contrast(first, second, candidate, counterpart)
+                yield _compare_candidates(first, second, candidate, counterpart)
 
 
-def _contrast(
+def _compare_candidates(
     first: BenchmarkReport, second: BenchmarkReport, candidate: BenchmarkCandidate, counterpart: BenchmarkCandidate
 ) -> CandidateComparison:
     ratio = _ratio((first.first, candidate), (second.first, counterpart))

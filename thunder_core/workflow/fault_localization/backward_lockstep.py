@@ -111,10 +111,10 @@ def watch(values: Values, watched: Container[str], take: Callable[[str, torch.Te
         if value.is_leaf:
             on_gradient(value, partial(_pass_and_drop, name if name in watched else "", take))
         elif name in watched:
-            value.register_hook(partial(_pass, name, take))  # type: ignore[no-untyped-call]
+            value.register_hook(partial(_pass_gradient, name, take))  # type: ignore[no-untyped-call]
 
 
-def _pass(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.Tensor | None) -> None:
+def _pass_gradient(name: str, take: Callable[[str, torch.Tensor], None], gradient: torch.Tensor | None) -> None:
     if gradient is not None:
         take(name, gradient)
 

@@ -76,7 +76,7 @@ def defined_names(trace: Trace) -> set[str]:
 
 
 def in_turn(*runs: LineByLine) -> Iterator[tuple[str, Any]]:
-    """Yield the definitions of runs, one line of each run in turn."""
+    """Run one line of each run in turn, and yield the name and the value of each result."""
     for lines in itertools.zip_longest(*(run.lines() for run in runs)):
         yield from (definition for line in lines for definition in line or ())
 

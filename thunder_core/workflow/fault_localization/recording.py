@@ -75,10 +75,10 @@ def record(
                 values[proxy.name] = value
             for proxy in bsym.defines:
                 if names_to_keep is None or proxy.name in names_to_keep:
-                    recording.values[proxy.name] = _keep(values[proxy.name], keeps_copies)
+                    recording.values[proxy.name] = _copy_if_requested(values[proxy.name], keeps_copies)
             for name in bsym.mutates:
                 writes[name] = writes.get(name, 0) + 1
-                recording.values[name_after_write(name, writes[name])] = _keep(values[name], keeps_copies)
+                recording.values[name_after_write(name, writes[name])] = _copy_if_requested(values[name], keeps_copies)
             for name in dying:
                 values.pop(name, None)
     recording.values |= {f"{name}{AT_END_SUFFIX}": values[name] for name in inputs}
@@ -96,7 +96,7 @@ def _names_to_drop(trace: Trace, names_to_keep: Container[str] | None) -> list[l
     return [[proxy.name for proxy in proxies if proxy.name not in names_to_keep] for proxies in dying]
 
 
-def _keep(value: object, as_copy: bool) -> Any:
+def _copy_if_requested(value: object, as_copy: bool) -> Any:
     return value.clone() if as_copy and isinstance(value, torch.Tensor) and value.layout is torch.strided else value
 
 

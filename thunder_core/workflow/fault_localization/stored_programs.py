@@ -79,13 +79,13 @@ class LineWatch:
         for name, value in frame.f_locals.items():
             if isinstance(value, torch.Tensor) and self._held.get(name) is not value:
                 self._held[name] = value
-                self._note(name, value)
+                self._record_value(name, value)
         if event == "return":
             self._note_returned(argument)
         self._line = frame.f_lineno
         return self.at_line
 
-    def _note(self, name: str, value: torch.Tensor) -> None:
+    def _record_value(self, name: str, value: torch.Tensor) -> None:
         if value.layout is torch.strided:
             self.bindings.append(NamedTensor(self._line, name, value.detach().clone()))
 
@@ -93,7 +93,7 @@ class LineWatch:
         results = returned if isinstance(returned, tuple) else (returned,)
         for position, value in enumerate(results):
             if isinstance(value, torch.Tensor):
-                self._note(f"{RESULT}{position}", value)
+                self._record_value(f"{RESULT}{position}", value)
 
 
 def first_stored_fault(stored: Program, compiled: Program, call: SubjectCall) -> Fault | None:

@@ -70,8 +70,8 @@ def open_regions(listing: Listing, belongs: IsSelected) -> Listing:
     A region with only selected statements stays as it is, because this is the code that runs. If a region was replaced,
     the `del` statements are omitted, because statements of the region may read the names later.
     """
-    belonging = {id(statement) for statement in listing.lines if set(_belonging(statement, belongs)) == {True}}
-    mixed = {id(statement) for statement in listing.lines if set(_belonging(statement, belongs)) == {True, False}}
+    belonging = {id(statement) for statement in listing.lines if set(_are_selected(statement, belongs)) == {True}}
+    mixed = {id(statement) for statement in listing.lines if set(_are_selected(statement, belongs)) == {True, False}}
     names_read = {name for statement in listing.lines if id(statement) in belonging for name in statement.reads}
     displayed = [
         statement
@@ -91,7 +91,7 @@ def is_within(module: str, owner: str) -> bool:
     return module == owner or module.startswith(f"{owner}.")
 
 
-def _belonging(statement: Statement, belongs: IsSelected) -> Iterator[bool]:
+def _are_selected(statement: Statement, belongs: IsSelected) -> Iterator[bool]:
     """Yield for each inner statement whether it is selected; for a statement without inner ones, for itself."""
     modules = [region_statement.statement.module for region_statement in nested_statements(statement, 0)] or [
         statement.module

@@ -101,7 +101,7 @@ class Subject:
         return matching[0]
 
     def before(self, stage: InspectedStage) -> list[InspectedStage]:
-        """Return the earlier stages of the trace from which a stage was made, in order."""
+        """Return the stages from which a stage was made, in order."""
         stages = self.traces[stage.facts.trace]
         earlier = stages[: stages.index(stage)]
         return [previous for previous in earlier if previous.facts.has_cotangent in ((), stage.facts.has_cotangent)]

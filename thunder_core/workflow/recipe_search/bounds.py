@@ -40,12 +40,12 @@ def misses(bounds: SearchBounds, cost: CandidateCost) -> Iterator[MissedBound]:
     )
     for name, bound, value, words in at_most:
         if bound is not None and (value is None or not value <= bound):
-            yield _over(name, bound, value, words)
+            yield _above_bound(name, bound, value, words)
     if bounds.min_top1 is not None and (cost.top1 is None or not cost.top1 >= bounds.min_top1):
-        yield _under("top-1 agreement", bounds.min_top1, cost.top1)
+        yield _below_bound("top-1 agreement", bounds.min_top1, cost.top1)
 
 
-def _over(name: str, bound: float, value: float | None, words: object) -> MissedBound:
+def _above_bound(name: str, bound: float, value: float | None, words: object) -> MissedBound:
     if value is None:
         return MissedBound(f"its {name} is not known", float("inf"))
     in_words = words if callable(words) else str
@@ -54,7 +54,7 @@ def _over(name: str, bound: float, value: float | None, words: object) -> Missed
     return MissedBound(f"its {name} is {in_words(value)}, and at most {in_words(bound)} is allowed{more}", factor)
 
 
-def _under(name: str, bound: float, value: float | None) -> MissedBound:
+def _below_bound(name: str, bound: float, value: float | None) -> MissedBound:
     if value is None:
         return MissedBound(f"its {name} is not known", float("inf"))
     factor = (1 - value) / (1 - bound) if bound < 1 else float("inf")

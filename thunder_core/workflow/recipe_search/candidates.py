@@ -68,7 +68,7 @@ def list_candidates(context: SearchContext) -> tuple[list[Candidate], list[Exclu
     """
     base = choose_recipe(context.model_type, context.device).names
     excluded = list(_other_families(context, base))
-    added, useless = _additions(context, base)
+    added, useless = _addable_recipes(context, base)
     main = (*base, GENERATION) if context.generates else base
     candidates = [
         Candidate(EAGER, 0, base),
@@ -141,20 +141,20 @@ def _other_families(context: SearchContext, base: tuple[str, ...]) -> Iterator[E
             continue
         if recipe.families and context.model_type not in recipe.families:
             reason = f"it is for {', '.join(recipe.families[:4])}"
-        elif missing := _missing(recipe, context):
+        elif missing := _reason_unavailable(recipe, context):
             reason = missing
         else:
             reason = f"{base[0]} is the recipe for {context.model_type or 'this module'}"
         yield ExcludedCandidate(_candidate((recipe.title,), FUSED), reason)
 
 
-def _missing(recipe: Recipe, context: SearchContext) -> str:
+def _reason_unavailable(recipe: Recipe, context: SearchContext) -> str:
     """Return the reason why this machine cannot run a part of a recipe, or an empty string."""
     reasons = (unmet_reason(need, "", context.device) for _, need in recipe.all_requirements())
     return next((reason for reason in reasons if reason), "")
 
 
-def _additions(context: SearchContext, base: tuple[str, ...]) -> tuple[list[Recipe], list[ExcludedCandidate]]:
+def _addable_recipes(context: SearchContext, base: tuple[str, ...]) -> tuple[list[Recipe], list[ExcludedCandidate]]:
     """Return the recipes that can be combined with the base recipe, and excluded recipes with the reasons."""
     added, excluded = [], []
     for recipe in _recipes():

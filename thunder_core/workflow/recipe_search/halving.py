@@ -20,7 +20,7 @@ ROUNDS = (10, 20, 40, 80)  # the total number of rounds of a candidate after eac
 
 
 class RankedCandidate(Protocol):
-    """The attributes of a candidate that a decision reads."""
+    """The attributes of a candidate on which a decision of the search depends."""
 
     @property
     def rank(self) -> int:
@@ -102,8 +102,8 @@ class Halving(Generic[Candidate]):
     def run(self) -> End:
         """Measure until more rounds would not change the result, or until the time has ended."""
         for stage, rounds in enumerate(self.stages):
-            for candidate in self._next(stage):
-                if not self._lacks(candidate, rounds):
+            for candidate in self._next_candidates(stage):
+                if not self._needs_rounds(candidate, rounds):
                     continue
                 if not self.has_time():
                     return "out of time"
@@ -119,13 +119,13 @@ class Halving(Generic[Candidate]):
         near = contenders(self.findings, self.bounds)
         return len(near) <= 1 or all(self.findings[candidate].exact for candidate in near)
 
-    def _next(self, stage: int) -> Sequence[Candidate]:
+    def _next_candidates(self, stage: int) -> Sequence[Candidate]:
         return self.candidates if stage == 0 else contenders(self.findings, self.bounds)
 
     def _rounds(self, candidate: Candidate) -> int:
         return self.findings[candidate].rounds if candidate in self.findings else 0
 
-    def _lacks(self, candidate: Candidate, rounds: int) -> bool:
+    def _needs_rounds(self, candidate: Candidate, rounds: int) -> bool:
         """Whether a candidate needs more rounds. A permanent refusal and an exact score need no more rounds."""
         finding = self.findings.get(candidate)
         if finding is None or finding.is_temporary:

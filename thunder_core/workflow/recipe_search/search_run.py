@@ -185,7 +185,7 @@ class SearchRun:
         leader = self._leader()
         position = (self.candidates.index(candidate) + 1, len(self.candidates))
         self.observer.begin_trial(candidate.name, position, leader, self._seconds_left())
-        result = self.run_trial(task, self._limit(task))
+        result = self.run_trial(task, self._time_limit(task))
         if earlier is not None:
             result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
@@ -202,7 +202,7 @@ class SearchRun:
     def _has_time(self) -> bool:
         return self._seconds_left() > 0
 
-    def _limit(self, task: TrialTask) -> float:
+    def _time_limit(self, task: TrialTask) -> float:
         """Return the seconds that a trial may take; a first trial leaves the same time to write its candidate later."""
         is_new = task.first and self.writes and not task.candidate.is_eager
         rest = self.budget - (time.monotonic() - self.began) - BENCHMARK_SECONDS

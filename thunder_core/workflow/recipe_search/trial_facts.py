@@ -97,5 +97,5 @@ class TrialRefusal(ReportFacts):
 
     @property
     def finding(self) -> CandidateFinding:
-        """The refusal as a finding without a score."""
+        """The finding of a refused candidate, which has no score."""
         return CandidateFinding(reason=self.reason, is_temporary=self.is_temporary)

@@ -90,11 +90,11 @@ def _reason_not_settled(row: SearchCandidate) -> str:
 def bound_error(report: SearchReport) -> BoundMissed:
     """Return the error for a search without a winner: the nearest candidate, and by how much it misses a bound."""
     estimated = [row for row in report.candidates if row.least_memory is not None]
-    nearest = min((*report.measured, *estimated), key=lambda row: _worst(report, row).factor, default=None)
+    nearest = min((*report.measured, *estimated), key=lambda row: _largest_miss(report, row).factor, default=None)
     if nearest is None:
         what = "no candidate could be measured"
     else:
-        what = f"the nearest is {nearest.name}: {_worst(report, nearest).words}"
+        what = f"the nearest is {nearest.name}: {_largest_miss(report, nearest).words}"
     error = BoundMissed(
         f"no candidate is within the bounds; {what}; nothing was written",
         fix="relax the bounds, or use a smaller model; --json reports every candidate",
@@ -103,7 +103,7 @@ def bound_error(report: SearchReport) -> BoundMissed:
     return error
 
 
-def _worst(report: SearchReport, row: SearchCandidate) -> MissedBound:
+def _largest_miss(report: SearchReport, row: SearchCandidate) -> MissedBound:
     """Return the largest miss of a candidate's bounds; without a miss, the speed itself could not be compared."""
     if row.least_memory is not None:
         factor = row.least_memory / (report.bounds.max_memory or 1)

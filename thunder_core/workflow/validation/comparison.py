@@ -273,7 +273,7 @@ class _SideBySide:
     def triple(self, name: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Return the optimized tensor, eager's tensor and the reference's tensor."""
         eager = self.eager.tensors[name]
-        return self.mine.tensors[name], eager, _counterpart(name, eager, self.precise)
+        return self.mine.tensors[name], eager, _reference_value(name, eager, self.precise)
 
 
 def _side_by_side(
@@ -332,7 +332,7 @@ def _measure(observed: _SideBySide, *, language_model: bool, train: bool) -> Ite
         yield name, Measurement(dtype_name(eager_value.dtype), tuple(eager_value.shape), distance, language, finiteness)
 
 
-def _counterpart(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tensor:
+def _reference_value(name: str, eager: torch.Tensor, precise: Leaves) -> torch.Tensor:
     tensor = precise.tensors.get(name)
     if tensor is None or tensor.shape != eager.shape:
         shape = "missing" if tensor is None else f"of shape {list(tensor.shape)}"

@@ -49,7 +49,7 @@ class DrawnValues:
 
         For one seed, the numbers may depend on the dtype in which they are drawn.
         """
-        return len(self.draws) == len(other.draws) and all(map(_same, self.draws, other.draws))
+        return len(self.draws) == len(other.draws) and all(map(_is_same_draw, self.draws, other.draws))
 
 
 class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -80,7 +80,7 @@ class _Recorder(TorchDispatchMode):  # type: ignore[no-untyped-call]
             result.copy_(tensors[0])
 
 
-def _same(draw: Draw, other_draw: Draw) -> bool:
+def _is_same_draw(draw: Draw, other_draw: Draw) -> bool:
     (name, first), (other_name, second) = draw, other_draw
     return name == other_name and len(first) == len(second) and all(map(_close, first, second))
 

@@ -47,7 +47,7 @@ class MetricSums:
     after: float = 0.0
 
     def add(self, counted: int, before: float, after: float) -> None:
-        """Add a batch."""
+        """Add the sums of a batch with `counted` elements."""
         self.counted += counted
         self.before += before
         self.after += after

@@ -31,7 +31,9 @@ def state_of(model: torch.nn.Module, inputs: Mapping[str, object]) -> Leaves:
         values = {**attributes, **module._buffers}
         state |= {f"{prefix}{name}": value for name, value in values.items() if id(value) not in constant}
     leaves = leaves_of(state)
-    leaves.tensors = {name: _plain(tensor) for name, tensor in leaves.tensors.items() if not _has_no_data(tensor)}
+    leaves.tensors = {
+        name: _dense_values(tensor) for name, tensor in leaves.tensors.items() if not _has_no_data(tensor)
+    }
     return leaves
 
 
@@ -39,7 +41,7 @@ def _has_no_data(tensor: torch.Tensor) -> bool:
     return tensor.is_meta or isinstance(tensor, torch.nn.Parameter)
 
 
-def _plain(tensor: torch.Tensor) -> torch.Tensor:
+def _dense_values(tensor: torch.Tensor) -> torch.Tensor:
     """Return a detached, dense tensor with the values of a tensor."""
     plain = tensor.detach()
     return plain if plain.layout == torch.strided else plain.to_dense()

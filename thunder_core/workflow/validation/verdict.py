@@ -29,7 +29,9 @@ class Measurement:
 
 def judge(name: str, measurements: Sequence[Measurement], tolerance: Tolerance) -> OutputReport:
     """Return the report of one output: its worst measurement, and all failures of its measurements."""
-    worst_first = sorted(measurements, key=lambda measurement: _badness(measurement.distance, tolerance), reverse=True)
+    worst_first = sorted(
+        measurements, key=lambda measurement: _severity_key(measurement.distance, tolerance), reverse=True
+    )
     worst = worst_first[0].distance
     failures: dict[str, str] = {}
     for measured in worst_first:
@@ -128,7 +130,7 @@ def _language_failures(language: LanguageReport, tolerance: Tolerance) -> dict[s
     return failures
 
 
-def _badness(distance: Distance, tolerance: Tolerance) -> tuple[float, float]:
+def _severity_key(distance: Distance, tolerance: Tolerance) -> tuple[float, float]:
     """Return the sort key of a measurement: the smallest passing tolerance, and the used share of the tolerance."""
     allowed = tolerance.times_eager * distance.eager.maximum + tolerance.floor * distance.scale
     return smallest_times_eager(distance, tolerance.floor), distance.optimized.maximum / (allowed or 1.0)

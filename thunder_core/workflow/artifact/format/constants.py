@@ -53,7 +53,7 @@ class ConstantConverter:
 
     def prepare(self, values: list[object]) -> None:
         """Search once for paths to all objects that cannot be saved by their own text or name."""
-        without_name = [value for value in values if self._plain(value) is None]
+        without_name = [value for value in values if self._facts_of_plain_value(value) is None]
         self._paths |= find_in_modules(without_name) if without_name else {}
         harder = [value for value in without_name if id(value) not in self._paths]
         self._object_paths |= find_by_classes(harder, import_path)
@@ -67,7 +67,7 @@ class ConstantConverter:
 
         If the object cannot be restored and `required` is False, the facts are of the kind `lost`.
         """
-        facts = self._plain(value)
+        facts = self._facts_of_plain_value(value)
         if facts is None and id(value) in self._object_paths:
             facts = ConstantFacts(
                 kind="path", text=type(value).__name__, steps=self._object_paths[id(value)], code=code_digest(value)
@@ -86,7 +86,7 @@ class ConstantConverter:
             )
         return facts or ConstantFacts(kind="lost", text=f"{type(value).__name__}: {value!r:.120}")
 
-    def _plain(self, value: object) -> ConstantFacts | None:
+    def _facts_of_plain_value(self, value: object) -> ConstantFacts | None:
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if (code := machine_code_of(value)) is not None:
@@ -219,11 +219,13 @@ def _torch_name(value: object) -> tuple[str, str] | None:
     except TypeError:  # not hashable
         return None
     return (
-        (name, "torch") if name and name.startswith("torch.") and plugins.import_object(_colon(name)) is value else None
+        (name, "torch")
+        if name and name.startswith("torch.") and plugins.import_object(_with_colon(name)) is value
+        else None
     )
 
 
-def _colon(name: str) -> str:
+def _with_colon(name: str) -> str:
     return name.replace("torch.", "torch:", 1)
 
 

@@ -97,7 +97,7 @@ def _attribute(node: ast.Attribute) -> torch.dtype | torch.layout | torch.memory
     return value
 
 
-def _negative(node: ast.UnaryOp) -> int | float | complex:
+def _negative_number(node: ast.UnaryOp) -> int | float | complex:
     operand = _value(node.operand)
     if not isinstance(node.op, ast.USub) or not isinstance(operand, int | float | complex):
         raise ValueError(f"{ast.unparse(node)!r:.80} is not a literal")
@@ -112,5 +112,5 @@ READERS: dict[type[ast.expr], Callable[[Any], Any]] = {
     ast.Dict: lambda node: {_key(k): _value(v) for k, v in zip(node.keys, node.values, strict=True)},
     ast.Call: _call,
     ast.Attribute: _attribute,
-    ast.UnaryOp: _negative,
+    ast.UnaryOp: _negative_number,
 }

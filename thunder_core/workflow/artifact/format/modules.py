@@ -63,7 +63,7 @@ def _tables_with(ids: set[int]) -> Iterator[tuple[str, dict[Any, object]]]:
                 continue
             if not attribute.isidentifier() or attribute == "__dict__":
                 continue
-            if _holds(table, ids):
+            if _has_wanted_value(table, ids):
                 yield f"{name}:{attribute}", table
             else:
                 without_wanted[id(table)] = table
@@ -99,13 +99,13 @@ def _paths_of(ids: set[int]) -> Iterator[tuple[str, object]]:
     for name, namespace in _namespaces():
         if id(namespace) in ids:
             yield f"{name}:__dict__", namespace
-        if _holds(namespace, ids):
+        if _has_wanted_value(namespace, ids):
             for key, value in list(namespace.items()):
                 if id(value) in ids and key.isidentifier():
                     yield f"{name}:{key}", value
 
 
-def _holds(table: dict[Any, object], ids: set[int]) -> bool:
+def _has_wanted_value(table: dict[Any, object], ids: set[int]) -> bool:
     """Whether one of the wanted objects is a value of a dict."""
     return not ids.isdisjoint(map(id, list(table.values())))
 
@@ -120,7 +120,7 @@ def _held_by_instances(ids: set[int]) -> Iterator[tuple[str, object]]:
                 continue
             if id(type(value)) in ids:
                 yield f"{name}:{key}.__class__", type(value)
-            elif not _holds(_entries(value), ids):
+            elif not _has_wanted_value(_entries(value), ids):
                 without_wanted[id(value)] = value
                 continue
             for attribute, item in list(_entries(value).items()):

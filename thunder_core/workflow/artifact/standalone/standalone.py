@@ -148,7 +148,7 @@ def candidates(artifact: Artifact) -> dict[int, SeparatedPrologue]:
 
 
 def is_worth_a_check(artifact: Artifact) -> bool:
-    """Whether programs may run without the model, so that the check in a new process, which takes seconds, is useful.
+    """Whether it is worth checking, in a new process, that the programs run without the model; this takes seconds.
 
     Programs that only run if the library is not installed are checked for `thunder optimize`, which takes longer
     anyway, but not for `save`.

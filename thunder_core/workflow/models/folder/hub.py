@@ -168,7 +168,7 @@ def fetch_code(model: HubModel) -> None:
             local_files_only=is_offline(),
         )
     except (HfHubHTTPError, OSError) as error:
-        raise _refusal(model.name, model.commit, error) from error
+        raise _download_error(model.name, model.commit, error) from error
 
 
 def _of_config(name: str, config: Path) -> HubModel:
@@ -200,7 +200,7 @@ def _fetch(name: str, filename: str, revision: str) -> Path | None:
     except EntryNotFoundError:
         return None
     except (HfHubHTTPError, OSError) as error:
-        raise _refusal(name, revision, error) from error
+        raise _download_error(name, revision, error) from error
 
 
 def _not_cached_error(name: str, revision: str, missing: Sequence[str]) -> ThunderError:
@@ -241,7 +241,7 @@ REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
 )
 
 
-def _refusal(name: str, revision: str, error: Exception) -> ThunderError:
+def _download_error(name: str, revision: str, error: Exception) -> ThunderError:
     """Return the error for a download that failed: a refusal of the Hub, an unusable cache or a network error."""
     for kind, verdict, fix in REFUSALS:
         if isinstance(error, kind):

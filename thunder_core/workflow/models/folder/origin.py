@@ -38,7 +38,7 @@ class FolderOrigin:
 
     @classmethod
     def of(cls, folder: Path, hub: HubModel | None = None) -> FolderOrigin:
-        """Return the origin of a folder; raise `BadModelFolder` for a damaged list of modules."""
+        """Return the origin of a folder; raise `BadModelFolder` if its list of modules is damaged."""
         return cls(denoiser_folder(transformer_folder(folder)), hub, folder)
 
     @property
@@ -180,20 +180,20 @@ def require_folder(path: Path) -> None:
             else f"try the folder of the file: {path.parent}",
         )
     if not os.access(path, os.R_OK | os.X_OK, effective_ids=os.access in os.supports_effective_ids):
-        raise _unreadable(path)
+        raise _unreadable_error(path)
 
 
 def _exists(path: Path) -> bool:
     try:
         path.stat()
     except PermissionError as error:
-        raise _unreadable(path) from error
+        raise _unreadable_error(path) from error
     except OSError:
         return False
     return True
 
 
-def _unreadable(path: Path) -> ModelNotFound:
+def _unreadable_error(path: Path) -> ModelNotFound:
     return ModelNotFound(f"{path} cannot be read: permission denied", fix="check the permissions of the folder")
 
 

@@ -17,7 +17,7 @@ def similar_paths(path: Path) -> list[Path]:
     root, *parts = path.parts if path.is_absolute() else (".", *path.parts)
     folders = [Path(root)]
     for part in parts:
-        folders = [inner for folder in folders for inner in _alike(folder, part)]
+        folders = [inner for folder in folders for inner in _similar_subfolders(folder, part)]
     return folders[:MAX_SUGGESTIONS] if folders != [Path(root)] else []
 
 
@@ -26,7 +26,7 @@ def similarity(left: Path, right: Path) -> float:
     return difflib.SequenceMatcher(None, str(left).lower(), str(right).lower()).ratio()
 
 
-def _alike(folder: Path, name: str) -> list[Path]:
+def _similar_subfolders(folder: Path, name: str) -> list[Path]:
     """Return the subfolder with a name, or the subfolders with similar names."""
     if (folder / name).is_dir():
         return [folder / name]

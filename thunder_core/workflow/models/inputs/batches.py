@@ -82,7 +82,7 @@ class Batches:
 
     def of_rows(self, numbers: Iterable[int]) -> Tensors:
         """Return the samples with these numbers as one batch, on the model's device and in its dtype."""
-        rows = [self._pad(self.dataset.rows[number]) for number in numbers]
+        rows = [self._pad_or_truncate(self.dataset.rows[number]) for number in numbers]
         stacked = {name: torch.stack([row[name] for row in rows]) for name in rows[0]}
         return {name: self._to_device(tensor) for name, tensor in stacked.items()}
 
@@ -102,7 +102,7 @@ class Batches:
             return labels
         return labels.where(labels != self._ignored_pixel_label, IGNORED_LABEL)
 
-    def _pad(self, row: Row) -> Tensors:
+    def _pad_or_truncate(self, row: Row) -> Tensors:
         """Return a sample with its tokens padded or truncated to the length of the sequence."""
         row = {
             name: self._pad_decoder_tokens(name, tensor)
@@ -111,7 +111,7 @@ class Batches:
         }
         tensors = {**row, **{name: tensor for name, tensor in self._derive_inputs(row).items() if name not in row}}
         fixed = {*row, DECODER_IDS} - self._names_per_token
-        padded = {name: tensor if name in fixed else self._fit(name, tensor) for name, tensor in tensors.items()}
+        padded = {name: tensor if name in fixed else self._fit_tensor(name, tensor) for name, tensor in tensors.items()}
         return {name: tensor for name, tensor in padded.items() if self.labels or name not in {LABELS, *SPANS}}
 
     def _derive_inputs(self, row: Row) -> Tensors:
@@ -137,7 +137,7 @@ class Batches:
         filler = IGNORED_LABEL if name == LABELS else self._random_inputs.padding
         return torch.nn.functional.pad(tensor, (0, longest - tensor.shape[0]), value=filler)
 
-    def _fit(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
+    def _fit_tensor(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
         filler = {IDS: self._random_inputs.padding, LABELS: IGNORED_LABEL}.get(name, 0)
         missing = self.seq - tensor.shape[0]
         return torch.nn.functional.pad(tensor, (0, missing), value=filler) if missing > 0 else tensor[: self.seq]

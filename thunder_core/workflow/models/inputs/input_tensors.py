@@ -56,10 +56,10 @@ def map_tensors(value: object, change: Change) -> Any:
 
 def with_own_caches(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return inputs with copies of the caches, which a call may write to; the copies share their tensors."""
-    return {name: _own(value) if isinstance(value, Cache) else value for name, value in inputs.items()}
+    return {name: _copy_cache(value) if isinstance(value, Cache) else value for name, value in inputs.items()}
 
 
-def _own(cache: Cache) -> Cache:
+def _copy_cache(cache: Cache) -> Cache:
     """Return a copy of a cache with copied layers and the same tensors."""
     own: Cache = _like(cache, vars(cache))
     own.layers = [_like(layer, vars(layer)) for layer in cache.layers]

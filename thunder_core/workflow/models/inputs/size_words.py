@@ -53,7 +53,7 @@ def _pixels(config: PretrainedConfig, size: InputSize) -> str:
     return f"{height} x {width} pixels{f' in {frames} frames' if frames else ''}"
 
 
-def _sound(config: PretrainedConfig, size: InputSize) -> str:
+def _sound_in_words(config: PretrainedConfig, size: InputSize) -> str:
     frames = spectrogram_frames(config)
     return "a second of sound" if frames is None else f"a spectrogram of {frames} frames"
 
@@ -73,7 +73,7 @@ def _sample(config: PretrainedConfig, size: InputSize) -> str:
 
 WORDS: dict[str, Callable[[PretrainedConfig, InputSize], str]] = {
     "pixel_values": _pixels,
-    "input_values": _sound,
+    "input_values": _sound_in_words,
     "input_features": _spectrogram,
     "past_values": _series,
     SAMPLE: _sample,

@@ -38,11 +38,11 @@ def require_architecture(folder: Path, content: Mapping[str, Any], task: str | N
             fix="use the config.json that `model.save_pretrained(FOLDER)` writes",
         )
     if family not in CONFIG_MAPPING:
-        raise _unknown(folder, "family", family, list(CONFIG_MAPPING.keys()))
+        raise _unknown_architecture(folder, "family", family, list(CONFIG_MAPPING.keys()))
     named = architecture_of(content)
     if named is not None and task is None:
         if not has_class(named):
-            raise _unknown(folder, "class", named, class_names())
+            raise _unknown_architecture(folder, "class", named, class_names())
         require_own_class(folder, family, named)
 
 
@@ -63,7 +63,7 @@ def require_own_class(folder: Path, family: str, named: str) -> None:
         )
 
 
-def _unknown(folder: Path, kind: str, name: str, known_names: list[str]) -> UnknownArchitecture:
+def _unknown_architecture(folder: Path, kind: str, name: str, known_names: list[str]) -> UnknownArchitecture:
     near, version = nearest(name, known_names), transformers.__version__
     meant = f"if {' or '.join(near)} was meant, correct the config; " if near else ""
     otherwise = "" if kind == "family" else ", or set --task"

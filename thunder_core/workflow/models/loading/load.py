@@ -113,7 +113,9 @@ def with_adapter_task(request: ModelRequest, adapter: Adapter | None) -> ModelRe
     """
     if adapter is None:
         if request.adapter is not None:
-            raise BadOption("--adapter is for folders of PEFT adapters, and MODEL is none", fix="leave out --adapter")
+            raise BadOption(
+                "--adapter is for folders of PEFT adapters, but MODEL is not such a folder", fix="leave out --adapter"
+            )
         return request
     if request.train and request.adapter == MERGE:
         raise BadOption(

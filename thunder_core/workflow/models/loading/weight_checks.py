@@ -51,9 +51,11 @@ def check_weights(
     kind = type(model).__name__
     caveats = []
     if missing:
-        caveats.append(f"{_count(missing)} of {kind} not in the checkpoint, so initialized at random: {_few(missing)}")
+        caveats.append(
+            f"{_count(missing)} of {kind} not in the checkpoint, so initialized at random: {_few_modules(missing)}"
+        )
     if unused:
-        caveats.append(f"{_count(unused)} of the checkpoint not used by {kind}: {_few(unused)}")
+        caveats.append(f"{_count(unused)} of the checkpoint not used by {kind}: {_few_modules(unused)}")
     return tuple(caveats)
 
 
@@ -83,7 +85,7 @@ def refuse_missing(folder: Path, model: torch.nn.Module, missing: list[str], all
         )
     else:
         fix = "fetch the weights again, and check that config.json belongs to them"
-    raise BadModelFolder(f"{folder} lacks {_count(needed)} of {type(model).__name__}: {_few(needed)}", fix=fix)
+    raise BadModelFolder(f"{folder} lacks {_count(needed)} of {type(model).__name__}: {_few_modules(needed)}", fix=fix)
 
 
 def refuse_unused(folder: Path, model: torch.nn.Module, unused: list[str], allowed: AllowedWeights) -> None:
@@ -94,7 +96,8 @@ def refuse_unused(folder: Path, model: torch.nn.Module, unused: list[str], allow
         heads = all(is_head(name, model) for name in unexplained)
         advice = "name the intended task with --task" if heads else "use the config of these weights"
         raise BadModelFolder(
-            f"{folder} holds {_count(unexplained)} that {type(model).__name__} does not use: {_few(unexplained)}",
+            f"{folder} holds {_count(unexplained)} that {type(model).__name__} does not use: "
+            f"{_few_modules(unexplained)}",
             fix=f"{advice}; to leave out these weights, name them: {_options('--allow-unused-weights', unexplained)}",
         )
 
@@ -114,7 +117,7 @@ def is_head(name: str, model: torch.nn.Module) -> bool:
     prefix: str | None = getattr(model, "base_model_prefix", None)
     if prefix is None:
         return False
-    top = _inside(name, prefix).partition(".")[0]
+    top = _without_prefix(name, prefix).partition(".")[0]
     backbone = {weight.partition(".")[0] for weight in backbone_names(cast("PreTrainedModel", model))}
     return "pooler" in name.split(".") or top not in backbone
 
@@ -126,7 +129,7 @@ def backbone_names(model: PreTrainedModel) -> set[str]:
         return set(auto.from_config(model.config).state_dict())
 
 
-def _inside(name: str, prefix: str) -> str:
+def _without_prefix(name: str, prefix: str) -> str:
     return name.removeprefix(f"{prefix}.") if prefix else name
 
 
@@ -142,7 +145,7 @@ def _count(names: Collection[object]) -> str:
     return f"{len(names)} weight{'s' if len(names) > 1 else ''}"
 
 
-def _few(names: list[str]) -> str:
+def _few_modules(names: list[str]) -> str:
     modules = _modules(names)
     return ", ".join(modules[:3]) + (", ..." if len(modules) > 3 else "")
 

@@ -56,12 +56,12 @@ class ObservedSizes:
         arguments: dict[str, SymbolicArgument] = {}
         for dimension in DIMENSIONS:
             for name, paths in self.dimensions.get(dimension, {}).items():
-                upper = self._greatest(dimension, paths, lengths)
+                upper = self._largest_size(dimension, paths, lengths)
                 if upper > 1 and any(self._differs(path) for path in paths):
                     arguments[name] = SymbolicArgument(name, 1, upper, required=False)
         return tuple(arguments.values())
 
-    def _greatest(self, dimension: str, paths: Iterable[str], lengths: GenerationLengths) -> int:
+    def _largest_size(self, dimension: str, paths: Iterable[str], lengths: GenerationLengths) -> int:
         """Return the largest size for a name of a dimension; the size of a cache grows by one with each step."""
         if dimension == "batch":
             return lengths.batch

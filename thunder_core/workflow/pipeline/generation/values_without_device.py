@@ -93,18 +93,18 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> None:
         """Compute the values of results and written arguments; values that the CPU cannot compute become unknown."""
         if torch.Tag.nondeterministic_seeded in func.tags:
-            return self._forget(written)
+            return self._mark_unknown(written)
         try:
             values = tree_flatten(self._run_on_values(func, args, kwargs))[0]
         except (NotImplementedError, RuntimeError, IndexError):  # no kernel on the CPU, or an unknown index
-            return self._forget(written)
+            return self._mark_unknown(written)
         for result, value in zip(results, values, strict=True):
-            self._keep(result, value)
+            self._store_values(result, value)
         if func.overloadpacket in WITHOUT_VALUES:
-            self._forget(results)
+            self._mark_unknown(results)
         return None
 
-    def _forget(self, tensors: list[Any]) -> None:
+    def _mark_unknown(self, tensors: list[Any]) -> None:
         """Fill tensors and their views with the value for unknown elements."""
         for values in [self._values[tensor] for tensor in tensors if tensor in self._values]:
             values.fill_(self._unknown_value_of(values.dtype))
@@ -142,10 +142,10 @@ class ValuesOnMeta(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not isinstance(values, torch.Tensor):
             return values
         result = torch.empty_like(values, device=META)
-        self._keep(result, values)
+        self._store_values(result, values)
         return result
 
-    def _keep(self, result: object, values: object) -> None:
+    def _store_values(self, result: object, values: object) -> None:
         if has_values(result):
             self._values[result] = values
 

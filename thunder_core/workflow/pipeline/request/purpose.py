@@ -1,4 +1,4 @@
-"""The purpose of calls of a model: inference, or a training step."""
+"""The purpose for which a model is called: inference, or a training step."""
 
 from __future__ import annotations
 

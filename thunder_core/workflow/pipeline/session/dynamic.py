@@ -103,7 +103,7 @@ def arguments_of(session: Session, recipe: Recipe, ranges: Ranges, traced: Input
     for dimension in ranges:
         lower_inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 0))
         upper_inputs = inputs_of(_end_of({dimension: ranges[dimension]}, traced, 1))
-        varying = _varying(sizes_of(lower_inputs), sizes_of(upper_inputs))
+        varying = _varying_sizes(sizes_of(lower_inputs), sizes_of(upper_inputs))
         named = named_paths(session, recipe.all_dimensions()[dimension], upper_inputs)
         _require_named_paths(session, recipe, dimension, varying, named, upper_inputs)
         for name, size_paths in named.items():
@@ -167,7 +167,7 @@ def sizes_of(inputs: Inputs) -> dict[str, int]:
     return {**sizes, **dict(numbers_in(inputs))}
 
 
-def _varying(smallest: Mapping[str, int], largest: Mapping[str, int]) -> set[str]:
+def _varying_sizes(smallest: Mapping[str, int], largest: Mapping[str, int]) -> set[str]:
     """Return the paths of the sizes in which two calls differ."""
     return {path for path, size in largest.items() if smallest[path] != size}
 

@@ -47,11 +47,11 @@ def _candidate(name: str | Executor, target: str, device: torch.device | None) -
         return NamedExecutor(str(name), None, error.what)
     except UnknownName:
         return NamedExecutor(str(name), None, "no executor of this name is installed")
-    reason = _missing(executor, target, device)
+    reason = _unmet_requirement(executor, target, device)
     return NamedExecutor(executor.name, None if reason else executor, reason, isinstance(executor, FusionExecutor))
 
 
-def _missing(executor: Executor, target: str, device: torch.device | None) -> str | None:
+def _unmet_requirement(executor: Executor, target: str, device: torch.device | None) -> str | None:
     if target:
         method, reason = "missing_for", executor.missing_for(target)
     elif device is None:

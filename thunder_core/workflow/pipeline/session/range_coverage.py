@@ -66,15 +66,15 @@ class RangeCoverage:
             if len(self.programs) == count:  # the call ran in eager PyTorch
                 raise self._not_served(missed)
             probed.clear()
-        count = math.prod(map(len, self._nearby().values()))
+        count = math.prod(map(len, self._sizes_to_probe().values()))
         sampling = f"; {MAX_PROBES} random combinations of {count}" if count > MAX_PROBES else ""
         return f"tried {len(probed)} sizes: the ends, and the sizes next to each number in a constraint{sampling}"
 
     def coverage_proof(self) -> str:
-        """Check that the constraints of the program allow all sizes of the ranges, without running.
+        """Check that the constraints of the program allow all sizes of the ranges, without running the program.
 
-        Return this in words. Raises `RangeNotServed` if the program has constant sizes, or if its constraints exclude
-        sizes of the ranges.
+        Returns the result in words. Raises `RangeNotServed` if the program has constant sizes, or if its constraints
+        exclude sizes of the ranges.
         """
         for program in self.programs:
             if program.constant_because or program.shortfalls:
@@ -99,7 +99,7 @@ class RangeCoverage:
         added.
         """
         yield from points_of(self.ranges, self.traced)
-        sizes = self._nearby()
+        sizes = self._sizes_to_probe()
         count = math.prod(map(len, sizes.values()))
         if count > MAX_PROBES:
             yield from (self.traced._replace(**{name: size}) for name, values in sizes.items() for size in values)
@@ -115,7 +115,7 @@ class RangeCoverage:
             chosen[name] = values[number]
         return self.traced._replace(**chosen)
 
-    def _nearby(self) -> dict[str, list[int]]:
+    def _sizes_to_probe(self) -> dict[str, list[int]]:
         """Return, for each dimension, its traced size, its range's ends, and sizes near a number in a constraint."""
         nearby = sorted({number + step for number in numbers_in_constraints(self.programs) for step in (-1, 0, 1)})
         return {
