@@ -206,6 +206,25 @@ def complex_views(x: Tensor) -> Any:
     return z, z.imag
 
 
+def sets_parts(x: Tensor) -> Any:
+    z = torch.complex(x, x + 1)
+    z.real = 0.5
+    z[1].imag = x[0].detach()
+    setattr(z, "imag", z.imag.sum())  # noqa: B010
+    torch.Tensor.real.__set__(x, z.abs())  # type: ignore[attr-defined]
+    x.sin_()
+    x.real = True
+    return z, x * 2
+
+
+def sets_parts_of_inputs(x: Tensor, y: Tensor) -> Any:
+    x.real = y.abs()
+    x.mul_(2)
+    with torch.no_grad():
+        y.real = x.sum().item()
+    y.add_(1)
+
+
 def bit_views(x: Tensor) -> Any:
     y = x.clone()
     y.view(torch.int32).bitwise_and_(-2)
@@ -455,6 +474,14 @@ def view_relations(x: Tensor) -> Any:
     return [view._is_view() and view._base is y for view in views], y._is_view()
 
 
+def bases_of_inputs(x: Tensor) -> Any:
+    with torch.no_grad():
+        row = x[0]
+    views = (row, x.t(), x.t(), x.unbind()[0], x.view(-1)[1:], x.detach(), x.data)
+    x.t()._base.add_(1)  # type: ignore[union-attr]
+    return [view._base is x for view in views], [view._base is None for view in views], row._base
+
+
 def shares_storage(x: Tensor) -> Any:
     y = x.clone()
     return y[0].untyped_storage()._cdata == y[1].untyped_storage()._cdata
@@ -649,15 +676,15 @@ WRITING: dict[str, Program] = {
                 returns_chain_of_views, metadata_in_place, input_metadata_in_place, resizes, resizes_input,
                 uses_data, clone_and_write, activations, activation_on_input, same_twice, same_view_twice,
                 common_before_and_after, common_returned, fused_views, dead_write, offsets, offsets_of_views,
-                view_relations, shares_storage, versions, inference, dictionaries, interleaved, requires_grad_inside,
-                normalizes_twice,
+                view_relations, shares_storage, bases_of_inputs, sets_parts, versions, inference, dictionaries,
+                interleaved, requires_grad_inside, normalizes_twice,
             ),
         ),
         (
             two,
             (
                 out_arguments, out_is_input, copies_into_input, swaps, sets_data, sets_data_of_another_shape,
-                fused_around, foreach,
+                fused_around, foreach, sets_parts_of_inputs,
             ),
         ),
         (
@@ -677,7 +704,7 @@ WITH_GRAD = (
     chain, operators, set_items, index_family, views_see_writes, writes_through_views, writes_view_of_input,
     returns_view_of_input, returns_chain_of_views, writes_input, returns_written_input, metadata_in_place,
     input_metadata_in_place, uses_data, activations, activation_on_input, same_twice, same_view_twice, fused_views,
-    dead_write, view_relations, versions, dictionaries, interleaved,
+    dead_write, view_relations, sets_parts, versions, dictionaries, interleaved,
 )  # fmt: skip
 GRAD = {f"{function.__name__} of {kind.__name__}": (function, kind) for function in WITH_GRAD for kind in (leaf, inner)}
 

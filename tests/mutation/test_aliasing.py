@@ -163,3 +163,32 @@ def test_gradients_behind_writes_to_a_resized_tensor_are_refused() -> None:
 
     with pytest.raises(OperationFailed, match="has views and whose shape was changed in place"):
         thunder.jit(program, data_dependent="error")(numbers(3, 3).requires_grad_())
+
+
+def base_of_view(x: Tensor, y: Tensor) -> Any:
+    return y[:1]._base is x, y[:1]._base is y, x * 2
+
+
+def version_of_view(x: Tensor, y: Tensor) -> Any:
+    y.add_(1)
+    return x[:1]._version - y[:1]._version, x.detach()._version - x._version
+
+
+PAIRS: tuple[Callable[[Tensor], tuple[Tensor, Tensor]], ...] = (
+    lambda whole: (whole, whole[1]),
+    lambda whole: (whole, numbers(4)),
+    lambda whole: (whole.add_(1), whole[1]),
+    lambda whole: (whole[1:], whole[2]),
+    lambda whole: (whole, whole.detach()[1]),
+    lambda whole: (whole, whole.data[1]),
+    lambda whole: (whole, whole),
+)
+
+
+@pytest.mark.parametrize("function", [base_of_view, version_of_view], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("grad", [False, True])
+def test_base_and_version_of_views_of_inputs_that_share_memory(function: Callable[..., Any], grad: bool) -> None:
+    compiled = thunder.jit(function)
+    for pair in (*PAIRS, *reversed(PAIRS)):
+        told = [tree_leaves(called(*pair(numbers(4, 4).requires_grad_(grad) * 1))) for called in (function, compiled)]
+        assert told[1][:2] == told[0][:2]

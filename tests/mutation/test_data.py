@@ -89,3 +89,43 @@ def test_assignments_of_data_take_effect_once_and_in_order(program: Callable[...
         )
         torch.testing.assert_close(compiled(*found), program(*wanted))
         torch.testing.assert_close(found, wanted)
+
+
+def sets_gradient(x: Tensor) -> None:
+    x.grad = torch.full_like(x, 3)
+
+
+def runs_backward(x: Tensor) -> None:
+    (x * 2).sum().backward()
+
+
+def takes_rows(x: Tensor) -> None:
+    x.data = x.data[:2]
+
+
+def halves(x: Tensor) -> None:
+    x.data = x.data.half()
+
+
+def adds_dimension(x: Tensor) -> None:
+    with torch.no_grad():
+        x.unsqueeze_(0)
+
+
+@pytest.mark.parametrize("change", [takes_rows, halves, adds_dimension], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("assign", [sets_gradient, runs_backward], ids=lambda function: function.__name__)
+def test_gradient_of_a_tensor_that_then_gets_another_shape_or_dtype(
+    assign: Callable[[Tensor], None], change: Callable[[Tensor], None]
+) -> None:
+    def program(x: Tensor) -> None:
+        assign(x)
+        change(x)
+
+    compiled = thunder.jit(program)
+    told = []
+    for called in (program, compiled, compiled):
+        x = torch.ones(4, 3, requires_grad=True)
+        called(x)
+        told.append((x.detach(), x.grad))
+    assert [(x.shape, x.dtype) for x, _ in told[1:]] == [(told[0][0].shape, told[0][0].dtype)] * 2
+    torch.testing.assert_close(told[1:], [told[0]] * 2)

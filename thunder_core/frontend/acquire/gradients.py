@@ -115,7 +115,8 @@ class OutsideGradients(OutsideFacts):
 def log_gradients(run: Recording) -> None:
     """Log each change of a `.grad` of an outside tensor as an effect.
 
-    Raises `OperationFailed` for a tensor without a path.
+    Raises `OperationFailed` for a tensor without a path. Requests that eager PyTorch makes the call if the tensor then
+    got another shape or dtype: PyTorch refuses the gradient at the end of the call.
     """
     for tensor, grad in run.recorder.gradients.changed_gradients():
         if run.outside.path_of(tensor) is None:
@@ -124,7 +125,21 @@ def log_gradients(run: Recording) -> None:
                 "next call cannot find",
                 fix="pass the tensor as an argument, or keep it in a module or a variable that the program reads",
             )
+        if grad is not None and _has_outgrown(run, tensor, run.recorder.tensors.fake(grad)):
+            run.leave_to_eager(
+                f"the program sets the gradient of a tensor of shape {list(tensor.shape)}, and then its data to a "
+                "tensor of another shape or dtype",
+                "set the gradient to None before changing the tensor",
+            )
         run.writes.set_attribute(tensor, "grad", grad)
+
+
+def _has_outgrown(run: Recording, tensor: torch.Tensor, grad: torch.Tensor) -> bool:
+    """Whether the program has given a tensor another shape or dtype than that of its gradient."""
+    fake, before = run.recorder.tensors.fake(tensor), run.recorder.tensors.inputs[id(tensor)][1]
+    if fake.shape == before.shape and fake.dtype is before.dtype:
+        return False
+    return bool(fake.shape != grad.shape or fake.dtype is not grad.dtype)
 
 
 def expose_intermediates(bsyms: Iterable[BoundSymbol], outputs: Iterable[Proxy]) -> tuple[BoundSymbol, ...]:

@@ -14,7 +14,7 @@ from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.machine import PlainMachine
 from thunder_core.frontend.interpreter.namespaces import cell_contents
 from thunder_core.frontend.interpreter.native import unwrap
-from thunder_core.frontend.interpreter.observer import NOT_TAKEN, Observer
+from thunder_core.frontend.interpreter.observer import NOT_TAKEN, WRITTEN, Observer
 from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 from thunder_core.frontend.interpreter.profiler import NativeCodeProfiler
 from thunder_core.frontend.interpreter.reach import Functions, Reach, stored_keys
@@ -273,7 +273,8 @@ class ObservedMachine(PlainMachine):
     def set_attr_natively(self, hook: object, owner: object, name: str, value: object) -> None:
         """Write an attribute after reporting it."""
         value = self.observer.on_store_attr(owner, name, value)
-        self._write(owner, super().set_attr_natively, hook, owner, name, value)
+        if value is not WRITTEN:
+            self._write(owner, super().set_attr_natively, hook, owner, name, value)
 
     def delete_attr_natively(self, hook: object, owner: object, name: str) -> None:
         """Delete an attribute after reporting it."""

@@ -17,6 +17,15 @@ class NotTaken(Enum):
 NOT_TAKEN = NotTaken.NOT_TAKEN
 
 
+class Written(Enum):
+    """The class of `WRITTEN`, the answer of an observer that has made the write of an attribute itself."""
+
+    WRITTEN = "written"
+
+
+WRITTEN = Written.WRITTEN
+
+
 class Observer:
     """Receives the reads, writes and calls of an interpreted program, and may answer with other values."""
 
@@ -125,7 +134,7 @@ class Observer:
         return NOT_TAKEN
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:  # noqa: ARG002
-        """Receive a value before it is written to an attribute natively."""
+        """Receive a value before it is written to an attribute natively. `WRITTEN` means that nothing is left to do."""
         return value
 
     def on_delete_attr(self, owner: object, name: str) -> None:

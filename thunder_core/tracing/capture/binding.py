@@ -54,7 +54,9 @@ class Binding:
         communicates = (
             call.uses_process_group or symbol.communicates or any(part.communicates for part in call.subsymbols)
         )
-        input_names = {proxy.name for _, proxy in inputs} - before.keys()
+        input_names = {proxy.name for _, proxy in inputs} - before.keys() | self._tensors.outside_names(
+            tensors_in(output)
+        )
         if not (self._has_new(output_proxies, input_names) or mutates or ordered or checks or communicates):
             return None
         location, opaque = self._location(), call.opaque or call.depends_on_values

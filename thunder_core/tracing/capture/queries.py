@@ -13,6 +13,7 @@ from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import (
+    BASE,
     CONSTANT_QUERIES,
     LASTING_QUERIES,
     OUTPUT_NUMBER,
@@ -46,8 +47,6 @@ class Queries:
         if function in QUERY_EXPRESSIONS and self._tensors.is_outside(args[0]):
             answer = function(*args)
             self._note_query(args[0], QUERY_EXPRESSIONS[function], answer)
-            if function == VERSION:
-                self._require_own_version(args[0])
             is_kept = answer is True and QUERY_EXPRESSIONS[function] in LASTING_QUERIES
             if function == OUTPUT_NUMBER:
                 is_kept = isinstance(self._tensors.fake(args[0]).grad_fn, FROM_OUTSIDE)
@@ -55,6 +54,10 @@ class Queries:
                 return answer
         if function in REFERENCES and self._tensors.is_outside(args[0]):
             self._guard_reference(function, args[0])
+        elif function == BASE:
+            self._guard_base_of_view(args[0])
+        elif function == VERSION:
+            self._query_versions(args[0])
         if function is torch.Tensor.storage_offset:
             self._query_offsets(args[0])
         if function is torch.Tensor.stride and self._sizes is not None and not self._tensors.is_outside(args[0]):
@@ -71,15 +74,28 @@ class Queries:
                 f"the program reads `{name}` of a tensor from outside", "read it outside the compiled program"
             )
 
-    def _require_own_version(self, tensor: torch.Tensor) -> None:
-        """Refuse a query of an input's version after a write to another input with the same memory.
+    def _guard_base_of_view(self, view: torch.Tensor) -> None:
+        """Guard that the base of a computed view, if it is an outside tensor, is no view itself."""
+        base = self._tensors.fake(view)._base
+        if base is not None and self._tensors.is_outside(real := self._tensors.to_real(base)):
+            self._guard_reference(BASE, real)
 
-        Views of one tensor share a version counter, but other tensors with the same memory do not.
+    def _query_versions(self, tensor: torch.Tensor) -> None:
+        """Record a query of the versions of the inputs that share a tensor's memory, because views share them.
+
+        Refuse the query after a write to an input that shares the memory, but perhaps not the version: views of one
+        tensor share a version counter, but other tensors with the same memory do not.
         """
-        for real, _ in self._tensors.inputs.values():
-            if real is tensor or real.is_inference() or memory_of(real) != memory_of(tensor):
+        fake = self._tensors.fake(tensor)
+        outside = [(real, other) for real, other in self._tensors.outside_tensors() if not real.is_inference()]
+        # fakes with symbolic sizes do not share memory
+        memory = {memory_of(real) for real, other in outside if memory_of(other) == memory_of(fake)}
+        sharing = [(real, other) for real, other in outside if memory_of(real) in memory]
+        for real, other in sharing:
+            if other is fake:
                 continue
-            if self._tensors.fake(real)._version != real._version:
+            self._note_query(real, QUERY_EXPRESSIONS[VERSION], real._version)
+            if len(sharing) > 1 and other is not fake._base and other._version != real._version:
                 raise self._refuse(
                     "the program reads the version of a tensor after a write to another input that shares its memory",
                     "read the version of the tensor that is written to, or pass only one of the two",

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.frontend.acquire.complex_parts import is_part, is_value_of_part, write_part
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
 from thunder_core.frontend.acquire.outside.containers import container_base, iterates_in_python, overridden_c_class
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
@@ -16,6 +17,7 @@ from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.interpreter import Observer
 from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.observer import WRITTEN
 
 
 class ObservedWrites(Observer):
@@ -30,10 +32,14 @@ class ObservedWrites(Observer):
         raise NotImplementedError
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:
-        """Log a write to an attribute of an outside object. An assignment to `tensor.data` is recorded, not logged."""
+        """Log a write to an attribute of an outside object. Writes to a tensor's values are recorded, not logged."""
         self.outside.effects.forget_pending_write()
-        if name == "data" and issubclass(type(owner), torch.Tensor):
-            return value
+        if issubclass(type(owner), torch.Tensor):
+            if name == "data":
+                return value
+            if is_part(type(owner), name) and is_value_of_part(value):
+                write_part(self.machine, owner, name, value)
+                return WRITTEN
         self.writes.set_attribute(owner, name, value, overridden_c_class(type(owner), "__setattr__"))
         return value
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import cache
 from typing import Any
@@ -206,6 +206,13 @@ class Tensors:
     def input_names(self) -> frozenset[str]:
         """Return the names of the real tensors that were used."""
         return frozenset(proxy.name for _, proxy in self.inputs.values())
+
+    def outside_names(self, fakes: Iterable[torch.Tensor]) -> frozenset[str]:
+        """Return the names with which the real tensors among the tensors of these fakes entered the trace."""
+        reals = (self.reals.get(id(fake)) for fake in fakes)
+        return frozenset(
+            self.inputs[id(real)][1].name for real in reals if real is not None and id(real) in self.inputs
+        )
 
     def memory(self) -> set[int]:
         """Return the identities of all existing storages."""
