@@ -101,13 +101,16 @@ FOREIGN_MANIFESTS = {
 }
 
 
+@pytest.mark.parametrize("force", [True, False])
 @pytest.mark.parametrize("kind", FOREIGN_MANIFESTS)
-def test_force_keeps_folders_whose_manifest_is_another_programs(tmp_path, kind):
+def test_folders_whose_manifest_is_another_programs_are_kept(tmp_path, kind, force):
+    """Without force, too, the error does not advise to replace the folder."""
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "manifest.json").write_bytes(FOREIGN_MANIFESTS[kind])
     (tmp_path / "a" / "src.js").write_text("mine")
-    with pytest.raises(OutputExists, match="is not an artifact and was kept"):
-        write(tmp_path / "a", force=True)
+    with pytest.raises(OutputExists, match="is not an artifact and was kept") as refused:
+        write(tmp_path / "a", force=force)
+    assert "replace this one" not in refused.value.fix
     assert names(tmp_path / "a") == ["manifest.json", "src.js"]
     assert names(tmp_path) == ["a"]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import copyreg
 import importlib
 import pickle
 import shutil
@@ -262,3 +263,33 @@ def test_reading_an_artifact_imports_no_torch(written):
     done = run(code, written.parent)
     assert done.returncode == 0, done.stderr
     assert int(done.stdout) == 3
+
+
+class Settings:
+    """Settings of a model, with a dtype like the configs of checkpoints."""
+
+    def __init__(self) -> None:
+        self.dtype = torch.float64
+        self.scale = 2
+
+
+class CopyingSettings(torch.nn.Module):
+    """A module that copies its settings in each call, like an encoder-decoder model of transformers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.settings = Settings()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        settings = copy.deepcopy(self.settings)
+        return x.to(settings.dtype) * settings.scale
+
+
+def test_classes_that_other_libraries_add_to_the_table_of_copies_do_not_matter(tmp_path, monkeypatch):
+    model, x = CopyingSettings(), torch.ones(3)
+    compiled = thunder.jit(model)
+    expected = compiled(x)
+    thunder.save(compiled, tmp_path / "artifact")
+    monkeypatch.setitem(copyreg.dispatch_table, Counting, str)  # an import of another library, in another process
+    loaded = thunder.load(tmp_path / "artifact", model, strict=True)
+    torch.testing.assert_close(loaded(x), expected, rtol=0, atol=0)

@@ -47,7 +47,7 @@ REFUSED = {
     "inspect-trace --set unknown=1": (2, "TH0202", "recipe default has no option 'unknown'"),
     "optimize --config none.toml": (2, "TH0203", "none.toml"),
     "optimize --config wrong.toml": (2, "TH0203", "did you mean recipe"),
-    "optimize --out taken": (2, "TH0206", "exists and was kept"),
+    "optimize --out taken": (2, "TH0206", "is not an artifact and was kept"),
     "optimize --out wrong.toml/inside": (2, "TH0207", "is a file"),
     "optimize wrong.toml": (2, "TH0204", "is a file"),
     "optimize empty": (2, "TH0205", "has no config.json"),

@@ -16,9 +16,10 @@ from thunder_cli.ci.ci_options import CiOptions
 from thunder_cli.console import stderr
 from thunder_cli.failure import thunder_error_for
 from thunder_cli.results.bench_output import require_writable
-from thunder_core.foundation.errors import BadOption, OutputNotWritable
+from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.printable import printable
-from thunder_core.foundation.storage.plain_file import reason_of
+from thunder_core.foundation.storage.file import replaced_file
+from thunder_core.foundation.storage.full_disk import report_unwritable
 from thunder_core.workflow.report import markdown
 
 # The environment variable in which GitHub Actions names the file of the step's summary.
@@ -72,7 +73,10 @@ class CiReport:
         return [check for check in self.checks if check.failure]
 
     def write_junit(self, file: Path) -> None:
-        """Write the checks in JUnit's format, one test case for each; raise `OutputNotWritable`."""
+        """Write the checks in JUnit's format, one test case for each, atomically.
+
+        Raises `OutOfDisk` and `OutputNotWritable`.
+        """
         suite = TestSuite(f"thunder {self.command}")
         seconds = perf_counter() - self.began
         for check in self.checks or [Check(self.command)]:
@@ -80,11 +84,8 @@ class CiReport:
         document = JUnitXml()
         document.add_testsuite(suite)
         document.update_statistics()  # type: ignore[no-untyped-call]
-        try:
-            document.write(str(file), pretty=True)
-        except OSError as error:
-            what = f"{file} cannot be written: {reason_of(error)}"
-            raise OutputNotWritable(what, fix="name another file") from error
+        with report_unwritable(file, fix="name another file"), replaced_file(file) as new:
+            document.write(str(new), pretty=True)
 
     def _test_case(self, check: Check, seconds: float) -> TestCase:
         case = TestCase(printable(check.name), f"thunder.{self.command}", seconds)
@@ -98,7 +99,7 @@ class CiReport:
     def write_github(self, summary: Path) -> None:
         """Print an annotation for each failure, and append the summary to the step's summary file.
 
-        Raises `OutputNotWritable` if the file cannot be written.
+        Raises `OutOfDisk` and `OutputNotWritable` if the file cannot be written.
 
         Annotations go to stderr, which the runner also reads, so that stdout has only the result.
         """
@@ -106,12 +107,12 @@ class CiReport:
             title = " ".join(filter(None, (f"thunder {self.command}", check.code)))
             text = "\n".join(filter(None, (f"{check.name}: {check.failure}", check.fix and f"fix: {check.fix}")))
             stderr().print(annotation(printable(title), printable(text)), soft_wrap=True)
-        try:
-            with summary.open("a", encoding="utf-8") as file:
-                file.write(f"{(self.summarize or self._markdown_list)()}\n")
-        except OSError as error:
-            what = f"{summary} cannot be written: {reason_of(error)}"
-            raise OutputNotWritable(what, fix=f"look at {SUMMARY_VARIABLE}") from error
+        text = f"{(self.summarize or self._markdown_list)()}\n"
+        with (
+            report_unwritable(summary, fix=f"look at {SUMMARY_VARIABLE}"),
+            summary.open("a", encoding="utf-8") as file,
+        ):
+            file.write(text)
 
     def _markdown_list(self) -> str:
         """Return the checks as a Markdown list."""

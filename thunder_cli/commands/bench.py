@@ -20,6 +20,7 @@ from thunder_cli.option_groups import expand_options
 from thunder_cli.results.bench_output import BenchOutput
 from thunder_cli.settings import Settings
 from thunder_core.foundation.errors import BadOption
+from thunder_core.foundation.options import changed_options
 from thunder_core.workflow.models.request.names import is_generation
 from thunder_core.workflow.pipeline.request.bench_request import THUNDER, BenchRequest, check_bench_request
 from thunder_core.workflow.pipeline.request.search_request import SEARCH
@@ -96,18 +97,41 @@ def bench(
         refuse_search(settings)
         bench_request = with_task(settings, bench_request)
         check_bench_request(bench_request, 1 if second is None else 2)
-        if not compare_results(model, second, output):
+        options_of_run = [f"--{name}" for name in settings.values]
+        options_of_run += [*changed_options(bench_request), *changed_options(trust)]
+        if not compare_results(model, second, output, options_of_run):
             bench_subject(settings.with_model(model), second, bench_request, trust, output, checks)
 
 
-def compare_results(first: str | None, second: str | None, output: BenchOutput) -> bool:
-    """If both paths are files, compare the two results and return True; otherwise, return False."""
+def compare_results(first: str | None, second: str | None, output: BenchOutput, options_of_run: list[str]) -> bool:
+    """Compare two result files, if both paths are files; return whether they are.
+
+    Raises `BadOption` for one result alone, and for `options_of_run`, the specified options of a measurement.
+    """
     first_file, second_file = (Path(name or "").expanduser() for name in (first, second))
+    if second is None and is_result(first_file):
+        raise BadOption(
+            f"{first_file} is a result of `thunder bench --out`, and the second result is missing",
+            fix=f"name two results to compare them, or measure an artifact or a model with --baseline {first_file}",
+        )
     if not (first_file.is_file() and second_file.is_file()):
         return False
     from thunder_cli.results.result_comparison import compare_files
 
-    compare_files(first_file, second_file, output)
+    compare_files(first_file, second_file, output, options_of_run)
+    return True
+
+
+def is_result(path: Path) -> bool:
+    """Whether a path is a result file of `thunder bench --out`."""
+    if path.suffix != ".json" or not path.is_file():
+        return False
+    from thunder_core.workflow.benchmark.baseline import read_suite
+
+    try:
+        read_suite(path)
+    except BadOption:
+        return False
     return True
 
 
@@ -260,14 +284,20 @@ def measure_model(settings: Settings, bench_request: BenchRequest, console: Cons
         return benchmark(request, bench_request, progress)
 
 
-def require_two_artifacts(*folders: Path) -> None:
+def require_two_artifacts(first: Path, second: Path) -> None:
     """Raise `BadOption` unless both folders are artifacts."""
     from thunder_core.workflow.artifact.format.read import is_artifact
 
-    not_artifacts = [str(folder) for folder in folders if not is_artifact(folder)]
-    if not_artifacts:
-        paths = " and ".join(not_artifacts)
-        raise BadOption(
-            f"only two artifacts or two results of `--out` can be compared, but {paths} is neither",
-            fix="make an artifact of each with `thunder optimize`, or measure each with `thunder bench --out FILE`",
-        )
+    others = [path for path in (first, second) if not is_artifact(path)]
+    if not others:
+        return
+    unknown = [str(path) for path in others if not is_result(path)]
+    if unknown:
+        problem = f"{' and '.join(unknown)} {'is' if len(unknown) == 1 else 'are'} neither"
+    else:
+        artifact = second if others == [first] else first
+        problem = f"{others[0]} is a result and {artifact} is an artifact"
+    raise BadOption(
+        f"only two artifacts or two results of `--out` can be compared, but {problem}",
+        fix="make an artifact of each with `thunder optimize`, or measure each with `thunder bench --out FILE`",
+    )

@@ -165,12 +165,9 @@ def trace_model(settings: Settings) -> Subject:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a text file; raise `OutputNotWritable`."""
-    from thunder_core.foundation.errors import OutputNotWritable
+    """Write a text file atomically; raise `OutOfDisk` or `OutputNotWritable`."""
+    from thunder_core.foundation.storage.file import write_atomically
+    from thunder_core.foundation.storage.full_disk import report_unwritable
 
-    try:
-        path.write_text(printable(text), encoding="utf-8")
-    except OSError as error:
-        raise OutputNotWritable(
-            f"{path} cannot be written: {error.strerror or error}", fix="name a writable file with --output"
-        ) from error
+    with report_unwritable(path, fix="name a writable file with --output"):
+        write_atomically(path, printable(text))

@@ -58,13 +58,7 @@ def validate(
 
 def show(revalidation: Revalidation, *, json: bool, quiet: bool) -> None:
     """Print the results, and the new state of the artifact."""
-    from thunder_cli.views.outcome import (
-        MIN_WIDE_COLUMNS,
-        caveats_view,
-        evaluation_view,
-        findings_view,
-        revalidation_view,
-    )
+    from thunder_cli.views.outcome import caveats_view, evaluation_view, findings_view, revalidation_view
 
     if json:
         data = {"artifact": str(revalidation.artifact), "state": revalidation.state, "written": revalidation.written}
@@ -75,7 +69,7 @@ def show(revalidation: Revalidation, *, json: bool, quiet: bool) -> None:
         return
     console = stdout()
     if not quiet:
-        console.print(findings_view(revalidation.validation, is_wide=console.width >= MIN_WIDE_COLUMNS))
+        console.print(findings_view(revalidation.validation, width=console.width))
         for caveat in caveats_view(revalidation.caveats):
             console.print(caveat)
         console.print()

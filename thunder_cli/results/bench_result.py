@@ -10,10 +10,9 @@ from thunder_cli.results.bench_output import BenchOutput
 from thunder_cli.results.gates import allowed_slowdown
 from thunder_cli.views.bench import comparison_view, suite_view
 from thunder_cli.views.bench_plot import draw_suite
-from thunder_core.foundation.errors import BadOption, OutputNotWritable, SlowerThanBaseline, ThunderError
+from thunder_core.foundation.errors import BadOption, SlowerThanBaseline, ThunderError
 from thunder_core.foundation.storage.file import replaced_file, write_atomically
-from thunder_core.foundation.storage.full_disk import report_full_disk
-from thunder_core.foundation.storage.plain_file import reason_of
+from thunder_core.foundation.storage.full_disk import report_unwritable
 from thunder_core.workflow.benchmark import (
     BenchmarkSuite,
     Comparison,
@@ -90,12 +89,8 @@ def write_outputs(suite: BenchmarkSuite, output: BenchOutput) -> None:
     for file, write in ((output.out, write_result), (output.plot, draw_result)):
         if file is None:
             continue
-        try:
-            with report_full_disk(f"{file} was not written"):
-                write(suite, file)
-        except OSError as error:
-            what = f"{file} cannot be written: {reason_of(error)}"
-            raise OutputNotWritable(what, fix="name another file") from error
+        with report_unwritable(file, fix="name another file"):
+            write(suite, file)
 
 
 def write_result(suite: BenchmarkSuite, file: Path) -> None:

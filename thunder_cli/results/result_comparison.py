@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from thunder_cli.console import json_data, print_json, stdout
@@ -13,9 +14,12 @@ from thunder_core.workflow.benchmark.baseline import read_suite
 from thunder_core.workflow.benchmark.suite_comparison import contrast_suites
 
 
-def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
-    """Print the comparison of two results; raise `BadOption` for incomparable results and for useless options."""
-    options_of_run = {
+def compare_files(first: Path, second: Path, output: BenchOutput, options_of_run: Sequence[str]) -> None:
+    """Print the comparison of two results; raise `BadOption` for incomparable results and for useless options.
+
+    `options_of_run` are the specified options that only a measurement reads.
+    """
+    options_of_output = {
         "--out": output.out,
         "--plot": output.plot,
         "--baseline": output.baseline,
@@ -23,7 +27,7 @@ def compare_files(first: Path, second: Path, output: BenchOutput) -> None:
         "--require-speedup": output.require_speedup,
         f"--format {output.style}": output.style in STYLES[1:] or None,
     }
-    useless = [name for name, value in options_of_run.items() if value is not None]
+    useless = [*options_of_run, *(name for name, value in options_of_output.items() if value is not None)]
     if useless:
         verb = "has" if len(useless) == 1 else "have"
         raise BadOption(

@@ -12,10 +12,9 @@ from thunder_cli.search.planned_search import plan_and_print_search
 from thunder_cli.search.search_progress import show_search_progress
 from thunder_cli.search.views import search_view
 from thunder_cli.settings import Settings
-from thunder_core.foundation.errors import BadOption, OutputNotWritable
+from thunder_core.foundation.errors import BadOption
 from thunder_core.foundation.storage.file import write_atomically
-from thunder_core.foundation.storage.full_disk import report_full_disk
-from thunder_core.foundation.storage.plain_file import reason_of
+from thunder_core.foundation.storage.full_disk import report_unwritable
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
 from thunder_core.workflow.pipeline.request.destination import file_stem
 from thunder_core.workflow.pipeline.request.request import Request
@@ -86,11 +85,8 @@ def write_files(report: SearchReport, output: BenchOutput, *, model: str) -> Non
 
 def write_file(file: Path, text: str) -> None:
     """Write a text into a file atomically; raise `OutOfDisk` or `OutputNotWritable`."""
-    try:
-        with report_full_disk(f"{file} was not written"):
-            write_atomically(file, text)
-    except OSError as error:
-        raise OutputNotWritable(f"{file} cannot be written: {reason_of(error)}", fix="name another file") from error
+    with report_unwritable(file, fix="name another file"):
+        write_atomically(file, text)
 
 
 def print_search(report: SearchReport, output: BenchOutput) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -20,7 +21,18 @@ from thunder_cli.views.quantity import (
     rounds_of,
 )
 from thunder_cli.views.ranges import ranges_view
-from thunder_cli.views.table import BAD, DIM, GOOD, HEAD, VERDICTS, fit_table, plain_table, space_out, with_title
+from thunder_cli.views.table import (
+    BAD,
+    DIM,
+    GOOD,
+    HEAD,
+    VERDICTS,
+    fit_table,
+    plain_table,
+    space_out,
+    width_of,
+    with_title,
+)
 from thunder_core.foundation.time_format import format_time
 from thunder_core.workflow.benchmark import BenchmarkCandidate, BenchmarkReport
 from thunder_core.workflow.report import Report
@@ -33,8 +45,9 @@ SHOWN_LAYERS = 3
 OUTPUTS_SHOWN_FIRST = (
     "loss",
 )  # shown before the outputs that are ranked by error, like outputs with a language report
-MIN_WIDE_COLUMNS = 100  # columns; narrower consoles omit mean errors
+MIN_WIDE_COLUMNS = 100  # columns of the console, unless a caller passes the width
 OUTPUT_NAME_WIDTH, GRADIENT_NAME_WIDTH = 31, 48  # characters; the beginning of a longer name is cut
+LEAST_NAME_WIDTH = 16  # characters of a name in a narrow console
 
 
 def outcome_view(report: Report, *, width: int = MIN_WIDE_COLUMNS) -> RenderableType:
@@ -67,7 +80,7 @@ def _validation(report: Report, width: int) -> Iterator[RenderableType]:
         state = ("pending: run `thunder validate` on the target", "yellow") if pending else ("not validated", BAD)
         yield Text.assemble(("Validation", HEAD), "  ", state)
         return
-    yield validation_view(validation, is_wide=width >= MIN_WIDE_COLUMNS, caveats=report.model.caveats)
+    yield validation_view(validation, width=width, caveats=report.model.caveats)
 
 
 def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
@@ -85,9 +98,9 @@ def _comparison(report: Report) -> Iterator[RenderableType]:
         yield Text.assemble(("Comparison", HEAD), "  ", report.comparison.summary)
 
 
-def findings_view(report: ValidationReport | GenerationReport, *, is_wide: bool) -> RenderableType:
+def findings_view(report: ValidationReport | GenerationReport, *, width: int) -> RenderableType:
     """Return a validation of single calls or of generation."""
-    return generation_view(report) if isinstance(report, GenerationReport) else validation_view(report, is_wide=is_wide)
+    return generation_view(report) if isinstance(report, GenerationReport) else validation_view(report, width=width)
 
 
 def tolerance_view(report: ValidationReport | GenerationReport) -> RenderableType:
@@ -114,19 +127,16 @@ def generation_view(generation: GenerationReport, caveats: Sequence[str] = ()) -
     return with_title("Validation", detail, Group(table, *caveats_view(caveats), tolerance_view(generation), *notes))
 
 
-def validation_view(validation: ValidationReport, *, is_wide: bool, caveats: Sequence[str] = ()) -> RenderableType:
+def validation_view(
+    validation: ValidationReport, *, width: int = MIN_WIDE_COLUMNS, caveats: Sequence[str] = ()
+) -> RenderableType:
     """Return a table of each output: its errors, eager's own errors, and the verdict; then the notes."""
     detail = f"{validation.inputs_in_words}, against {validation.reference_in_words}"
-    language = any(output.language for output in validation.outputs)
-    language_columns = ("KL, nats", "top-1") if language else ()
-    trains = any(output.is_gradient for output in validation.outputs)
-    is_wide = is_wide and not trains  # the names of gradients need the space
-    mean_columns = ("mean", "eager's") if is_wide else ()
-    table = plain_table("output", "max error", "eager's own", *mean_columns, *language_columns, "")
     first = [output for output in validation.outputs if output.language or output.name in OUTPUTS_SHOWN_FIRST]
     shown = [*first, *(output for output in validation.ranked if output not in first)][:SHOWN_OUTPUTS]
-    for output in shown:
-        table.add_row(*_output_row(output, language, is_wide, GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH))
+    trains = any(output.is_gradient for output in validation.outputs)
+    language = any(output.language for output in validation.outputs)
+    table = _outputs_table(shown, width, trains=trains, language=language)
     hidden = len(validation.outputs) - len(shown)
     hidden_note = [Text(f"and {hidden} more, with smaller errors relative to their tolerance", DIM)] if hidden else []
     notes = [Padding(Text(note, "yellow"), (0, 0, 0, 2)) for note in validation.notes]
@@ -135,11 +145,32 @@ def validation_view(validation: ValidationReport, *, is_wide: bool, caveats: Seq
     )
 
 
-def _output_row(output: OutputReport, language: bool, is_wide: bool, name_width: int) -> Iterator[RenderableType]:
+def _outputs_table(outputs: Sequence[OutputReport], width: int, *, trains: bool, language: bool) -> Table:
+    """Return the table of the outputs. If it would be too wide, it has no mean errors, and the names are shorter."""
+    name_width = GRADIENT_NAME_WIDTH if trains else OUTPUT_NAME_WIDTH
+    build = partial(_build_outputs_table, outputs, language)
+    if not trains and width_of(table := build(name_width, with_means=True)) <= width:
+        return table  # the names of gradients need the space of the means
+    excess = width_of(table := build(name_width, with_means=False)) - width
+    return table if excess <= 0 else build(max(name_width - excess, LEAST_NAME_WIDTH), with_means=False)
+
+
+def _build_outputs_table(
+    outputs: Sequence[OutputReport], language: bool, name_width: int, *, with_means: bool
+) -> Table:
+    mean_columns = ("mean", "eager's") if with_means else ()
+    language_columns = ("KL, nats", "top-1") if language else ()
+    table = plain_table("output", "max error", "eager's own", *mean_columns, *language_columns, "")
+    for output in outputs:
+        table.add_row(*_output_row(output, language, with_means, name_width))
+    return table
+
+
+def _output_row(output: OutputReport, language: bool, with_means: bool, name_width: int) -> Iterator[RenderableType]:
     yield Text(output.name if len(output.name) <= name_width else f"…{output.name[-name_width + 1 :]}")
     yield format_magnitude(output.optimized.maximum)
     yield Text(format_magnitude(output.eager.maximum), DIM)
-    if is_wide:
+    if with_means:
         yield format_magnitude(output.optimized.mean)
         yield Text(format_magnitude(output.eager.mean), DIM)
     if language:

@@ -45,10 +45,15 @@ def fit_table(
     shown = list(columns)
     for column in (*left_out_first, None):
         table = build(shown)
-        if column is None or Console(width=MEASURING_WIDTH).measure(table).maximum <= width:
+        if column is None or width_of(table) <= width:
             break
         shown = [name for name in shown if name != column]
     return table
+
+
+def width_of(table: Table) -> int:
+    """Return the width of a table in which no column is wrapped."""
+    return Console(width=MEASURING_WIDTH).measure(table).maximum
 
 
 def plain_table(*columns: str, text_columns: int = 1) -> Table:

@@ -7,6 +7,7 @@ import collections
 import contextlib
 import dataclasses
 import enum
+import fractions
 import functools
 import math
 import operator
@@ -596,6 +597,44 @@ def test_unread_keys_are_not_guarded() -> None:
     assert torch.equal(compiled(X, table), X * 2)
     table["z"] = 5
     assert torch.equal(compiled(X, table), X * 2)
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("value", [torch.float32, torch.device("cpu"), Letter.A, fractions.Fraction(1, 2), len])
+def test_keys_that_are_not_looked_up_beside_a_class_are_not_guarded(value: object) -> None:
+    """The table of copy.deepcopy has a key for each library that is imported, so it differs between processes."""
+    table: dict[type, float] = {complex: 1.0}
+    compiled = thunder.jit(lambda x: x * table.get(type(value), 2.0))
+    assert torch.equal(compiled(X), X * 2)
+    table[range] = 5.0
+    assert torch.equal(compiled(X), X * 2)
+    assert thunder.cache_misses(compiled) == 1
+    table[type(value)] = 3.0
+    assert torch.equal(compiled(X), X * 3)
+    table[slice] = 5.0
+    assert torch.equal(compiled(X), X * 3)
+    assert thunder.cache_misses(compiled) == 2
+
+
+def test_reason_names_keys_that_are_classes_and_numbers() -> None:
+    compiled = thunder.jit(lambda x, table: x * len([*table]))
+    for table in ({int: 1}, {float: 1, 2: 3}):
+        compiled(X, table)
+    assert thunder.recompile_reasons(compiled) == [
+        "args[1]: had the keys [<class 'int'>], is a dict with the keys [<class 'float'>, 2]"
+    ]
+
+
+def test_classes_that_the_program_makes_are_looked_up() -> None:
+    table: dict[type, float] = {complex: 1.0}
+
+    def program(x: Tensor) -> Tensor:
+        made = type("Made", (), {})
+        return x * table.get(made, 2.0)
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        assert torch.equal(compiled(X), X * 2)
     assert thunder.cache_misses(compiled) == 1
 
 

@@ -303,11 +303,20 @@ def test_two_results(thunder, model, measured, here):
     assert (data["schema"], data["rows"][0]["verdict"]) == ("thunder.contrast/1", "slower")
     assert data["rows"][0]["ratio"]["value"] == pytest.approx(0.5)
     out, speedup = ("--out", "x.json"), ("--require-speedup", 1)
-    for extra, words in ((out, "--out has no effect"), ((*out, *speedup), "--out, --require-speedup have no effect")):
+    for extra, words in (
+        (out, "--out has no effect"),
+        ((*out, *speedup), "--out, --require-speedup have no effect"),
+        (("--batch", 4, "--runs", 3, "--recipe", "hf-bert"), "--recipe, --batch, --runs have no effect"),
+        (("--require-signature",), "--require-signature has no effect"),
+    ):
         refused = thunder("bench", "before.json", "after.json", *extra)
         assert (refused.status, words in refused.err) == (2, True)
     (here / "junk.json").write_text("{}")
     assert "junk.json is not a measurement" in thunder("bench", "before.json", "junk.json").err
+    alone = thunder("bench", "before.json")
+    assert (alone.status, "before.json is a result of `thunder bench --out`" in alone.err) == (2, True)
+    assert "are neither" in thunder("bench", "nowhere.json", "nowhere").err
+    assert "but nowhere is neither" in thunder("bench", "before.json", "nowhere").err
 
 
 def test_two_artifacts_are_measured_in_turn(thunder, artifact, tmp_path):
@@ -322,11 +331,15 @@ def test_two_artifacts_are_measured_in_turn(thunder, artifact, tmp_path):
     assert names == [f"A: {artifact.name}", f"B: {artifact.name}", "eager"]
 
 
-def test_results_that_cannot_be_compared_are_refused(thunder, artifact, model, tmp_path):
+def test_results_that_cannot_be_compared_are_refused(thunder, artifact, model, measured, tmp_path):
     for first, second in ((artifact, model), (artifact, tmp_path / "nowhere"), (artifact, __file__)):
         done = thunder("bench", first, second)
         assert (done.status, done.out) == (2, "")
         assert f"{second} is neither" in done.err
+    measured(5.0)
+    assert thunder("bench", model, "--seq", 4, "--out", "before.json", "--quiet").status == 0
+    done = thunder("bench", artifact, "before.json", "--json")
+    assert done.json["error"]["what"].endswith(f"but before.json is a result and {artifact} is an artifact")
     copy = shutil.copytree(artifact, tmp_path / "training.thunder")
     reseal(copy, train=True)
     assert "is for training, the other is not" in thunder("bench", artifact, copy).err

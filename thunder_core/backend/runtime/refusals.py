@@ -21,6 +21,7 @@ from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed
 
 SYMBOL = re.compile(r"\bs\d+\b")
 MAX_KEYS = 12  # maximum keys of a dict that a message names
+CLASSES_OF_NAMED_KEYS = frozenset({str, int, float, bool, type, type(None), torch.dtype, torch.device})
 # Limits of the number of programs that differ only by values of tensors: by a value that a line reads, by all data of a
 # tensor that a line reads (which rarely repeats), and by values that any lines read.
 MAX_VALUES_OF_A_LINE = 8
@@ -160,7 +161,7 @@ def describe_value(value: Any) -> str:
     if value is None or issubclass(kind, str | int | float | complex | torch.dtype | torch.device):
         return f"{value!r:.80}"
     if issubclass(kind, list | tuple | dict | set):
-        if kind is dict and len(value) <= MAX_KEYS and all(type(key) is str for key in value):
+        if kind is dict and len(value) <= MAX_KEYS and all(type(key) in CLASSES_OF_NAMED_KEYS for key in value):
             return f"a dict with the keys {list(value)!r}"
         return f"a {kind.__name__} of {len(value)} items"
     return f"a {kind.__name__}"

@@ -121,3 +121,13 @@ def require_values(request: object) -> None:
         for item in value if isinstance(value, tuple) else (value,):
             if item is not None:
                 option.require(item)
+
+
+def changed_options(request: object) -> list[str]:
+    """Return the flags of the options of a request whose values differ from the defaults."""
+    defaults = {
+        definition.name: definition.default if definition.default_factory is MISSING else definition.default_factory()
+        for definition in dataclasses.fields(type(request))  # type: ignore[arg-type]
+    }
+    options = options_of(type(request))
+    return [option.flag for name, option in options.items() if getattr(request, name) != defaults[name]]

@@ -1,13 +1,14 @@
-"""Full file systems: recognize their errors and raise `OutOfDisk`."""
+"""Files that cannot be written: recognize the errors of full file systems, and raise `OutOfDisk`."""
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
-from thunder_core.foundation.errors import OutOfDisk
+from thunder_core.foundation.errors import OutOfDisk, OutputNotWritable
 
 
 class FullDisk(NamedTuple):
@@ -50,3 +51,13 @@ def report_full_disk(consequence: str, advice: str = "") -> Iterator[None]:
         if full is None:
             raise
         raise OutOfDisk(f"{full.what}: {consequence}", fix=f"{full.fix}{advice}") from error
+
+
+@contextmanager
+def report_unwritable(path: Path, fix: str) -> Iterator[None]:
+    """Raise `OutOfDisk` if the disk of `path` is full, and `OutputNotWritable` for any other OSError in the block."""
+    try:
+        with report_full_disk(f"{path} was not written"):
+            yield
+    except OSError as error:
+        raise OutputNotWritable(f"{path} cannot be written: {error.strerror or error}", fix=fix) from error

@@ -44,6 +44,16 @@ class GuardedPaths:
         """Return the path to an outside object; None for other objects."""
         return self.paths.get(id(value))
 
+    def path_of_key(self, key: Any) -> Path | None:
+        """Return the path to a key that the program has looked up; None if neither a path nor a name leads to the key.
+
+        The prologue refers to a class by its name, unless the program has created the class.
+        """
+        path = self.paths.get(id(key))
+        if path is None and issubclass(type(key), type) and not self.is_made(key):
+            return self.root("class", key.__name__, key)
+        return path
+
     def release(self) -> None:
         """Release the paths and the objects at the paths, which refer to each other."""
         for path in (*self._roots.values(), *self.paths.values()):

@@ -55,8 +55,6 @@ COMPILE_TOGETHER = (
 VIEW_CLASSES = frozenset(
     type(getattr(kind(), name)()) for kind in (dict, OrderedDict) for name in ("keys", "values", "items")
 )
-# Classes of values that programs create. If one is a key of a mapping, the prologue refers to it by name.
-CLASSES_OF_VALUES = frozenset({bool, complex, float, int, str, types.NoneType, torch.Tensor})
 MAPPING_CLASSES = (dict, types.MappingProxyType)
 SYMBOL_CONTAINERS = frozenset({list, dict, OrderedDict, defaultdict})  # containers in which symbols may replace numbers
 NUMBERS_WITH_FIXED_HASHES = (bool, int, float, complex)  # their hashes are the same in each process
@@ -256,7 +254,7 @@ class Outside(GuardedPaths):
             return
         elif lacks_key(container, key):
             self.note_lookup(container, key)  # `__missing__` has returned the value
-        elif issubclass(kind, MAPPING_CLASSES) and (is_constant(key) or self.path_of(key) is not None):
+        elif issubclass(kind, MAPPING_CLASSES) and (is_constant(key) or self.path_of_key(key) is not None):
             self.read(self._item_path(path, key, value), value)
         elif issubclass(kind, list | tuple) and type(key) is int:
             length = length_of(container)
@@ -282,8 +280,7 @@ class Outside(GuardedPaths):
         path = self.paths.get(id(container))
         if path is None or id(container) in self._expanded:
             return
-        is_plain_class = isinstance(key, type) and key in CLASSES_OF_VALUES
-        key_path = self.root("class", key.__name__, key) if is_plain_class else self.path_of(key)
+        key_path = self.path_of_key(key)
         is_replaced = self.has_replaced_item(container, key)
         if is_replaced is None or not (is_constant(key) or (key_path is not None and not hashes_in_python(key))):
             self.expand(container)

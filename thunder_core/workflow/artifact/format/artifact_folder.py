@@ -64,11 +64,11 @@ def refuse_existing(folder: Path, *, force: bool, existing: Path | None = None) 
     existing = existing or folder
     if not (existing.exists() or existing.is_symlink()):
         return
+    require_replaceable(folder, existing)
     if not force:
         raise OutputExists(
             f"{folder} exists and was kept", fix="name another folder with --out, or replace this one with --force"
         )
-    require_replaceable(folder, existing)
 
 
 def require_room(folder: Path, size: int) -> None:

@@ -24,10 +24,10 @@ from thunder_core.foundation.errors import (
     ArtifactDamaged,
     BadSignature,
     NotSigned,
-    OutputNotWritable,
     UnsignedWarning,
 )
 from thunder_core.foundation.printable import printable
+from thunder_core.foundation.storage.full_disk import report_unwritable
 from thunder_core.foundation.storage.manifest import StoredFacts
 from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
 from thunder_core.workflow.artifact.format.read import Artifact, first_of, inside, read_inside
@@ -82,15 +82,13 @@ def sign_folder(folder: Path, manifest: Manifest, private: object, comment: str 
     signatures = Signatures(signatures=(*(facts for facts in others if facts.key != mine.key), mine))
     new = folder / f".{SIGNATURE}.{secrets.token_hex(8)}"
     try:
-        with new.open("x", encoding="utf-8") as file:  # mode x refuses an existing link
-            file.write(signatures.model_dump_json(indent=1) + "\n")
-        new.replace(folder / SIGNATURE)
-    except OSError as error:
+        with report_unwritable(folder, fix="sign a copy of the artifact"):
+            with new.open("x", encoding="utf-8") as file:  # mode x refuses an existing link
+                file.write(signatures.model_dump_json(indent=1) + "\n")
+            new.replace(folder / SIGNATURE)
+    finally:
         with suppress(OSError):
             new.unlink(missing_ok=True)
-        raise OutputNotWritable(
-            f"{folder} cannot be written: {error.strerror}", fix="sign a copy of the artifact"
-        ) from error
     return PublicKey(key.raw, claimed)
 
 

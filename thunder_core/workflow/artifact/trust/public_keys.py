@@ -19,6 +19,7 @@ import platformdirs
 from thunder_core.foundation.errors import BadKey
 from thunder_core.foundation.printable import printable
 from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.ownership import fault_of
 
 KEY_TYPE = "ssh-ed25519"
@@ -132,14 +133,16 @@ def write_trusted(keys: Iterable[PublicKey]) -> Path:
     lines = "".join(f"{key.line}\n" for key in dict.fromkeys(keys))
     new = file.with_name(f".{TRUSTED_FILE}.{os.getpid()}")
     try:
-        file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        head = "# Trusted keys: artifacts signed with them are trusted; `thunder keys` edits this list.\n"
-        new.write_text(f"{head}{lines}", encoding="utf-8")
-        new.chmod(0o600)
-        new.replace(file)
+        with report_full_disk(f"{file} was not written"):
+            file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            head = "# Trusted keys: artifacts signed with them are trusted; `thunder keys` edits this list.\n"
+            new.write_text(f"{head}{lines}", encoding="utf-8")
+            new.chmod(0o600)
+            new.replace(file)
     except OSError as error:
-        with suppress(OSError):
-            new.unlink(missing_ok=True)
         fix = f"name another folder by {FOLDER_VARIABLE}"
         raise BadKey(f"{file} cannot be written: {error.strerror}", fix=fix) from error
+    finally:
+        with suppress(OSError):
+            new.unlink(missing_ok=True)
     return file

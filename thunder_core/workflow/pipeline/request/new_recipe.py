@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import BadOption, OutputExists, OutputNotWritable
+from thunder_core.foundation.errors import BadOption, OutputExists
+from thunder_core.foundation.storage.full_disk import report_unwritable
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
 
 RECIPE = '''\
@@ -86,8 +87,8 @@ def test_an_option_out_of_bounds_is_refused() -> None:
 def write_recipe(name: str, folder: Path) -> tuple[Path, Path]:
     """Write the templates of a recipe and its test into a folder, and return both files.
 
-    Raises `BadOption` for an invalid name, `OutputExists` for existing files, and `OutputNotWritable`; in these cases
-    neither file is written.
+    Raises `BadOption` for an invalid name, `OutputExists` for existing files, `OutOfDisk` and `OutputNotWritable`; in
+    these cases neither file is written.
     """
     words = name.strip().lower().replace("_", "-").split("-")
     if (
@@ -104,20 +105,24 @@ def write_recipe(name: str, folder: Path) -> tuple[Path, Path]:
         folder / f"test_{file}": TEST.format(title=title, file=file),
     }
     require_outside_artifacts(folder / file)
-    try:
+    with report_unwritable(folder, fix="name a writable folder with --out"):
         require_free(texts)
         folder.mkdir(parents=True, exist_ok=True)
+        write_all(texts)
+    recipe, test = texts
+    return recipe, test
+
+
+def write_all(texts: Mapping[Path, str]) -> None:
+    """Write new files with these texts. If this fails or is interrupted, remove all of them."""
+    try:
         for path, text in texts.items():
             path.write_text(text, encoding="utf-8")
-    except OSError as error:
+    except BaseException:
         for path in texts:
             with suppress(OSError):
                 path.unlink()
-        raise OutputNotWritable(
-            f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder with --out"
-        ) from error
-    recipe, test = texts
-    return recipe, test
+        raise
 
 
 def require_free(paths: Iterable[Path]) -> None:
