@@ -1,4 +1,4 @@
-"""Storages and swapped tensors. A storage that is made from bytes has data and a device while tracing, others do not."""
+"""Storages and swapped tensors. A storage made from bytes has data and a device while tracing; others have no data."""
 
 from __future__ import annotations
 
