@@ -12,7 +12,6 @@ from torch.overrides import handle_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.codegen.rebuilding import attributes_of_fakes
-from thunder_core.frontend.acquire.complex_parts import PARTS, is_value_of_part, write_part
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn
 from thunder_core.frontend.acquire.lookasides.state.sequences import can_be_tensor, tensor_of
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
@@ -54,15 +53,6 @@ def make_tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | 
     if not args or not is_subclass(args[0]):
         return NOT_TAKEN
     return cast(run, run.machine.invoke(torch.Tensor, args[1:], kwargs), args[0])
-
-
-@lookaside_of_each(*(part.__set__ for part in PARTS.values()))
-def set_part(function: Any, run: TracedRun, /, *args: Any) -> NotTaken | None:
-    """Record a call of the setter of `real` or `imag`, which PyTorch's modes do not see, as an assignment."""
-    if len(args) != 2 or not is_value_of_part(args[1]):
-        return NOT_TAKEN
-    write_part(run.machine, args[0], function.__self__.__name__, args[1])
-    return None
 
 
 @lookaside(handle_torch_function)
