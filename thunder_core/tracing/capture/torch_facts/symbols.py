@@ -75,7 +75,7 @@ PLAIN_CALLABLES = frozenset(
 )
 VERSION = torch.Tensor._version.__get__  # type: ignore[attr-defined]
 OUTPUT_NUMBER = torch.Tensor.output_nr.__get__  # type: ignore[attr-defined]
-BASE = torch.Tensor._base.__get__  # type: ignore[attr-defined]
+BASE = torch.Tensor._base.__get__  # type: ignore[union-attr]
 # Queries that are answered with the outside tensor itself, and the expression that a guard evaluates at each call.
 QUERY_EXPRESSIONS: dict[Callable[..., Any], str] = {
     torch.Tensor._is_view: "_is_view()",
