@@ -129,3 +129,33 @@ def test_gradient_of_a_tensor_that_then_gets_another_shape_or_dtype(
         told.append((x.detach(), x.grad))
     assert [(x.shape, x.dtype) for x, _ in told[1:]] == [(told[0][0].shape, told[0][0].dtype)] * 2
     torch.testing.assert_close(told[1:], [told[0]] * 2)
+
+
+def test_swapped_tensors_equal_eager() -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        torch.utils.swap_tensors(x, y)
+        x.add_(1)
+        return x * 2
+
+    compiled = thunder.jit(program)
+    with pytest.warns(thunder.errors.RecompileWarning, match="swaps two tensors"):
+        for _ in range(3):
+            x, y = torch.zeros(3), torch.ones(3)
+            torch.testing.assert_close(
+                (compiled(x, y), x, y), (torch.full((3,), 4.0), torch.full((3,), 2.0), torch.zeros(3))
+            )
+
+
+def test_conversion_that_swaps_parameters_equals_eager(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.__future__, "_swap_module_params_on_conversion", True)
+
+    def program(layer: nn.Linear, x: Tensor) -> Tensor:
+        layer.double()
+        return layer(x)
+
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        layer, x = nn.Linear(3, 2), torch.ones(3, dtype=torch.float64)
+        weight = layer.weight
+        torch.testing.assert_close(compiled(layer, x), program(copy.deepcopy(layer), x))
+        assert layer.weight is weight and weight.dtype is torch.float64

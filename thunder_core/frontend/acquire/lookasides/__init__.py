@@ -11,6 +11,7 @@ from thunder_core.frontend.acquire.lookasides import compiled
 from thunder_core.frontend.acquire.lookasides.functions import (
     autograd,
     checkpoint,
+    complex_parts,
     coroutines,
     function,
     function_transforms,
@@ -80,6 +81,7 @@ __all__ = [
     "collectives",
     "compiled",
     "compiling",
+    "complex_parts",
     "containers",
     "context_variables",
     "control_flow",

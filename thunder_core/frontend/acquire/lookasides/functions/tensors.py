@@ -17,7 +17,6 @@ from thunder_core.frontend.acquire.lookasides.state.sequences import can_be_tens
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.paths import leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import derives_from
-from thunder_core.frontend.acquire.run.complex_parts import PARTS, is_value_of_part, write_part
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.calls import initialize
 from thunder_core.frontend.interpreter.lookup import type_lookup
@@ -54,15 +53,6 @@ def make_tensor(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Tensor | 
     if not args or not is_subclass(args[0]):
         return NOT_TAKEN
     return cast(run, run.machine.invoke(torch.Tensor, args[1:], kwargs), args[0])
-
-
-@lookaside_of_each(*(part.__set__ for part in PARTS.values()))
-def set_part(function: Any, run: TracedRun, /, *args: Any) -> NotTaken | None:
-    """Record a call of the setter of `real` or `imag`, which PyTorch's modes do not see, as an assignment."""
-    if len(args) != 2 or not is_value_of_part(args[1]):
-        return NOT_TAKEN
-    write_part(run.machine, args[0], function.__self__.__name__, args[1])
-    return None
 
 
 @lookaside(handle_torch_function)

@@ -1,4 +1,4 @@
-"""Storages: a storage that is made from bytes has data and a device; other storages have no data while tracing."""
+"""Storages and swapped tensors. A storage made from bytes has data and a device while tracing; others have no data."""
 
 from __future__ import annotations
 
@@ -33,6 +33,14 @@ def read_address(run: TracedRun, /, *_: object) -> NoReturn:
         "the program reads or compares addresses of memory",
         "compare storages: `a.untyped_storage() is b.untyped_storage()`; under fully_shard, compile the forward: "
         "`module.forward = thunder_core.jit(module.forward)`",
+    )
+
+
+@lookaside(torch._C._swap_tensor_impl)
+def swap_tensors(run: TracedRun, /, *_: object) -> NoReturn:
+    """Leave the program to eager PyTorch: two names would exchange their tensors in the trace, without an operation."""
+    run.leave_to_eager(
+        "the program swaps two tensors (torch.utils.swap_tensors)", "assign the data: `x.data, y.data = y.data, x.data`"
     )
 
 
