@@ -57,6 +57,20 @@ def artifact(written, here) -> Path:
     return Path(shutil.copytree(written, here / "tiny.thunder"))
 
 
+@pytest.mark.parametrize(("content", "reason"), [(None, "Not a directory"), (b"\xff", "it is not UTF-8 text")])
+def test_a_list_that_cannot_be_read_is_explained(thunder, here, config, monkeypatch, content, reason):
+    if content is None:
+        (here / "file").touch()
+        monkeypatch.setenv("THUNDER_CONFIG_DIR", str(here / "file"))
+    else:
+        config.mkdir(mode=0o700)
+        (config / "trusted_keys").write_bytes(content)
+    done = thunder("keys", "list", "--json")
+    assert (done.status, done.json["error"]["code"]) == (2, "TH0220")
+    assert done.json["error"]["what"].endswith(f"trusted_keys cannot be read: {reason}")
+    assert "set THUNDER_CONFIG_DIR" in done.json["error"]["fix"]
+
+
 def test_from_a_new_key_to_trust(thunder, artifact, here):
     made = thunder("keys", "new", "team", "--comment", "the  team", "--json").json
     assert made["key"] == (here / "team.pub").read_text().strip()

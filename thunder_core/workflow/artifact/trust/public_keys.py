@@ -21,6 +21,7 @@ from thunder_core.foundation.printable import printable
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.ownership import fault_of
+from thunder_core.foundation.storage.plain_file import reason_of
 
 KEY_TYPE = "ssh-ed25519"
 KEY_BYTES = 32  # bytes of an Ed25519 public key: RFC 8032, section 5.1.5
@@ -112,9 +113,11 @@ def trusted_list() -> tuple[PublicKey, ...]:
     except FileNotFoundError:
         return ()
     except (OSError, UnicodeDecodeError) as error:
+        reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else reason_of(error)
         raise BadKey(
-            f"{file} cannot be read: {error}",
-            fix="check the owner and the permissions of the file, or remove the file",
+            f"{file} cannot be read: {reason}",
+            fix=f"check the owner and the permissions of the file, remove the file, or set {FOLDER_VARIABLE} to "
+            "another folder",
         ) from error
     return tuple(parse_lines(text, file))
 
