@@ -125,9 +125,10 @@ def require_values(request: object) -> None:
 
 def changed_options(request: object) -> list[str]:
     """Return the flags of the options of a request whose values differ from the defaults."""
+    kind: type = type(request)
     defaults = {
         definition.name: definition.default if definition.default_factory is MISSING else definition.default_factory()
-        for definition in dataclasses.fields(type(request))  # type: ignore[arg-type]
+        for definition in dataclasses.fields(kind)
     }
-    options = options_of(type(request))
+    options = options_of(kind)
     return [option.flag for name, option in options.items() if getattr(request, name) != defaults[name]]
