@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
 import torch
+from torch import Tensor
 
 import thunder_core as thunder
 from thunder_core.backend.claiming.claim import claims_by_executor
@@ -220,3 +221,63 @@ def test_the_order_of_executors_decides():
     compiled(torch.randn(3))
     assert claims_by_executor(thunder.last_traces(compiled)[-1]) == {"torch": 2}
     assert executor.regions == []
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda x: x[::2],
+        lambda x: x.detach(),
+        lambda x: x.t()[1:].view(3, 2, 2),
+        lambda x: x.unfold(0, 2, 1),
+    ],
+)
+def test_returned_view_of_an_input_shares_its_version(view: Callable[[Tensor], Tensor]) -> None:
+    """Autograd notices a write to the view that a region would return."""
+    compiled = thunder.jit(lambda x, y: ((y * 2 + 1).tanh(), view(x), x.t() * y), executors=(Replays(), "torch"))
+    for _ in range(2):
+        weight, x, y = torch.ones(4, 4, requires_grad=True), torch.ones(4, 4), torch.ones(4, 4)
+        product = (weight * x).sum()
+        _, result, _ = compiled(x, y)
+        assert torch.equal(result, view(x))
+        result.mul_(5)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            product.backward()
+
+
+def test_returned_view_of_another_result_shares_its_version() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (x * 2).tanh()
+        return y, y[1:]
+
+    compiled = thunder.jit(program, executors=(Replays(), "torch"))
+    for _ in range(2):
+        y, rest = compiled(torch.ones(4))
+        before = y._version
+        rest.zero_()
+        assert y._version > before
+        assert torch.equal(y[1:], torch.zeros(3))
+
+
+def test_returned_views_do_not_divide_a_region() -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        a = x * y
+        first = x[1:]
+        b = a.tanh()
+        return b, first, b[1:]
+
+    compiled = thunder.jit(program, executors=(Replays(), "torch"))
+    x, y = torch.ones(4), torch.arange(4.0)
+    assert all(map(torch.equal, compiled(x, y), program(x, y)))
+    bsyms = thunder.last_traces(compiled)[-1].bound_symbols
+    assert [bsym.executor for bsym in bsyms if bsym.tensors] == ["torch", Replays().name, "torch"]
+
+
+def test_view_that_a_region_reads_and_the_program_returns() -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+        view = (y * 3).t()
+        return (view * x + 1).tanh(), view
+
+    compiled = thunder.jit(program, executors=(Replays(), "torch"))
+    x, y = torch.ones(4, 4), torch.rand(4, 4)
+    assert all(map(torch.equal, compiled(x, y), program(x, y)))

@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.backend.fusion.chains import ChainConditions, ChainSchedule, form_chains
 from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
+from thunder_core.backend.fusion.returned_views import move_views, returned_views
 from thunder_core.backend.fusion.updates import is_update, shares_written_storage_by_one_name
 from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
 from thunder_core.tracing.analysis.cuts import divide, is_extern_call
@@ -49,7 +50,10 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
     Regions with equal bodies are compiled once, so they return the same outputs: every value that the trace reads after
     any of them.
     """
-    rules = _Partitioning(trace, fuses, updates)
+    views = returned_views(trace)
+    if not any(bsym.mutates for bsym in trace.bound_symbols):
+        trace = move_views(trace, views)
+    rules = _Partitioning(trace, fuses, updates, views)
     arranged = rules.schedule_chains(excluded)
     last_read = _last_reads(arranged.bsyms, trace.outputs)
     candidates = [*_candidate_ranges(arranged, rules, last_read)]
@@ -66,14 +70,15 @@ def partition_into_regions(trace: Trace, fuses: Fuses, *, updates: bool, exclude
 class _Partitioning:
     """The rules that decide which bound symbols may join a region.
 
-    A bound symbol may join if no executor has claimed it, autograd does not record it, and it has no effects; with
-    `updates`, it may also write to its inputs.
+    A bound symbol may join if no executor has claimed it, autograd does not record it, it has no effects, and it is not
+    among the returned `views`; with `updates`, it may also write to its inputs.
     """
 
-    def __init__(self, trace: Trace, fuses: Fuses, updates: bool) -> None:
+    def __init__(self, trace: Trace, fuses: Fuses, updates: bool, views: Collection[BoundSymbol]) -> None:
         self.trace = trace
         self.fuses = fuses
         self.updates = updates
+        self.views = views
         self.read = {proxy.name for bsym in trace.bound_symbols for proxy in bsym.inputs}
         self.read |= {proxy.name for proxy in trace.outputs}
         self.writes = any(bsym.mutates for bsym in trace.bound_symbols)
@@ -98,6 +103,8 @@ class _Partitioning:
     def can_fuse(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol may join a region that shares written memory with the outside by at most one name."""
         if bsym.executor or bsym.keeps_position or not bsym.operations or not self._is_unrecorded(bsym):
+            return False
+        if bsym in self.views:
             return False
         if not bsym.is_resolved or bsym.symbol.target in READING_VALUES:
             return False
