@@ -221,7 +221,7 @@ class Reach:
         return reached
 
     def _functions_of_step(self, iterator: object) -> Functions:
-        """Return the functions that a step of a C iterator may call. A bridge among its parts adds only a placeholder."""
+        """Return the functions that a step of a C iterator may call. Bridges among its parts add only a placeholder."""
         kind = type(iterator)
         if kind in APPLYING_ITERATORS:
             reached: Functions = {unknown_function: None}
