@@ -273,7 +273,7 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol], *, pin_memory: bool) -> StartAndWait:
-    """Return the bound symbols that start the gather of shards, and the bound symbols that wait for it and drop padding rows.
+    """Return two lists of bound symbols: the start of the gather of shards, and the wait, which drops padding rows.
 
     Before the gather, offloaded shards are copied to the device of their parameters, and shards are cast to the dtypes
     of their parameters.
