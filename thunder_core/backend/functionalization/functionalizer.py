@@ -1,4 +1,4 @@
-"""PyTorch's functionalization of single operations: out-of-place operations replace an operation that writes in place."""
+"""PyTorch's functionalization of single operations: out-of-place operations replace an in-place operation."""
 
 from __future__ import annotations
 
