@@ -75,7 +75,7 @@ def test_other_threads_are_not_redirected():
 
 def test_native_code_is_reported_to_an_observer_that_watches():
     class Watching(Observer):
-        watches = True
+        watches_native_code = True
 
         def __init__(self):
             self.names = []

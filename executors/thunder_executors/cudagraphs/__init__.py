@@ -1,4 +1,4 @@
-"""CUDA graphs: record the CUDA operations of other executors once, and launch them as a whole."""
+"""CUDA graphs: record the CUDA operations of other executors once, and launch all of them by one call."""
 
 from __future__ import annotations
 

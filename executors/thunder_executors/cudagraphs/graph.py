@@ -6,8 +6,8 @@ graph.
 A graph reads and writes fixed addresses. There are three kinds of inputs:
 
 - `static` inputs are parameters, buffers and caches, which have the same address in most calls. The graph reads them in
-  place. If the address of a static input has changed, the graph is captured again. A static input that moves at each
-  call is copied (`moves.py`).
+  place. If the address of a static input has changed, the graph is captured again. A static input whose address changes
+  at each call is copied (`address_changes.py`).
 - `held` inputs are static inputs whose memory the function writes to. There is one graph for each set of their
   addresses, because a KV cache is allocated again for another batch.
 - All other inputs are copied into buffers of the graph before each replay.
@@ -16,7 +16,7 @@ Results are copied out after each replay, because the next replay overwrites the
 or shares memory with another result, is rebuilt as such a view.
 
 A program with symbolic sizes has one graph for each set of sizes. Graphs are dropped, those used least recently first,
-if all graphs of a GPU hold too many bytes (`room.py`), or if a function has more than `GRAPHS`.
+if all graphs of a GPU occupy too many bytes (`graph_memory.py`), or if a function has more than `GRAPHS`.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserv
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.library.examination import is_examined, is_validated
 from thunder_core.tracing.library.extent import extent
-from thunder_executors.cudagraphs.moves import Moves
+from thunder_executors.cudagraphs.address_changes import AddressChanges
+from thunder_executors.cudagraphs.graph_memory import USES, GraphMemory
 from thunder_executors.cudagraphs.recording import Cuda
-from thunder_executors.cudagraphs.room import USES, Room
 
 Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, the addresses of held inputs, and symbolic sizes
 GRAPHS = 16  # the number of graphs kept for a function: the most recently used
@@ -111,10 +111,10 @@ class Recording:
 
     @cached_property
     def nbytes(self) -> int:
-        """The bytes of the buffers and the results, which the graph holds."""
+        """The size of the graph's buffers and results in bytes."""
         return sum(memory.nbytes for memory in (*self.memories, *(buffer.memory for buffer in self.buffers.values())))
 
-    def moved(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+    def changed_inputs(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """Return the positions of the static inputs that are not at the addresses that the graph reads."""
         return [index for index, address in self.addresses.items() if tensors[index].data_ptr() != address]
 
@@ -142,12 +142,12 @@ class Recording:
 
 
 CUDA = Cuda()
-ROOM = Room()
-_LOCK = RLock()  # copying in, replaying and copying out are one step
+GRAPH_MEMORY = GraphMemory()
+_LOCK = RLock()  # held while inputs are copied, a graph is replayed, and results are copied
 
 
 @dataclass(eq=False)
-class Captured:
+class CapturedFunction:
     """A callable that replaces a function of constants, sizes and tensors, with one graph for each key.
 
     `held` has the positions of the tensors that the function writes to, and `written` one of these positions for each
@@ -165,11 +165,11 @@ class Captured:
     recordings: dict[Key, Recording] = field(default_factory=dict)
     seen: dict[Key, None] = field(default_factory=dict)
     failures: dict[Key, str] = field(default_factory=dict)
-    moves: Moves = field(default_factory=Moves)
+    address_changes: AddressChanges = field(default_factory=AddressChanges)
 
     def __post_init__(self) -> None:
         with _LOCK:
-            ROOM.add(self)
+            GRAPH_MEMORY.add(self)
 
     @property
     def failed(self) -> str:
@@ -216,12 +216,12 @@ class Captured:
         return results
 
     def _find_or_record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
-        """Return the graph, captured again if a static input has moved; None if it cannot be captured."""
+        """Return the graph for a key, captured again if a static input's address has changed; None if capture fails."""
         recording = self.recordings.pop(key, None)
-        if recording is not None and (moved := recording.moved(tensors)):
-            self.moves.note_moves(moved, recording.replays, tensors)
+        if recording is not None and (changed := recording.changed_inputs(tensors)):
+            self.address_changes.note_changes(changed, recording.replays, tensors)
             recording = None
-        if self.moves.has_settled(tensors):
+        if self.address_changes.has_stable_input(tensors):
             self.recordings.clear()  # graphs of other sizes may copy the input, too
             recording = None
         is_new = recording is None
@@ -230,7 +230,7 @@ class Captured:
         if recording is not None:
             keep_last(self.recordings, key, recording)
             if is_new:
-                ROOM.make(key[0], recording, CUDA.memory_of(key[0]))
+                GRAPH_MEMORY.drop_until_fitting(key[0], recording, CUDA.memory_of(key[0]))
         return recording
 
     def drop(self, key: Key) -> None:
@@ -248,7 +248,7 @@ class Captured:
             return None
 
     def _record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording:
-        in_place = {*self.static, *self.held} - self.moves.copied.keys()
+        in_place = {*self.static, *self.held} - self.address_changes.copied.keys()
         buffers = {number: Buffer.like(tensor) for number, tensor in enumerate(tensors) if number not in in_place}
         used = [buffers[number].tensor if number in buffers else tensor for number, tensor in enumerate(tensors)]
         replacements = iter(used)
@@ -257,7 +257,7 @@ class Captured:
         memories, views = describe_results(results, used)
         addresses = {number: tensors[number].data_ptr() for number in sorted(in_place)}
         recording = Recording(replay, addresses, buffers, memories, views)
-        ROOM.require(recording, CUDA.memory_of(key[0]))
+        GRAPH_MEMORY.require_fits(recording, CUDA.memory_of(key[0]))
         return recording
 
 
@@ -269,12 +269,12 @@ def captured(
     static: tuple[int, ...] = (),
     *,
     symbolic: bool = False,
-) -> Captured:
-    """Return a callable that runs a function as CUDA graphs; the options are those of `Captured`.
+) -> CapturedFunction:
+    """Return a callable that runs a function as CUDA graphs. `CapturedFunction` describes the options.
 
     The first parameters of the function are `constants` constants, the others are tensors, and it returns a tuple.
     """
-    return Captured(function, constants, held, written, static, symbolic)
+    return CapturedFunction(function, constants, held, written, static, symbolic)
 
 
 def sizes_of(values: Sequence[Any]) -> Iterator[Any]:

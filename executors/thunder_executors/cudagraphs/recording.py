@@ -16,7 +16,7 @@ DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it
 
 
 class Cuda:
-    """Access to CUDA for graphs: the device and stream of a call, and the capture of a function.
+    """CUDA's part of recording graphs: the device and stream of a call, and the capture of a function.
 
     Graphs that are replayed on one stream share a memory pool. PyTorch frees a pool, and refuses to use it again, when
     its last graph is freed, so each pool has an extra graph here, which is never replayed. The capture stream belongs
@@ -69,7 +69,7 @@ class Cuda:
 
 
 def replay(graph: torch.cuda.CUDAGraph) -> None:
-    """Replay a graph; the method is looked up at each call, because a benchmark replaces it to record the pool."""
+    """Replay a graph. The method `replay` is looked up at each call, because a benchmark replaces the method."""
     graph.replay()
 
 
@@ -93,7 +93,7 @@ def capture_into(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], 
 
 @contextmanager
 def own_workspaces() -> Iterator[None]:
-    """Give matrix products separate workspaces within the context: graphs on different streams must not share one."""
+    """Within the context, give matrix products new workspaces, which graphs on different streams must not share."""
     clear = torch._C._cuda_clearCublasWorkspaces
     clear()
     try:

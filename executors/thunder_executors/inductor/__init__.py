@@ -95,7 +95,7 @@ class Inductor(FusionExecutor):
         return None if plugins.is_installed("triton") else 'needs triton: pip install "thunder-optimize[triton]"'
 
     def fuses(self, bsym: BoundSymbol) -> bool:
-        """Whether Inductor computes a bound symbol as PyTorch does: device, dtypes, numbers and checks of values."""
+        """Whether Inductor supports a bound symbol's devices, dtypes, numbers and value checks as PyTorch does."""
         tensors = [
             p
             for operation in bsym.operations
@@ -157,7 +157,7 @@ def has_only_cpu_attention(trace: Trace) -> bool:
 
 
 def compile_for_sizes(regions: Sequence[Region], machine: Mapping[str, str], builder: str) -> list[Fused | Refusal]:
-    """Return the kernels of regions; a region whose cached kernels are for other sizes gets kernels for its sizes.
+    """Return the kernels of regions. If a region's cached kernels are for other sizes, return kernels for its sizes.
 
     `builder` is the `module:function` that builds kernels.
     """

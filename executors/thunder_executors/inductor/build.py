@@ -85,7 +85,7 @@ def _rename(generated: GeneratedCode, number: int) -> tuple[str, dict[str, CppKe
 
 
 def _libraries(drafts: Sequence[Draft], started: Compilers) -> dict[int, bytes | Refusal]:
-    """Return the shared object of each draft: one for all, or one each if they do not compile together."""
+    """Return the shared object of each draft: one for all drafts, or one for each if they do not compile together."""
     kernels = {name: kernel for item in drafts for name, kernel in item.kernels.items()}
     if not kernels:
         return {id(item): b"" for item in drafts}

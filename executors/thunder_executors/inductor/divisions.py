@@ -23,7 +23,7 @@ def divides_as_pytorch(operation: BoundSymbol) -> bool:
         return True
     if name == "remainder":
         return is_finite_constant(divisor)
-    if name == "div" and operation.kwargs.get("rounding_mode") is None:  # the schema has it as a keyword only
+    if name == "div" and operation.kwargs.get("rounding_mode") is None:  # a keyword-only argument
         return True
     return is_finite_constant(divisor) and is_power_of_two(divisor)
 

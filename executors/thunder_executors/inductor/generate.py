@@ -80,7 +80,7 @@ class GeneratedCode:
 
 
 class Unsupported(Exception):
-    """Raised if Inductor generated code that an artifact cannot store; the message names the code."""
+    """Raised if Inductor's code for a region cannot be used or stored; the message is the reason."""
 
 
 def generate(region: Region) -> GeneratedCode:
@@ -140,7 +140,7 @@ def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> Ge
     ):
         compiled: Any = compiled_graph(graph, fakes)
     if getattr(compiled, "constants", None):
-        raise Unsupported("the generated code holds constant tensors")
+        raise Unsupported("the generated code contains constant tensors")
     kernels = dict(zip(_kernel_names(compiled.source_code), sources, strict=True))
     strides = strides_of(compiled, named_sizes(region.symbols))
     return GeneratedCode(compiled.source_code, kernels, strides, conditions_of(region))

@@ -139,7 +139,7 @@ def _generate(
             stack.enter_context(patch)
         written: Any = compiled_graph(graph, fakes)
     if getattr(written, "constants", None):
-        raise Unsupported("the generated code holds constant tensors")
+        raise Unsupported("the generated code contains constant tensors")
     strides = strides_of(written, named_sizes(region.symbols))
     return GeneratedCode(
         simplify_wrapper(written.source_code, set(sources)), {}, strides, conditions_of(region)
@@ -218,7 +218,7 @@ def _simplify(statement: ast.stmt, kernels: set[str]) -> Iterator[ast.stmt]:
         if [ast.unparse(item.context_expr).partition("(")[0] for item in statement.items] != [
             "torch.cuda._DeviceGuard"
         ]:
-            raise Unsupported(f"its wrapper holds `{ast.unparse(statement.items[0])}`")
+            raise Unsupported(f"Inductor's wrapper contains `{ast.unparse(statement.items[0])}`")
         for inner in statement.body:
             yield from _simplify(inner, kernels)
         return

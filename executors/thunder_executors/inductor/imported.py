@@ -24,7 +24,7 @@ from thunder_executors.inductor.slices import slices_with_expressions
 
 __all__ = ["AsyncCompile", "compiled_graph"]
 
-propagated = compiler.fake_tensor_prop
+propagate_fake_tensors = compiler.fake_tensor_prop
 
 
 def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
@@ -46,5 +46,5 @@ def fake_mode_of(graph: GraphModule, fakes: Sequence[Any], force_allow_non_fake_
     """
     mode = detect_fake_mode(fakes)
     if mode is None or any("val" not in node.meta for node in graph.graph.nodes if node.op != "output"):
-        return propagated(graph, fakes, force_allow_non_fake_inputs)
+        return propagate_fake_tensors(graph, fakes, force_allow_non_fake_inputs)
     return mode

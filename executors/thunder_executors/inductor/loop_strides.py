@@ -46,7 +46,7 @@ def is_polynomial(index: sympy.Expr) -> bool:
 
 
 def stride(index: sympy.Expr, variable: sympy.Symbol) -> sympy.Expr:
-    """Return the difference of an index if a variable grows by one."""
+    """Return by how much an index grows if a variable grows by one."""
     if not is_polynomial(index):
         return general_stride(index, variable)
     return sympy.expand(sympy_subs(index, {variable: variable + 1}) - index)

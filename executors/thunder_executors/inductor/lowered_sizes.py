@@ -19,8 +19,8 @@ from torch.fx import Node
 from thunder_core.tracing.capture.symbolic.all_sizes import decide_sizes_of_one
 from thunder_core.tracing.ir.sizes import expressions
 
-lowered_pooling_size: Any = lowering.pooling_size
-lowered_node = GraphLowering.run_node
+inductor_pooling_size: Any = lowering.pooling_size
+inductor_run_node = GraphLowering.run_node
 
 
 @contextmanager
@@ -39,13 +39,13 @@ def pooling_size(*args: Any, **kwargs: Any) -> tuple[Any, bool]:
     A guard decides whether that window would begin in the padding, because the answer depends on the size.
     """
     with decide_sizes_of_one():
-        size: tuple[Any, bool] = lowered_pooling_size(*args, **kwargs)
+        size: tuple[Any, bool] = inductor_pooling_size(*args, **kwargs)
         return size
 
 
 def lower_node(graph: GraphLowering, node: Node) -> object:
     """Return the result that a node is lowered to; raise `RuntimeError` if its sizes differ from the node's value."""
-    result = lowered_node(graph, node)
+    result = inductor_run_node(graph, node)
     value = node.meta.get("val")
     if not isinstance(result, ir.TensorBox) or not isinstance(value, torch.Tensor):
         return result

@@ -20,7 +20,7 @@ def check_outputs(region: Region, generated: GeneratedCode) -> None:
             actual, expected = text_of_sizes(stride), text_of_sizes(proxy.stride)
             raise Unsupported(f"a result has the strides {actual} instead of {expected}")
     if shared_in_wrapper(generated.wrapper, len(region.inputs)) != shared_in_region(region):
-        raise Unsupported("its results share memory differently from PyTorch's")
+        raise Unsupported("Inductor's results share memory differently from PyTorch's")
 
 
 def shared_in_region(region: Region) -> list[int]:
@@ -40,7 +40,7 @@ def shared_in_wrapper(wrapper: str, count: int) -> list[int]:
         elif isinstance(statement, ast.Return) and isinstance(statement.value, ast.Tuple):
             results = [_base(value, bases) for value in statement.value.elts]
             return _first_indices([*inputs[:count], *results])
-    raise Unsupported("its wrapper does not return a tuple")
+    raise Unsupported("Inductor's wrapper does not return a tuple")
 
 
 def _base(value: ast.expr, bases: dict[str, str]) -> str:

@@ -21,7 +21,7 @@ from torch.utils._sympy import functions
 SLICE = torch.ops.aten.slice.Tensor
 # Whether Inductor's own lowering clamps indices. The versions that do so have this function.
 INDUCTOR_CLAMPS = hasattr(lowering, "_register_unbacked_slice_size_bindings")
-lowered_slice: Any = lowering.slice_
+inductor_slice: Any = lowering.slice_
 maximum: Any = functions.Max
 minimum: Any = functions.Min
 virtualized: Any = V  # `V.graph` is the graph being lowered
@@ -42,12 +42,12 @@ def slice_dimension(x: Any, dim: int = 0, start: Any = None, end: Any = None, st
     """
     size = x.get_size()[dim]
     if not clamp or not all(index is None or has_known_sign(sympy.sympify(index)) for index in (start, end)):
-        return lowered_slice(x, dim, start, end, step, clamp)
+        return inductor_slice(x, dim, start, end, step, clamp)
     first = position(start, size, 0)
     last = position(end, size, size)
     if not guard_or_false(sympy.Le(first, last)):
         last = first + maximum(last - first, 0)
-    return lowered_slice(x, dim, first, last, step, clamp=False)
+    return inductor_slice(x, dim, first, last, step, clamp=False)
 
 
 def position(index: Any, size: Any, default: Any) -> Any:

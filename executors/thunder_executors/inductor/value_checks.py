@@ -1,4 +1,4 @@
-"""Checks of values that Inductor drops: a region also computes whether eager PyTorch would raise an error.
+"""The value checks that Inductor drops: a region also computes whether eager PyTorch would raise an error.
 
 Inductor accepts indices that count from the end where PyTorch does not, checks only the indices that it reads, and
 checks no probabilities. A region therefore replaces invalid elements of the operands of these operations, and returns
@@ -29,8 +29,8 @@ from thunder_core.tracing.library.operators import assignment
 from thunder_executors.inductor.sizes import text_of_sizes
 
 CPU = torch.device("cpu")
-FLAG = TensorProxy("refused", (), (), torch.bool, CPU)  # the result: whether PyTorch would have raised
-CHECK = "raise_as_eager"  # the function that a region calls in that case
+FLAG = TensorProxy("refused", (), (), torch.bool, CPU)  # the additional result: whether eager PyTorch would raise
+CHECK = "raise_as_eager"  # the function that a region calls if the flag is set
 CONTRADICTION = "a region refused tensor values that eager PyTorch accepts; please report this with the program"
 Named = Mapping[str, Any]  # the arguments of a call by the names of the operator's schema
 
@@ -148,7 +148,7 @@ CHECKED: dict[Rule, tuple[str, ...]] = {
 DIVISIONS = frozenset(name for name, rule in RULES.items() if rule is divisors)
 # Operations that raise errors for some values of their tensors, while Inductor computes silently. They have no rule.
 UNCHECKED = frozenset({"repeat_interleave"})
-ASSIGNMENT = assignment.OPERATOR  # raises for NaN, and gains nothing from a region
+ASSIGNMENT = assignment.OPERATOR  # an operator that raises for NaN, and that a region would not make faster
 
 
 def name_of(operation: BoundSymbol) -> str:

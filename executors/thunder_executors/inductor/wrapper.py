@@ -100,7 +100,7 @@ def statements(wrapper: str) -> list[ast.stmt]:
     functions = [node for node in ast.walk(ast.parse(wrapper)) if isinstance(node, ast.FunctionDef)]
     calls = [function for function in functions if function.name == "call"]
     if len(calls) != 1:
-        raise Unsupported(f"its wrapper has {len(calls)} functions `call`")
+        raise Unsupported(f"Inductor's wrapper has {len(calls)} functions `call`")
     return list(with_plain_checks(calls[0].body))
 
 
@@ -127,7 +127,7 @@ class _Body:
             statement.value = statement.value.elts[0] if len(statement.value.elts) == 1 else statement.value
         for node in ast.walk(statement):
             self._allow(node)
-        yield ast.unparse(_Shortened().visit(statement))
+        yield ast.unparse(_FunctionRenamer().visit(statement))
 
     def _checks_input(self, statement: ast.stmt) -> bool:
         """Whether a statement checks an input, which guards and the trace's metadata have already checked."""
@@ -137,7 +137,7 @@ class _Body:
 
     def _allow(self, node: ast.AST) -> None:
         if not isinstance(node, NODES):
-            raise Unsupported(f"its wrapper holds a {type(node).__name__}")
+            raise Unsupported(f"Inductor's wrapper contains a {type(node).__name__}")
         if isinstance(node, ast.Call):
             self._allow_call(ast.unparse(node.func))
 
@@ -145,13 +145,13 @@ class _Body:
         called = name in self.kernels or name in LIBRARY or name in (CLEAR, *SIZE_FUNCTIONS)
         is_known = called or (name.startswith(OPERATORS) and not name.startswith(INDUCTOR_OPERATORS))
         if not is_known and not (name.startswith(f"{EXTERN_KERNELS}.") and _torch_name(name)):
-            raise Unsupported(f"its wrapper calls {name}")
+            raise Unsupported(f"Inductor's wrapper calls {name}")
 
 
-class _Shortened(ast.NodeTransformer):
-    """A transformer that replaces Inductor's borrowed functions by their names in PyTorch, and Thunder's operations.
+class _FunctionRenamer(ast.NodeTransformer):
+    """A transformer that writes PyTorch's names for functions that Inductor calls by its own names.
 
-    Autograd records nothing in a region, so Thunder's operations are called directly, without a dispatcher.
+    It also calls Thunder's operations directly, without a dispatcher, because autograd records nothing in a region.
     """
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
@@ -163,7 +163,7 @@ class _Shortened(ast.NodeTransformer):
 
 
 def _torch_name(name: str) -> str:
-    """Return the PyTorch name of a function that Inductor calls `extern_kernels.mm`; empty for Inductor's own."""
+    """Return PyTorch's name of a function such as `extern_kernels.mm`; empty for a function of Inductor itself."""
     function = getattr(extern_kernels, name.partition(".")[2], None)
     path = _name_in_torch(function) or resolve_name(function) or ""
     return path if path.startswith("torch.") and "_inductor" not in path else ""

@@ -32,24 +32,24 @@ HEAD = "from thunder_executors.nvfuser.library import DataType, FusionDefinition
 
 Rule: TypeAlias = Callable[["Definition", BoundSymbol], "str | tuple[str, ...]"]
 RULES: dict[str, Rule] = {}
-# Operations that only move values. If such operations compute an output of a region, PyTorch runs them after the fused
-# kernel.
-MOVEMENTS: set[str] = set()
+# Operations that only copy or rearrange elements. If such operations compute an output of a region, PyTorch runs them
+# after the fused kernel.
+DATA_MOVEMENTS: set[str] = set()
 
 
 class Unsupported(Exception):
     """Raised if nvFuser lacks an operation, or differs from PyTorch; the message names the operation or difference."""
 
 
-def rule(*names: str, moves: bool = False) -> Callable[[Rule], Rule]:
+def rule(*names: str, moves_data: bool = False) -> Callable[[Rule], Rule]:
     """Register a function as the rule of these aten operations. A rule returns one expression for each result.
 
-    `moves` is True for operations that only move values.
+    `moves_data` is True for operations that only copy or rearrange elements.
     """
 
     def register(function: Rule) -> Rule:
         RULES.update(dict.fromkeys(names, function))
-        MOVEMENTS.update(names if moves else ())
+        DATA_MOVEMENTS.update(names if moves_data else ())
         return function
 
     return register
@@ -177,8 +177,8 @@ def _device_problem(inputs: Iterable[TensorProxy]) -> str | None:
 
 
 def base_of(name: str, producer_of: Mapping[str, BoundSymbol]) -> str:
-    """Return the computed value or the input from which operations that only move values make a value."""
-    while name in producer_of and name_of(producer_of[name]) in MOVEMENTS:
+    """Return the name of the computed value or input that only data movements lead from to a value."""
+    while name in producer_of and name_of(producer_of[name]) in DATA_MOVEMENTS:
         name = producer_of[name].inputs[0].name
     return name
 

@@ -1,4 +1,4 @@
-"""The functions that generated regions use. nvFuser is imported such that other minor versions of PyTorch work, too."""
+"""The functions that generated regions use. Lazy binding lets nvFuser load with other minor versions of PyTorch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rules of reductions. For 16-bit dtypes they are computed in float32, as in PyTorch."""
+"""Rules of reductions. Reductions of 16-bit dtypes are computed in float32, as in PyTorch."""
 
 from __future__ import annotations
 

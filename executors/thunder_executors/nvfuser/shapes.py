@@ -45,13 +45,13 @@ def concatenate(definition: Definition, operation: BoundSymbol) -> str:
     return call("cat", names, dim=named["dim"] % len(proxy.shape))
 
 
-@rule("clone", "contiguous", "alias", "detach", "lift_fresh", moves=True)
+@rule("clone", "contiguous", "alias", "detach", "lift_fresh", moves_data=True)
 def same(definition: Definition, operation: BoundSymbol) -> str:
     """Return the operand."""
     return call("set", operation.inputs[0].name)
 
 
-@rule("view", "_unsafe_view", "reshape", moves=True)
+@rule("view", "_unsafe_view", "reshape", moves_data=True)
 def reshape(definition: Definition, operation: BoundSymbol) -> str:
     """Return the elements of a tensor, in order, in another shape."""
     if len(operation.args) != 2 or not isinstance(operation.args[1], Sequence):
@@ -59,7 +59,7 @@ def reshape(definition: Definition, operation: BoundSymbol) -> str:
     return call("reshape", operation.inputs[0].name, new_shape=list(result_of(operation).shape))
 
 
-@rule("permute", "transpose", "t", moves=True)
+@rule("permute", "transpose", "t", moves_data=True)
 def permute(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with its dimensions in another order."""
     named = arguments(operation)
@@ -73,13 +73,13 @@ def permute(definition: Definition, operation: BoundSymbol) -> str:
     return call("permute", named["self"].name, dims=order)
 
 
-@rule("expand", moves=True)
+@rule("expand", moves_data=True)
 def expand(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with dimensions of size one expanded, and new leading dimensions."""
     return broadcast(operation.args[0], result_of(operation).shape)
 
 
-@rule("unsqueeze", moves=True)
+@rule("unsqueeze", moves_data=True)
 def unsqueeze(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor with a new dimension of size one."""
     named, shape = arguments(operation), result_of(operation).shape
@@ -88,7 +88,7 @@ def unsqueeze(definition: Definition, operation: BoundSymbol) -> str:
     return call("broadcast_in_dim", named["self"].name, shape=list(shape), broadcast_dims=broadcast_dims)
 
 
-@rule("squeeze", moves=True)
+@rule("squeeze", moves_data=True)
 def squeeze(definition: Definition, operation: BoundSymbol) -> str:
     """Return the tensor without dimensions of size one."""
     named = arguments(operation)
@@ -97,7 +97,7 @@ def squeeze(definition: Definition, operation: BoundSymbol) -> str:
     return call("squeeze", proxy.name, dims=dims) if dims else call("set", proxy.name)
 
 
-@rule("slice", moves=True)
+@rule("slice", moves_data=True)
 def slice_dimension(definition: Definition, operation: BoundSymbol) -> str:
     """Return a slice of a dimension."""
     named = arguments(operation)
@@ -118,7 +118,7 @@ def slice_along(name: str, proxy: TensorProxy, dim: int, first: int, length: int
     return call("slice", name, start_indices=starts, end_indices=ends)
 
 
-@rule("select", moves=True)
+@rule("select", moves_data=True)
 def select(definition: Definition, operation: BoundSymbol) -> str:
     """Return one element of a dimension, which is removed."""
     named = arguments(operation)
@@ -127,7 +127,7 @@ def select(definition: Definition, operation: BoundSymbol) -> str:
     return call("squeeze", slice_along(proxy.name, proxy, dim, named["index"] % proxy.shape[dim], 1), dims=[dim])
 
 
-@rule("split", "split_with_sizes", moves=True)
+@rule("split", "split_with_sizes", moves_data=True)
 def split(definition: Definition, operation: BoundSymbol) -> tuple[str, ...]:
     """Return consecutive slices of a dimension."""
     named = arguments(operation)

@@ -1,7 +1,7 @@
 """Attention on the CPU in float32: Thunder's own kernel for inference, where a measurement shows that it is faster.
 
-The kernel packs a panel of queries, and multiplies it by keys and values where they are in memory. Scores of a panel
-stay in the cache, and scores that a causal mask hides are not computed.
+The kernel packs a panel of queries, multiplies the panel by keys, and multiplies the weights by values. Keys and values
+are read in place. Scores of a panel stay in the cache, and scores that a causal mask hides are not computed.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class PackedAttention(KernelExecutor[Attention]):
         return attention_in(bsym) is not None
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[Attention]]:
-        """Return the attention of a trace that the kernel supports and autograd does not record, by index."""
+        """Return the attention operations that the kernel supports and autograd does not record, by index."""
         attentions = (
             (index, attention_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index]
         )

@@ -123,7 +123,7 @@ def attention_of(bsym: BoundSymbol) -> Attention | None:
         return None
     factor = 1 / math.sqrt(max(query.shape[-1], 1)) if scale is None else float(scale)
     attention = Attention(query, key, value, mask, result, is_causal, factor)
-    return attention if has_sizes(attention, arguments.get(GROUPS) is True) else None
+    return attention if sizes_fit(attention, arguments.get(GROUPS) is True) else None
 
 
 def is_supported(
@@ -143,7 +143,7 @@ def is_supported(
     )
 
 
-def has_sizes(attention: Attention, grouped: bool) -> bool:
+def sizes_fit(attention: Attention, grouped: bool) -> bool:
     """Whether the sizes fit each other: only the mask may be broadcast, and only `grouped` heads share keys."""
     batch, heads, groups, rows, keys, width, value_width = map(expression, attention.sizes)
     of_key, of_value, of_result = (

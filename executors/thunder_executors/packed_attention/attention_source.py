@@ -43,7 +43,7 @@ struct Scratch {
     }
     float *panel, *scores, *added, *sums, *keys, *values;
     alignas(64) float largest[PANEL], totals[PANEL], factors[PANEL];
-    int64_t head = -1;  // whose keys and values were copied
+    int64_t head = -1;  // the head whose keys and values were copied
 };
 
 // Two to the power of x, which is at most zero; zero below -126.5. The error of the polynomial is 9.2e-8.

@@ -1,8 +1,8 @@
-"""The time of attention by PyTorch and by the kernel, measured on this machine and cached.
+"""The times of attention by PyTorch and by the kernel, measured on this machine and cached.
 
-First, the results of both are compared: a kernel that computes wrong values on this processor is never chosen. Both
-run alternately, and the time is the minimum over some passes. Large attention is measured for a part of its batch,
-heads and rows, and the times are scaled up.
+First, the results are compared: a kernel that computes wrong values on this processor is never chosen. Then PyTorch and
+the kernel run alternately, and the time is the minimum over some passes. Large attention is measured for a part of its
+batch, heads and rows, and the times are scaled up.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from thunder_executors.packed_attention.source import NAME
 from thunder_executors.packed_linear.measurement import pattern
 from thunder_executors.sdpa import ATTENTION, GROUPS
 
-PASSES = 5  # the first is not timed
+PASSES = 5  # the time of the first pass is ignored
 PASS_SECONDS = 5e-3
 CALL_SECONDS = 0.02  # for a longer call, fewer heads and rows are measured
 MAX_CALLS = 200  # in a pass
@@ -138,7 +138,7 @@ def tensors_of(attention: Attention, sizes: tuple[int, ...]) -> list[torch.Tenso
 def mask_arguments(
     query: torch.Tensor, mask: torch.Tensor | None, sizes: tuple[int, ...]
 ) -> tuple[torch.Tensor, tuple[int, ...]]:
-    """Return the mask and its strides as arguments of the kernel, which reads no mask of kind 0."""
+    """Return the mask and its strides as arguments of the kernel. Without a mask, the query fills its place unread."""
     if mask is None:
         return query, (0, 0, 0, 0)
     batch, heads, _, rows, keys, *_ = sizes

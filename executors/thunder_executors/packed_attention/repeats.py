@@ -1,4 +1,4 @@
-"""Keys and values that are repeated for groups of queries: the kernel reads them without the copies."""
+"""Find attention to keys and values that are repeated for groups of queries. The kernel needs no repeated copies."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.packed_attention.attention import Attention, has_sizes, is_supported
+from thunder_executors.packed_attention.attention import Attention, is_supported, sizes_fit
 from thunder_executors.sdpa import REPEATS, repeats_of
 
 
@@ -16,29 +16,29 @@ def repeated_attention(
 ) -> dict[int, tuple[Attention, tuple[int, ...]]]:
     """Return grouped-query attention in place of attention to repeated keys and values, by index of the attention.
 
-    Each comes with the indices of the bound symbols that repeat keys and values. Only the attention may read the
-    repeated tensors, and no bound symbol between these and the attention may write to a tensor.
+    Each attention comes with the indices of the bound symbols that repeat its keys and values. Only the attention may
+    read the repeated tensors, and no bound symbol between the first repetition and the attention may write to a tensor.
     """
     producers = {proxy.name: index for index, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
     by_groups: dict[int, tuple[Attention, tuple[int, ...]]] = {}
     for index, repeated in attention.items():
         indices = repeats_of(trace.bound_symbols, producers, trace.bound_symbols[index])
-        if not indices or not are_only_read_by(trace, (*indices, index)):
+        if not indices or not are_read_only_by(trace, (*indices, index)):
             continue
         if any(bsym.mutates for bsym in trace.bound_symbols[min(indices) : index]):
             continue
         key, value = (trace.bound_symbols[first].inputs[0] for first in (indices[0], indices[len(REPEATS)]))
         grouped = replace(repeated, key=key, value=value)  # type: ignore[arg-type]  # both are tensors, see `repeats_of`
         query, result, mask = grouped.query, grouped.result, grouped.mask
-        if is_supported(query, grouped.key, grouped.value, result, mask) and has_sizes(grouped, grouped=True):
+        if is_supported(query, grouped.key, grouped.value, result, mask) and sizes_fit(grouped, grouped=True):
             by_groups[index] = grouped, tuple(sorted(set(indices)))
     return by_groups
 
 
-def are_only_read_by(trace: Trace, indices: Iterable[int]) -> bool:
-    """Whether only these bound symbols read the results of all of these except the last.
+def are_read_only_by(trace: Trace, indices: Iterable[int]) -> bool:
+    """Whether only these bound symbols read the results of these bound symbols; the last one's results do not matter.
 
-    Outputs of the trace count as read by others.
+    A result that the trace returns counts as read by another bound symbol.
     """
     *repeating, last = indices
     defined = {proxy.name for index in repeating for proxy in trace.bound_symbols[index].defines}

@@ -1,8 +1,8 @@
 """Linear layers on the CPU: Thunder's own matrix product, where a measurement shows that it is faster.
 
-It multiplies float32, bfloat16, float16 and quantized weights of 8 or 4 bits. The kernel reads weights in place, widens
-narrow weights in registers, and packs a panel of them while it multiplies. No copy of a weight is kept, so the next
-call sees every write to a weight.
+The kernel multiplies weights in float32, bfloat16 and float16, and quantized weights of 8 or 4 bits. It reads weights
+in place, widens narrow weights in registers, and packs a panel of weights while it multiplies. No copy of a weight is
+kept, so the next call sees every write to a weight.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class PackedLinear(KernelExecutor[Product]):
         return product_in(bsym) is not None
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
-        """Return the linear layers of a trace that the kernel supports and autograd has not `recorded`, by index."""
+        """Return the linear layers of a trace that the kernel supports and autograd does not record, by index."""
         products = ((index, product_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index])
         return {index: layer_at(trace, product, index) for index, product in products if product is not None}
 

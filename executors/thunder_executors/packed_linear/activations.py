@@ -29,7 +29,7 @@ RELU = Activation(1, "relu", functional.relu)
 SILU = Activation(2, "silu", functional.silu)
 GELU = Activation(3, "gelu", functional.gelu)
 GELU_TANH = Activation(4, "gelu by tanh", partial(functional.gelu, approximate="tanh"))
-# The activation of each operation whose options have their default values; `OPTIONS` has those of other options.
+# The activation of each operation if its options have their defaults. `OPTIONS` has the activations for other options.
 ACTIVATIONS = {
     "torch.relu": RELU,
     "torch.Tensor.relu": RELU,

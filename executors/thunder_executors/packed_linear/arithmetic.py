@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 KINDS = r"""
-// The kinds of products. All multiply words of 32 bits: weights are widened to them when they are read.
+// The kinds of products. All kinds multiply words of 32 bits: narrower weights are widened when they are read.
 
 // Stores the sum of the elements of each of four vectors.
 template <typename K>
@@ -43,7 +43,7 @@ struct Packed : Floats<float> {
     static constexpr bool PACKED = true;
 };
 
-// 8-bit weights with a scale for each column, which the sums are multiplied by.
+// 8-bit weights with a scale for each column. The sums are multiplied by the scales.
 struct Scaled : Floats<BFloat16, int8_t> {
     static constexpr float NEUTRAL = 1.0f;
     static Vector finish(Vector sum, Vector scale) { return multiply(sum, scale); }

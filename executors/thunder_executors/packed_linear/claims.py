@@ -1,4 +1,4 @@
-"""Base classes of executors that run operations on the CPU with C++ kernels, where measurements show these faster."""
+"""Base classes of executors that replace operations on the CPU by C++ kernels that are measured to be faster."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class Candidate(Generic[T]):
 
 @dataclass(frozen=True)
 class CpuExecutor(Executor):
-    """Claims operations of inference on the CPU, by kernels that are measured unless `measures` is False."""
+    """Claims inference operations on the CPU for C++ kernels.
+
+    If `measures` is set, a kernel must be measured faster.
+    """
 
     symbolic_sizes: ClassVar[bool] = True
     fuses_regions: ClassVar[bool] = True  # no backward can be derived from machine code
@@ -81,7 +84,7 @@ class CpuExecutor(Executor):
 
 @dataclass(frozen=True)
 class KernelExecutor(CpuExecutor, Generic[T]):
-    """Claims operations on the CPU that autograd does not record, where its kernel is measured to be faster."""
+    """Claims operations on the CPU that autograd does not record, for one kernel that is measured to be faster."""
 
     def missing(self) -> str | None:
         """Return the missing requirement (AVX2 and FMA, or a C++ compiler); None if this machine has both."""
@@ -151,7 +154,7 @@ class KernelExecutor(CpuExecutor, Generic[T]):
 def replace_candidates(
     trace: Trace, candidates: Iterable[Candidate[T]], chosen: Mapping[str, MachineCode | Refusal], executor: str
 ) -> tuple[list[BoundSymbol], list[RefusedOperations]]:
-    """Return the bound symbols with each candidate replaced by its kernel, and the records of all other candidates."""
+    """Return the bound symbols with chosen candidates replaced by kernels, and records of the refused candidates."""
     symbols = symbols_of(chosen, executor.replace("-", "_"))
     replacements: dict[int, list[BoundSymbol]] = {}
     refused: Counter[Refusal] = Counter()
@@ -178,6 +181,6 @@ def symbols_of(choices: Mapping[str, MachineCode | Refusal], prefix: str) -> dic
 
 
 def refused_operations(executor: str, refusal: Refusal, count: int) -> RefusedOperations:
-    """Return the record of refused operations: refused by a measurement, unless the compilation failed."""
+    """Return a record of `count` refused operations, which says whether a measurement or the compiler refused them."""
     by_measurement = refusal.lasting or refusal == UNMEASURED
     return RefusedOperations(executor, refusal.reason, count, refusal.lasting, by_measurement=by_measurement)

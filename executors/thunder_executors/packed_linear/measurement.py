@@ -1,8 +1,8 @@
 """Measures a linear layer with PyTorch's operator and with Thunder's kernel, and caches both times.
 
-First, the results of both are compared: a kernel that computes wrong values on this processor is never chosen. Both run
-alternately. As in a model, the input is in the processor's cache, and the weights are not. The time is the minimum over
-some passes, divided by the number of calls in a pass.
+First, the results are compared: a kernel that computes wrong values on this processor is never chosen. Then the
+operator and the kernel run alternately. As in a model, the input is in the processor's cache, and the weights are not.
+The time is the minimum over some passes, divided by the number of calls in a pass.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def measured_columns(product: Product) -> int:
 
 
 def calls_in_pass(product: Product) -> int:
-    """Return the number of calls in a pass: enough for the resolution of the clock."""
+    """Return the number of calls in a pass, so that a pass is long compared with the resolution of the clock."""
     seconds = call_seconds(product.rows, product.depth, measured_columns(product))
     return min(MAX_CALLS, 1 + int(PASS_SECONDS / seconds))
 
@@ -186,7 +186,7 @@ def pattern(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
 def cold_weights(numbers: torch.Tensor, shape: tuple[int, ...]) -> Iterator[torch.Tensor]:
     """Cycle through adjacent slices of `numbers` as weights.
 
-    A weight has therefore left the processor's cache before its next use.
+    The slices exceed the processor's cache, so a weight has left the cache before its next use.
     """
     size = prod(shape)
     while True:

@@ -11,7 +11,7 @@ import torch
 
 from thunder_core.backend.fusion.prepared_weights import PreparedWeights
 
-PANEL = 32  # most columns of a panel: packed memory has a multiple of these columns
+PANEL = 32  # the most columns of a panel; packed memory is padded to a multiple of this number of columns
 
 
 @dataclass(eq=False)

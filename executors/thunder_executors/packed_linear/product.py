@@ -108,9 +108,7 @@ def product_of(bsym: BoundSymbol) -> Product | None:
 
 
 def with_activation(product: Product, bsym: BoundSymbol) -> Product | None:
-    """Return a product whose result goes through the activation of a bound symbol; None if the kernel does not support
-    both.
-    """
+    """Return the product with a bound symbol's activation of its result; None if the kernel does not support both."""
     activation, result = activation_of(bsym), bsym.output
     if product.kind not in (FLOAT32, PREPACKED) or activation is None:
         return None
@@ -136,14 +134,14 @@ def is_supported(product: Product) -> bool:
 
 
 def has_rows(product: Product) -> bool:
-    """Whether the weight is a matrix with adjacent numbers in each row, and a bias or scales fit it."""
+    """Whether the weight is a matrix with adjacent numbers in each row, and a bias or scales fit the weight."""
     weight, extra = product.weight, product.extra
     adjacent = len(weight.shape) == 2 and (weight.stride[1] == 1 or product.depth == 1)
     return adjacent and (extra is None or is_row(extra, product.columns))
 
 
 def has_groups(product: Product) -> bool:
-    """Whether a weight is in blocks of 4-bit codes, and its scales and zeros fit it."""
+    """Whether a weight is in blocks of 4-bit codes, and its scales and zeros fit the blocks."""
     weight, extra = product.weight, product.extra
     if extra is None or [len(weight.shape), len(extra.shape)] != [3, 3]:
         return False

@@ -18,9 +18,9 @@ from thunder_executors.packed_linear.arguments import arguments_by_name
 class ProductKind:
     """A kind of products: the operation, the dtypes of its tensors, and the type in C++ that computes it.
 
-    `extra` is the dtype of a third argument with a number for each column: a bias, or scales if they are `scales`. If
-    the weight is `in_groups`, it has the shape (blocks, depth, 32), and the scales and zeros (groups, columns, 2). A
-    weight that is `prepacked` is packed when it is first multiplied, and the packed weight is kept. `tolerance` is
+    `extra` is the dtype of a third argument with a number for each column: scales if `scales` is set, otherwise a bias.
+    If `in_groups` is set, the weight has the shape (blocks, depth, 32), and the scales and zeros (groups, columns, 2).
+    If `prepacked` is set, a weight is packed at its first product, and the packed weight is kept. `tolerance` is
     relative; sums of numbers near one may also differ by the tolerance times the square root of the depth.
     """
 

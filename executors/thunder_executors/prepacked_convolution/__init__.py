@@ -44,7 +44,7 @@ POOL_METHOD = "pool"  # the method that computes the mean over all pixels
 
 @dataclass(frozen=True)
 class PrepackedConvolution(CpuExecutor):
-    """Claims 2-d convolutions in float32 on the CPU, whose weights a module holds, for inference."""
+    """Claims 2-d convolutions in float32 on the CPU for inference, if their weights are parameters of a module."""
 
     name: str = EXECUTOR_NAME
     methods: tuple[str, ...] = (BLOCK, POOL_METHOD, "Winograd", "depthwise", "planes", "direct", ONEDNN)
@@ -56,7 +56,7 @@ class PrepackedConvolution(CpuExecutor):
         return f"{what}, for inference, where its methods are measured to be faster"
 
     def missing(self) -> str | None:
-        """Return the reason why no method runs here; None if one does."""
+        """Return the reason why no method runs on this machine; None if a method runs."""
         if self.runs(ONEDNN) or any(map(self.runs, self.methods)):
             return None
         return "this build of PyTorch has no oneDNN, and the kernel needs AVX2 and a C++ compiler"
@@ -110,8 +110,8 @@ class PrepackedConvolution(CpuExecutor):
     def chains(self, trace: Trace) -> Iterator[tuple[Chain, tuple[str, ...]]]:
         """Yield the convolutions that can be claimed, with the methods that support them.
 
-        A module must hold the parameters, which the trace does not write to. If no method supports a convolution with
-        the operations before it, the convolution is yielded without them.
+        Weights and biases must be parameters or buffers of a module, and the trace must not write to them. If no method
+        supports a convolution with its preceding operations, the convolution is yielded without these operations.
         """
         recorded = may_be_recorded(trace, tracked_by_autograd(trace))
         preparable = names_to_prepare(trace)
@@ -173,12 +173,12 @@ class Choice:
     chain: Chain
     methods: tuple[str, ...]
     method: str = ""
-    words: str = ""
+    times_text: str = ""
     refusal: Refusal | None = None
 
 
 class Claims:
-    """The bound symbols of a trace that are replaced, and the reasons for the convolutions that are not."""
+    """Replaces operations of a trace by kernels, and counts the refusals of other operations."""
 
     def __init__(self, trace: Trace, executor: str) -> None:
         self._trace = trace
@@ -193,8 +193,8 @@ class Claims:
         if times is None:
             return
         occurrence = occurrence_of(self._trace, block)
-        words = str(times) if times.title else ""
-        self._replace(block, occurrence, lambda: code_of_block(block, occurrence, words))
+        times_text = str(times) if times.title else ""
+        self._replace(block, occurrence, lambda: code_of_block(block, occurrence, times_text))
 
     def add_chain(self, choice: Choice) -> None:
         """Replace the operations of a chain that belongs to no block, or count its refusal."""
@@ -206,10 +206,10 @@ class Claims:
         occurrence = occurrence_of(self._trace, choice.chain)
         self._replace(choice.chain, occurrence, lambda: code_of(choice, occurrence))
 
-    def add_pool(self, pool: Pool, words: str) -> None:
-        """Replace a pooling by the kernel; `words` are its times as text."""
+    def add_pool(self, pool: Pool, times_text: str) -> None:
+        """Replace a pooling by the kernel; `times_text` are its times as text."""
         occurrence = occurrence_of(self._trace, pool)
-        self._replace(pool, occurrence, lambda: code_of_pool(pool, occurrence, words))
+        self._replace(pool, occurrence, lambda: code_of_pool(pool, occurrence, times_text))
 
     def refuse(self, refusal: Refusal) -> None:
         """Count an operation that PyTorch computes for a reason."""
@@ -254,20 +254,20 @@ def code_of(choice: Choice, occurrence: RegionOccurrence) -> MachineCode:
     chain, method = choice.chain, choice.method
     text = region_text(chain, occurrence, f"{title_of(chain)}: {method}", method, channels_in_panel())
     if method == ONEDNN:
-        return MachineCode(text, b"", (), choice=choice.words)
-    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=choice.words)
+        return MachineCode(text, b"", (), choice=choice.times_text)
+    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=choice.times_text)
 
 
-def code_of_block(block: Block, occurrence: RegionOccurrence, words: str) -> MachineCode:
+def code_of_block(block: Block, occurrence: RegionOccurrence, times_text: str) -> MachineCode:
     """Return the code of a block; raise `CompilerFailed` or `OutOfDisk`."""
     text = block_text(block, occurrence, block_title(block), channels_in_panel())
-    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=words)
+    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=times_text)
 
 
-def code_of_pool(pool: Pool, occurrence: RegionOccurrence, words: str) -> MachineCode:
+def code_of_pool(pool: Pool, occurrence: RegionOccurrence, times_text: str) -> MachineCode:
     """Return the code of a pooling; raise `CompilerFailed` or `OutOfDisk`."""
     text = pool_text(pool, occurrence, pool_title(pool))
-    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=words)
+    return MachineCode(text, CONVOLUTIONS.content, processors()[1], choice=times_text)
 
 
 EXECUTOR = PrepackedConvolution()

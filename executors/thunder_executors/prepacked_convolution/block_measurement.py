@@ -45,8 +45,8 @@ class BlockTimes(KernelTimes):
     title: str = ""
 
     def __str__(self) -> str:
-        together = f"together {format_time(self.kernel)}{self.disagreement}"
-        return f"{self.title}: {together}, after each other {format_time(self.library)}"
+        together = f"in one call {format_time(self.kernel)}{self.disagreement}"
+        return f"{self.title}: {together}, in separate calls {format_time(self.library)}"
 
 
 def block_times(block: Block, methods: Sequence[str], budget: TuningBudget) -> BlockTimes | None:

@@ -141,7 +141,7 @@ def padding_of(value: Any, weight: TensorProxy, dilation: Ints) -> Ints | None:
 
 
 def is_supported(proxy: Any) -> bool:
-    """Whether a value is a float32 tensor on the CPU whose class overrides nothing of `torch.Tensor`."""
+    """Whether a value is a float32 tensor on the CPU, and not of a subclass that overrides functions of PyTorch."""
     return (
         isinstance(proxy, TensorProxy)
         and proxy.dtype is torch.float32
@@ -235,7 +235,7 @@ def with_reader(
     members = {trace.bound_symbols[member] for member in chain.indices}
     if bsym.executor or not bsym.is_resolved or not isinstance(bsym.output, TensorProxy):
         return None
-    in_place = bsym.output.name == chain.result.name  # then later readers read the new result
+    in_place = bsym.output.name == chain.result.name  # if so, later readers read the new result
     if len(later) > 1 and not in_place:
         return None
     if set(bsym.mutates) - {chain.result.name} or (bsym.mutates and not in_place):
@@ -243,12 +243,12 @@ def with_reader(
     if any(step not in members and (step.mutates or step.keeps_position) for step in between):
         return None
     longer = extend(chain, bsym)
-    if longer is None or not is_like(bsym.output, chain.result):
+    if longer is None or not has_layout_of(bsym.output, chain.result):
         return None
     return replace(longer, indices=(*chain.indices, index), result=bsym.output)
 
 
-def is_like(proxy: TensorProxy, expected: TensorProxy) -> bool:
+def has_layout_of(proxy: TensorProxy, expected: TensorProxy) -> bool:
     """Whether a tensor has the sizes, strides and dtype of another."""
     return is_supported(proxy) and (proxy.shape, proxy.stride) == (expected.shape, expected.stride)
 
@@ -275,7 +275,7 @@ def with_addition(chain: Chain, bsym: BoundSymbol) -> Chain | None:
     if not all(isinstance(operand, TensorProxy) for operand in operands) or operands[0].name == operands[1].name:
         return None
     addends = [operand for operand in operands if operand.name != chain.result.name]
-    if len(addends) != 1 or not is_like(addends[0], chain.result):
+    if len(addends) != 1 or not has_layout_of(addends[0], chain.result):
         return None
     return replace(chain, addend=addends[0])
 

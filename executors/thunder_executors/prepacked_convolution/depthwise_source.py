@@ -10,7 +10,7 @@ struct Depthwise : Convolution {
 };
 
 // Adds the products of a row of the kernel, which has KERNEL columns, to the sums of COUNT adjacent pixels. The columns
-// of the input are read once. With IS_EDGE, those outside of the input, from `left` to `right`, are left out.
+// of the input are read once, from column `left` on. With IS_EDGE, columns outside of the input are left out.
 template <int COUNT, int KERNEL, int STRIDE, bool IS_EDGE>
 inline void add_row(const Depthwise& c, const float* from, const float* weight, int64_t left, Vector (&sums)[COUNT]) {
     constexpr int COLUMNS = (COUNT - 1) * STRIDE + KERNEL;
@@ -109,8 +109,8 @@ inline void depthwise_edge(const Depthwise& c, int64_t image, int64_t y, int64_t
     finish.store_pixels((image * c.out_height + y) * c.out_width + x, {sum});
 }
 
-// Computes a row of the result, or two rows with ARE_TWO, all channels of COUNT pixels after each other, as they lie in
-// memory. The last pixels and the last channels may be computed twice.
+// Computes a row of the result, or two rows with ARE_TWO: COUNT pixels at a time, with all their channels, in the order
+// of memory. The last pixels and the last channels may be computed twice.
 template <int KERNEL, int STRIDE, int COUNT, bool ARE_TWO>
 void depthwise_tiles(const Depthwise& c, int64_t image, int64_t y) {
     constexpr int64_t COLUMNS = (COUNT - 1) * STRIDE + KERNEL;

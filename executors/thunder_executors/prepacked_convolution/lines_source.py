@@ -1,8 +1,8 @@
-"""The C++ source of convolutions of images with few channels, such as the first of a model: row by row, in the L1."""
+"""The C++ source of convolutions of images with few channels: rows are copied as lines, which stay in the L1 cache."""
 
 from __future__ import annotations
 
-FEW_CHANNELS = 4  # of images whose rows are copied to lines
+FEW_CHANNELS = 4  # the most channels of images whose rows are copied to lines, such as the input of a model
 DECLARATION = f"\nconstexpr int64_t FEW_CHANNELS = {FEW_CHANNELS};\n"
 LINES = (
     DECLARATION

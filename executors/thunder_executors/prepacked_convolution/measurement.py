@@ -28,11 +28,11 @@ from thunder_executors.prepacked_convolution.padding_source import METHODS
 from thunder_executors.prepacked_convolution.region import ONEDNN, sizes_of
 from thunder_executors.prepacked_convolution.weights import packed_weights
 
-PASSES = 4  # the first is not measured
+PASSES = 4  # the time of the first pass is ignored
 FLOPS, OVERHEAD = 6e10, 4e-3  # of a slow core, for the estimate of a measurement's time
 TOLERANCE = 1e-3
 SOURCE = "5"  # increases when the compared code changes, except the kernel
-CACHE_BYTES = 1 << 25  # that are read between calls
+CACHE_BYTES = 1 << 25  # bytes that are read between calls, so that no weights remain in the cache
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "": lambda result: result,
     "relu": torch.relu_,
@@ -202,7 +202,7 @@ def by_kernel(
 
 
 def no_kernel(*_: Any) -> None:
-    """Raise RuntimeError, in place of a kernel that is not measured."""
+    """Raise RuntimeError. This function stands in for the kernel if only oneDNN is measured."""
     raise RuntimeError("the kernel is not measured")
 
 

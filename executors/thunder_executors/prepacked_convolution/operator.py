@@ -42,8 +42,9 @@ def convolution(
     """Return the activation of the normalized convolution of x [batch, in, height, width], plus `addend`.
 
     The tensors are the weight, the bias or None, and the mean, variance, weight and bias of a batch normalization, if
-    one follows. The packed weight is kept as long as the weight lives, and is made again if a version counter or an
-    address has changed. `size` is the size of the input for which the weight is packed, if it is constant.
+    one follows. The packed weight is kept as long as the weight lives, and the weight is packed again if a version
+    counter or an address has changed. `size` is the size of the input for which the weight is packed, if it is
+    constant.
     """
     packing = (stride, padding, dilation, groups, eps, size)
     packed = PREPARED.form_of(tensors, partial(pack, tensors, packing), packing)

@@ -79,7 +79,7 @@ void kernel(const float* x, const float* weight, const float* bias, const float*
     const bool has_lines = channel_stride == 1 && in <= FEW_CHANNELS && dilation_width == 1 && out_width >= TILE_ROWS;
     if (method == PLANES || (method == DIRECT && has_lines && kernel_width * in <= MOST_TERMS))
         return convolve_lines(c, images, method == PLANES, threads);
-    int64_t rows = (out_height - 1) * stride_height + (kernel_height - 1) * dilation_height + 1;  // that are read
+    int64_t rows = (out_height - 1) * stride_height + (kernel_height - 1) * dilation_height + 1;  // rows that are read
     int64_t columns = (out_width - 1) * stride_width + (kernel_width - 1) * dilation_width + 1;
     bool is_copied = !images.is_dense();
     if (method == WINOGRAD) {

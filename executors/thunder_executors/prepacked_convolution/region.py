@@ -18,7 +18,7 @@ from thunder_executors.prepacked_convolution.pooling import Pool
 
 Part: TypeAlias = Chain | Block | Pool
 ONEDNN = "oneDNN"
-NUMBERS = {"": 0, "relu": 1, "silu": 2, "gelu": 3, "relu6": 5, "hardswish": 6}  # of the activations in the kernel
+NUMBERS = {"": 0, "relu": 1, "silu": 2, "gelu": 3, "relu6": 5, "hardswish": 6}  # the kernel's activations
 # The first parts of the source of modules: imports, and a function with its arguments and memory for the result.
 TITLE = '"""{title}."""\n\n'
 TORCH = "import torch\n"
@@ -83,7 +83,7 @@ POOL_TEXT = (
 def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: str, panel: int) -> str:
     """Return the source of a module that defines the region: it packs the weight, and computes the result."""
     names = RegionNames.of(occurrence)
-    words = words_of(chain, names, title) | {"parameters": parameters_text(names, chain)}
+    words = template_fields(chain, names, title) | {"parameters": parameters_text(names, chain)}
     if method == ONEDNN:
         return LIBRARY_TEXT.format(**words, addend=names.tensor(chain.addend), settings=settings_text(chain))
     return KERNEL_TEXT.format(
@@ -99,7 +99,7 @@ def region_text(chain: Chain, occurrence: RegionOccurrence, title: str, method: 
     )
 
 
-def words_of(part: Part, names: RegionNames, title: str) -> dict[str, str]:
+def template_fields(part: Part, names: RegionNames, title: str) -> dict[str, str]:
     """Return the fields of a template: the title, the function, the input, and the memory of the result."""
     return {
         "title": title,
@@ -121,7 +121,7 @@ def block_text(block: Block, occurrence: RegionOccurrence, title: str, panel: in
         for chain, method in block.stages
     )
     return BLOCK_TEXT.format(
-        **words_of(block, names, title),
+        **template_fields(block, names, title),
         addend=names.tensor(block.addend or block.x),
         function=CONVOLVE_BLOCK,
         packed=", ".join(packed),
@@ -134,7 +134,7 @@ def pool_text(pool: Pool, occurrence: RegionOccurrence, title: str) -> str:
     """Return the source of a module that defines the region of a pooling."""
     names = RegionNames.of(occurrence)
     sizes = names.sizes((*pool.x.shape, *pool.x.stride))
-    return POOL_TEXT.format(**words_of(pool, names, title), function=POOL, sizes=sizes)
+    return POOL_TEXT.format(**template_fields(pool, names, title), function=POOL, sizes=sizes)
 
 
 def parameters_text(names: RegionNames, chain: Chain) -> str:
@@ -184,7 +184,7 @@ def sizes_of_block(block: Block, input_layout: Sequence[Any], result_shape: Sequ
 
 
 def methods_for(chain: Chain) -> tuple[str, ...]:
-    """Return the methods that compute a chain, without oneDNN's."""
+    """Return the methods of the kernel that compute a chain."""
     if not chain.result.is_channels_last or chain.activation not in NUMBERS:
         return ()
     if chain.is_depthwise and chain.groups > 1:

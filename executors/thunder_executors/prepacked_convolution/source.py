@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 CONVOLUTION = r"""
-constexpr int64_t CACHED_WORDS = 1 << 17;  // that stay in the L2 cache of a core
+constexpr int64_t CACHED_WORDS = 1 << 17;  // words that stay in the L2 cache of a core
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications for each additional thread
-constexpr int64_t ROWS_AHEAD = 64;         // of panels that are fetched from memory
-constexpr int64_t MOST_TERMS = 128;        // of a sum, which is then added to earlier sums: errors grow with its length
+constexpr int64_t ROWS_AHEAD = 64;         // distance of the prefetched row of a panel from the current row
+constexpr int64_t MOST_TERMS = 128;        // most terms of a sum, because errors grow with the number of terms
 
 // A convolution of images [batch, height, width, in] whose channels are adjacent. The input is padded already.
 // result[n, y, x, o] = activation(bias[o] + other[n, y, x, o] + sum over (i, j, k) of

@@ -33,8 +33,8 @@ def packed_weights(tensors: Tensors, eps: float, method: str, panel: int) -> Pac
     """Return the weight and the bias of a convolution for a method whose panels have this number of channels.
 
     The tensors are the weight [out, in / groups, height, width], the bias or None, and the mean, variance, weight and
-    bias of a batch normalization, if one follows. The result is kept as long as the weight lives, and is made again if
-    a version counter or an address has changed.
+    bias of a batch normalization, if one follows. The result is kept as long as the weight lives, and the weight is
+    packed again if a version counter or an address has changed.
     """
     return PREPARED.form_of(tensors, partial(pack, tensors, eps, method, panel), (eps, method, panel))
 

@@ -11,7 +11,7 @@ from typing import Any
 from thunder_core.backend.cache import REGION, Entry, Key, Store
 from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.fusion.wrapping import unwrap
-from thunder_core.backend.patterns.outcome import trace_on
+from thunder_core.backend.patterns.outcome import trace_without_data
 from thunder_core.foundation import plugins
 from thunder_core.tracing.ir.proxy import NumberProxy, with_sizes
 from thunder_core.tracing.ir.sizes import hint_of
@@ -44,7 +44,7 @@ def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
     """
     arguments = replace_leaves((bsym.args, dict(bsym.kwargs)), at_hint)
     with recorded_launches() as recorded:
-        trace_on(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, arguments, False)
+        trace_without_data(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, arguments, False)
     return tuple(launch for launch in recorded if 0 not in launch.grid)
 
 

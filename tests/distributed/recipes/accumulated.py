@@ -142,11 +142,11 @@ def parameters_that_the_last_backward_does_not_use_are_reduced() -> None:
 
     compiled, twin = branch_pair()
     assert_equal(steps_of(compiled, step_of), steps_of(twin, step_of))
-    assert all(held.gradient is None for held in compiled._gradient_synchronization[0].held_gradients.values())
+    assert all(held.gradient is None for held in compiled._gradient_synchronization[0].unreduced_gradients.values())
 
 
-def a_partial_backward_keeps_held_gradients() -> None:
-    """`torch.autograd.grad` for an input neither takes held gradients nor adds to them."""
+def a_partial_backward_keeps_unreduced_gradients() -> None:
+    """`torch.autograd.grad` for an input neither takes unreduced gradients nor adds to them."""
 
     def step_of(model: Any, step: int) -> None:
         model.set_requires_gradient_sync(False)
@@ -192,7 +192,7 @@ def communicates_only_at_the_last_backward() -> None:
 
 
 def equals_pytorch_with_inductor() -> None:
-    """Held gradients are taken where Inductor compiles the region around them."""
+    """Unreduced gradients are taken where Inductor compiles the region around them."""
     compiled, twin = thunder.compile(Layers(layers=1), "fsdp"), Layers(layers=1)
     sharded_by_pytorch(twin, twin.layers)
     gradients = []

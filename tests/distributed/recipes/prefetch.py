@@ -106,7 +106,7 @@ def gradients_count() -> None:
 
 
 FULL = ("all_gather_into_tensor_coalesced", "mm", "_chunk_cat")  # what makes gathered parameters and full gradients
-VIEWS = ("wait_tensor", "t", "take_held_gradients", "reshape", "view")
+VIEWS = ("wait_tensor", "t", "take_unreduced_gradients", "reshape", "view")
 
 
 def most_in_flight(trace: Any) -> float:

@@ -58,11 +58,14 @@ CASES: dict[str, tuple[Any, ...]] = {
     "fsdp has no_sync": (ACCUMULATED, "no_sync_equals_pytorch"),
     "fsdp sets the synchronization of single layers": (ACCUMULATED, "layers_are_set_alone"),
     "fsdp reads the synchronization at the backward": (ACCUMULATED, "the_setting_at_the_backward_counts"),
-    "fsdp reduces held gradients of unused parameters": (
+    "fsdp reduces unreduced gradients of unused parameters": (
         ACCUMULATED,
         "parameters_that_the_last_backward_does_not_use_are_reduced",
     ),
-    "fsdp keeps held gradients in a partial backward": (ACCUMULATED, "a_partial_backward_keeps_held_gradients"),
+    "fsdp keeps unreduced gradients in a partial backward": (
+        ACCUMULATED,
+        "a_partial_backward_keeps_unreduced_gradients",
+    ),
     "fsdp holds no gradients of frozen parameters": (ACCUMULATED, "frozen_parameters_hold_nothing"),
     "fsdp communicates at the last backward": (ACCUMULATED, "communicates_only_at_the_last_backward"),
     "ddp leaves out a step that overflows": (SCALED, "overflow_leaves_the_step_out", "ddp"),

@@ -20,7 +20,7 @@ from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.validation import validate
 from thunder_executors.cudagraphs import EXECUTOR, graph
-from thunder_executors.cudagraphs.moves import FEW_REPLAYS, SOON_MOVES
+from thunder_executors.cudagraphs.address_changes import EARLY_CHANGES, FEW_REPLAYS
 
 
 class Model(torch.nn.Module):
@@ -110,16 +110,16 @@ def test_an_input_that_moves_at_each_call_is_copied_until_it_stays(cuda):
     x, all_encoded = torch.randn(4), [Encoded(torch.randn(4)) for _ in range(20)]
     for encoded in all_encoded:
         torch.testing.assert_close(compiled(x, encoded), function(x, encoded))
-    assert cuda.records == 1 + SOON_MOVES
+    assert cuda.records == 1 + EARLY_CHANGES
     for _ in range(FEW_REPLAYS + 10):
         encoded.hidden.add_(0.5)
         torch.testing.assert_close(compiled(x, encoded), function(x, encoded))
-    assert cuda.records == 2 + SOON_MOVES
+    assert cuda.records == 2 + EARLY_CHANGES
     (line,) = graphs_in(compiled)
     (recording,) = line.symbol.target.recordings.values()
     assert list(recording.addresses.values()) == [encoded.hidden.data_ptr()]
     torch.testing.assert_close(compiled(x, all_encoded[0]), function(x, all_encoded[0]))
-    assert cuda.records == 3 + SOON_MOVES
+    assert cuda.records == 3 + EARLY_CHANGES
 
 
 def test_weights_that_change_at_each_call_are_copied(cuda):
@@ -132,7 +132,7 @@ def test_weights_that_change_at_each_call_are_copied(cuda):
             model.load_state_dict(kept[-1], assign=True)
             x = torch.randn(2, 4)
             torch.testing.assert_close(compiled(x), model(x))
-    assert cuda.records == 1 + SOON_MOVES
+    assert cuda.records == 1 + EARLY_CHANGES
 
 
 def test_an_examination_on_copies_of_the_weights_leaves_the_graph_unchanged(cuda):

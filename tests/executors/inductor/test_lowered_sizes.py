@@ -32,9 +32,9 @@ def test_a_lowering_that_gives_other_sizes_is_refused(monkeypatch: pytest.Monkey
         size, ceil_mode = original(*args, **kwargs)
         return size + 1, ceil_mode
 
-    original = lowered_sizes.lowered_pooling_size
+    original = lowered_sizes.inductor_pooling_size
     monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(lowered_sizes, "lowered_pooling_size", one_more)
+    monkeypatch.setattr(lowered_sizes, "inductor_pooling_size", one_more)
     compiled = thunder.jit(pooled, executors=("inductor", "torch"), cache="symbolic values")
     x = torch.randn(7, 5).t()
     torch.testing.assert_close(compiled(x), pooled(x))

@@ -1,4 +1,4 @@
-"""Build an entry of the cache of compiled code in a temporary folder, which becomes the entry by one rename."""
+"""Build a cache entry in a temporary folder, and rename the folder to its final path when the entry is complete."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def build_entry(root: Path, key: Key, build: Build, label: str, replaced: str) -
     return Entry(key, label, contents)
 
 
-def build_alone(key: Key, build: Build, label: str) -> Entry:
+def build_unstored(key: Key, build: Build, label: str) -> Entry:
     """Build an entry in a folder outside the store, without storing it; raises `OutOfDisk`."""
     with reporting_full_disk(Path(tempfile.gettempdir())), tempfile.TemporaryDirectory(prefix="thunder-") as folder:
         build(Path(folder))
@@ -130,14 +130,17 @@ def drop_entry(root: Path, digest: str) -> bool:
 
 
 def clean_up(root: Path, digest: str) -> None:
-    """Remove what killed processes have left of entries with this digest's lock, which the caller holds."""
+    """Remove unfinished folders, which killed processes have left, of entries with this digest's lock.
+
+    The caller holds the lock.
+    """
     for path in unfinished_folders(root):
         if path.name.startswith(digest[:LOCK_DIGITS]):
             remove(path)
 
 
 def unfinished_folders(root: Path) -> Iterator[Path]:
-    """Yield the folders of entries that are being built or removed, also folders that killed processes have left.
+    """Yield the folders of entries that are being built or removed, including folders that killed processes have left.
 
     Other files in the same folder are ignored.
     """
@@ -147,7 +150,7 @@ def unfinished_folders(root: Path) -> Iterator[Path]:
 def _publish(folder: Path, path: Path) -> None:
     """Rename a finished folder to its final path.
 
-    If the path belongs to an entry that cannot be dropped, the new entry is not stored.
+    If the path exists, because an earlier entry could not be dropped, the new entry is not stored.
     """
     try:
         folder.rename(path)

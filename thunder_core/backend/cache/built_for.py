@@ -11,7 +11,10 @@ _MODEL: ContextVar[str] = ContextVar("thunder_model_of_cache_entries", default="
 
 @contextmanager
 def record_model(model: str) -> Iterator[None]:
-    """Record this model's name in the entries that are built within the block; the outermost block decides."""
+    """Record this model's name in the entries that are built within the block.
+
+    Nested blocks keep the outermost name.
+    """
     token = _MODEL.set(_MODEL.get() or model)
     try:
         yield

@@ -21,8 +21,8 @@ class Entry:
 
     The content of a path in the store may change right after it was verified, because other processes drop, prune and
     build entries. A loader therefore gets a private copy, made from the verified bytes in a new folder that no other
-    user can write to. (A file in memory would have the path of a file descriptor, which may be reused, and for a path
-    that it has loaded before, a loader returns the library of then.) The copy is removed when the process ends.
+    user can write to. The copy is removed when the process ends. A file in memory cannot replace the copy: its path
+    contains a file descriptor that may be reused, and a loader returns the library that it first loaded from a path.
     """
 
     key: Key

@@ -10,7 +10,7 @@ from thunder_core.foundation.storage.manifest import StoredFacts
 
 
 class KeyDifference(StoredFacts):
-    """A field in which two keys differ; a side is None if its key lacks the field."""
+    """A field in which two keys differ. `was` or `now` is None if that key lacks the field."""
 
     field: str
     was: str | None
@@ -29,8 +29,8 @@ class KeyDifference(StoredFacts):
 class MissExplanation(StoredFacts):
     """The differences of an entry from the most similar earlier entry, if there is one.
 
-    `kept` says whether an entry with this key is in the store now; `replaced` describes the damage of the entry that it
-    replaced.
+    `kept` says whether an entry with this key is in the store now. `replaced` describes the damage of the earlier entry
+    that this entry replaced.
     """
 
     digest: str
@@ -43,7 +43,7 @@ class MissExplanation(StoredFacts):
 
 
 def explain(miss: MissExplanation, fields: Mapping[str, str], earlier: Iterable[Record]) -> MissExplanation:
-    """Return the explanation by the earlier entry that differs in the fewest fields.
+    """Return a miss with its differences from the earlier entry that differs in the fewest fields.
 
     If several entries differ in equally few fields, the latest entry is used.
     """

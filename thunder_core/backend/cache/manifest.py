@@ -11,7 +11,7 @@ from thunder_core.foundation.storage.manifest import MANIFEST, FileFacts, Sealed
 
 
 class Damage(Exception):
-    """The reason why an entry cannot be used; caught where the entry is dropped, and never shown to a user."""
+    """Raised if an entry cannot be used; the message is the reason. The code that drops the entry catches it."""
 
     def __init__(self, what: str) -> None:
         """Set the message, in which unprintable characters from the disk are escaped."""
@@ -47,12 +47,12 @@ class EntryManifest(SealedManifest):
 
 
 def manifest_of(content: bytes, digest: str) -> EntryManifest:
-    """Return the manifest in some bytes if it belongs to the key with this digest; raise `Damage` otherwise."""
+    """Return the manifest in `content`; raise `Damage` unless the manifest belongs to the key with this digest."""
     refuse_other_schemas(content)
     try:
         manifest = EntryManifest.model_validate_json(content)
     except ValidationError as error:
-        raise Damage(f"{MANIFEST} is not one of Thunder's: {error.errors()[0]['msg']}") from error
+        raise Damage(f"{MANIFEST} is not a manifest of Thunder: {error.errors()[0]['msg']}") from error
     if not manifest.is_sealed or manifest.to_bytes() != content:
         raise Damage(f"{MANIFEST} has been changed since it was written")
     if manifest.key.digest != digest:

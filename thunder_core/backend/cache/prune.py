@@ -11,7 +11,7 @@ from thunder_core.backend.cache.record import Record
 
 @dataclass(frozen=True)
 class Freed:
-    """The entries that were removed or would be removed, and the entries that remain."""
+    """The entries that pruning removed, or would remove in a dry run, and the entries that remain."""
 
     removed: tuple[Record, ...]
     kept: tuple[Record, ...] = ()
@@ -38,7 +38,7 @@ def choose_removed(records: Sequence[Record], max_bytes: int | None, max_age: ti
 
 
 def fitting_records(records: Sequence[Record], room: int) -> list[Record]:
-    """Return the most recently used records that fit; the least recently used records are left out one by one."""
+    """Return as many of the most recently used records as fit into `room` bytes together."""
     fitting = []
     for record in sorted(records, key=lambda record: record.used, reverse=True):
         room -= record.size

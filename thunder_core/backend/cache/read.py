@@ -1,7 +1,7 @@
-"""Reads cache entries.
+"""Read and verify cache entries.
 
 Folders are opened by descriptor, and links are not followed. Sizes are checked before contents are read, and digests
-before contents are returned.
+are checked before contents are returned.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from thunder_core.foundation.storage.ownership import fault_of
 from thunder_core.foundation.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 
 MAX_MANIFEST = 4 << 20  # bytes
-TRANSIENT_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})  # they say nothing of the entry
+TRANSIENT_ERRORS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR})  # no sign of damage
 PLAIN_FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe in place of a file must not block
 
 
 def read_entry(entries: int, digest: str) -> Entry:
-    """Return the verified entry with this digest of a key.
+    """Return the verified entry for the key with this digest.
 
     Raises FileNotFoundError if there is none, `Damage` if the entry fails a check or cannot be read, and OSError if
     this process lacks memory or descriptors.
@@ -44,12 +44,12 @@ def read_manifest(entries: int, digest: str) -> tuple[EntryManifest, os.stat_res
 
 
 def require_exact_files(folder: int, manifest: EntryManifest) -> None:
-    """Raise `Damage` unless a folder holds exactly the manifest and the manifest's files, with the right sizes."""
+    """Raise `Damage` unless a folder contains exactly the manifest and the manifest's files, with the right sizes."""
     present, expected = set(names_in(folder)), {MANIFEST, *manifest.files}
     if missing := expected - present:
         raise Damage(f"{min(missing)!r} is missing")
     if extra := present - expected:
-        raise Damage(f"{min(extra)!r} does not belong to it")
+        raise Damage(f"{min(extra)!r} does not belong to the entry")
     for name, facts in manifest.files.items():
         require_plain(name, os.stat(name, dir_fd=folder, follow_symlinks=False), facts.size)
 
@@ -62,7 +62,7 @@ def require_plain(name: str, status: os.stat_result, size: int) -> None:
 
 
 def require_in_place(entries: int, digest: str, folder: int) -> None:
-    """Raise FileNotFoundError if the folder is no longer the entry's: another process has removed the entry."""
+    """Raise FileNotFoundError if another process has removed the entry, so that the open folder is not the entry's."""
     if not os.path.samestat(os.stat(digest, dir_fd=entries, follow_symlinks=False), os.fstat(folder)):
         raise FileNotFoundError(digest)
 
@@ -100,10 +100,10 @@ def _opened_entry(entries: int, digest: str) -> Iterator[int]:
         except OSError as error:
             if isinstance(error, FileNotFoundError) or error.errno in TRANSIENT_ERRORS:
                 raise
-            raise Damage(f"its folder cannot be opened: {error.strerror or error}") from error
+            raise Damage(f"the entry's folder cannot be opened: {error.strerror or error}") from error
         try:
             if fault := fault_of(os.fstat(folder)):
-                raise Damage(f"its folder {fault}")
+                raise Damage(f"the entry's folder {fault}")
             yield folder
         except Damage:
             require_in_place(entries, digest, folder)
@@ -117,4 +117,4 @@ def _unreadable_is_damage() -> Iterator[None]:
     except OSError as error:
         if error.errno in TRANSIENT_ERRORS:
             raise
-        raise Damage(f"it cannot be read: {error.strerror or error}") from error
+        raise Damage(f"the entry cannot be read: {error.strerror or error}") from error

@@ -26,8 +26,8 @@ LATEST_TIME = datetime(9999, 1, 1, tzinfo=UTC).timestamp()
 class Record(StoredFacts):
     """An entry as a listing shows it.
 
-    `size` is in bytes. `replaced` describes the damage of the entry that it replaced, and `damage` the damage of the
-    entry itself, whose manifest is then not trusted.
+    `size` is in bytes. `replaced` describes the damage of an earlier entry that this entry replaced. `damage` describes
+    the damage of this entry; the manifest of a damaged entry is not trusted.
     """
 
     digest: str

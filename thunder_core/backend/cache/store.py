@@ -12,8 +12,8 @@ from pathlib import Path
 from thunder_core.backend.cache.build import (
     LOCK_DIGITS,
     Build,
-    build_alone,
     build_entry,
+    build_unstored,
     clean_up,
     drop_entry,
     entry_lock,
@@ -141,7 +141,10 @@ class Store:
         return explain(miss, key.fields, [record for record in records if own is None or record.created < own.created])
 
     def _find_sound(self, key: Key) -> tuple[Entry | None, str]:
-        """Return the verified entry and "", or None and the damage of the entry, which is "" if none can be read."""
+        """Return the verified entry and "". If there is none, return None and the damage of the entry that was dropped.
+
+        The damage is "" if the entry is missing or unreadable.
+        """
         try:
             with open_entries(self.folder) as entries:
                 entry = read_entry(entries, key.digest)
@@ -166,7 +169,7 @@ class Store:
                     raise
                 hindrance = full.what
         _warn_once(self.folder, hindrance)
-        return build_alone(key, build, label)
+        return build_unstored(key, build, label)
 
     def _verify(self, record: Record) -> Record:
         if record.damage:
@@ -206,5 +209,5 @@ class Store:
 
 @cache
 def _warn_once(folder: Path, hindrance: str) -> None:
-    """Warn once for each folder and reason, not for each kernel, that compiled code is not cached."""
+    """Warn that compiled code is not cached, once for each folder and reason."""
     LOGGER.warning("compiled code is not cached in %s: %s", folder, hindrance)

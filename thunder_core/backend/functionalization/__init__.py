@@ -1,1 +1,1 @@
-"""Functionalization: in-place writes become out-of-place operations, by renaming or by PyTorch itself."""
+"""Functionalization: replace in-place writes by out-of-place operations, by renaming or with PyTorch's own passes."""

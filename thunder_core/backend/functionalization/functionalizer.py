@@ -1,4 +1,4 @@
-"""PyTorch's functionalization of single operations: an operation that writes is replaced by operations that do not."""
+"""PyTorch's functionalization of single operations: out-of-place operations replace an in-place operation."""
 
 from __future__ import annotations
 
@@ -111,8 +111,8 @@ class Functionalizer:
     def _require_no_write_to_expanded(self, operation: BoundSymbol) -> None:
         """Raise `NotFunctionalizable` for a write to a part of an expanded tensor, and note views of such tensors.
 
-        PyTorch's functionalization adds the difference to the tensor that was expanded. This rounds, and makes NaN of
-        infinities.
+        PyTorch's functionalization adds the difference to the tensor that was expanded. The addition rounds the result,
+        and turns infinities into NaN.
         """
         written = {*operation.mutates, *(proxy.name for proxy in written_tensors(operation))}
         if written & self._expanded:
@@ -151,10 +151,10 @@ class Functionalizer:
             return self._copy(*args)
         if operator is ATEN.zero.default and args[0].is_complex():  # PyTorch differentiates only `zero_`
             return self.record(ATEN.fill.Scalar, (args[0], 0), {})
-        if operator in LIFTS and not self._is_known(args[0]):
+        if operator in LIFTS and not self._has_proxy(args[0]):
             return self._constant(args[0])
         output = operator(*args, **kwargs)
-        if not all(map(self._is_known, tensors_in((args, kwargs)))):
+        if not all(map(self._has_proxy, tensors_in((args, kwargs)))):
             raise NotFunctionalizable(f"{operator} reads a tensor that has no name")
         self._append(operator, args, kwargs, output)
         return output
@@ -165,7 +165,7 @@ class Functionalizer:
             raise NotFunctionalizable(f"{operator} has no out-of-place form")
         if operator._schema.name in WRONG_DERIVATIVES:
             raise NotFunctionalizable(f"PyTorch's derivative of {operator} differs from that of its in-place form")
-        if operator is ATEN.unfold_backward.default and self._target is not operator and not tiles(*args):
+        if operator is ATEN.unfold_backward.default and self._target is not operator and not windows_tile(*args):
             raise NotFunctionalizable("PyTorch's functionalization loses elements that no window of `unfold` covers")
         if (
             operator in WITHOUT_COMPLEX_DERIVATIVE
@@ -208,7 +208,7 @@ class Functionalizer:
         result: torch.Tensor = self.record(ATEN.clone.default, (source,), {"memory_format": torch.contiguous_format})
         return result
 
-    def _is_known(self, tensor: torch.Tensor) -> bool:
+    def _has_proxy(self, tensor: torch.Tensor) -> bool:
         return id(tensor) in self._proxies
 
     def _constant(self, tensor: torch.Tensor) -> torch.Tensor:
@@ -217,7 +217,7 @@ class Functionalizer:
         Raises `NotFunctionalizable` for other constants.
         """
         if isinstance(tensor, FakeTensor) or tensor.device.type != "cpu" or tensor.numel() > MAX_NUMBERS:
-            raise NotFunctionalizable("the operation uses a constant on a GPU, or of many numbers")
+            raise NotFunctionalizable("the operation uses a constant on a GPU, or a constant with many numbers")
         with torch.utils._python_dispatch._disable_current_modes():
             numbers = tensor.tolist()
         options = {"dtype": tensor.dtype, "device": tensor.device}
@@ -249,7 +249,7 @@ def is_expanded(proxy: TensorProxy) -> bool:
     return any(type(stride) is int and not stride and not (type(size) is int and size <= 1) for size, stride in pairs)
 
 
-def tiles(windows: torch.Tensor, shape: Sequence[Any], dim: int, size: int, step: int) -> bool:
+def windows_tile(windows: torch.Tensor, shape: Sequence[Any], dim: int, size: int, step: int) -> bool:
     """Whether the windows of `unfold` cover each element of a tensor of that shape exactly once.
 
     If a view made by `unfold` is written to, PyTorch rebuilds the tensor from the windows, with zeros elsewhere.

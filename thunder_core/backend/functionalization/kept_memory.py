@@ -1,4 +1,4 @@
-"""The memory of a trace whose in-place writes functionalization must keep."""
+"""Find the tensors of a trace whose in-place writes functionalization must keep, by their alias sets."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 
 
 class KeptMemory:
-    """Finds the alias sets of a trace whose in-place writes must be kept, by their representatives.
+    """Finds the alias sets of a trace whose in-place writes must be kept. A representative stands for an alias set.
 
-    Some alias sets are used with grad mode off or detached, and autograd tracks them only since a later write.
-    `tracked_since` maps them to the index of this write, at which the written tensor gets its own memory.
+    Some alias sets are first used with grad mode off, or detached, and autograd tracks them only since a later write.
+    `tracked_since` maps such an alias set to the index of this write. There, the written tensor gets its own memory.
     """
 
     def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
         self.trace = trace
         self.aliasing = aliasing
-        self.recorded = tracking_starts(trace)
-        self.tracked = {aliasing.representative(name) for name in self.recorded}
+        self.tracking_starts = tracking_starts(trace)
+        self.tracked = {aliasing.representative(name) for name in self.tracking_starts}
         self.tracked_since: dict[str, int] = {}
         self.count_by_storage = Counter(
             aliasing.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants)
@@ -83,7 +83,7 @@ class KeptMemory:
         that are made later are used.
         """
         tracked_since: dict[str, int] = {}
-        for name, index in self.recorded.items():
+        for name, index in self.tracking_starts.items():
             representative = self.aliasing.representative(name)
             tracked_since[representative] = min(index, tracked_since.get(representative, index))
         defined_at = {p.name: index for index, bsym in enumerate(self.trace.bound_symbols) for p in bsym.defines}
@@ -119,8 +119,9 @@ class KeptMemory:
     def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets to keep because of a bound symbol that changes the state of the process.
 
-        No alias set is kept if the aten operations of the bound symbol change at most the default generator, or if it
-        writes nothing and returns no memory of its inputs. Otherwise, all alias sets that it reads or returns are kept.
+        No alias set is kept if the aten operations of the bound symbol change at most the default generator, or if the
+        bound symbol writes nothing and returns no memory of its inputs. Otherwise, all alias sets that it reads or
+        returns are kept.
         """
         if bsym.subsymbols and all(map(_advances_default_generator_at_most, bsym.at_level("aten"))):
             return set()
@@ -147,7 +148,7 @@ class KeptMemory:
             return memory & self.count_by_storage.keys()
         if is_as_strided(operation):
             return memory & (self.count_by_storage.keys() | (set() if _stays_within(operation) else self.tracked))
-        if updates_statistics(target) and any(proxy.name in self.recorded for proxy in bsym.outputs):
+        if updates_statistics(target) and any(proxy.name in self.tracking_starts for proxy in bsym.outputs):
             return {self.aliasing.representative(name) for name in bsym.mutates}
         return set()
 
@@ -185,10 +186,10 @@ def is_detaching(operation: BoundSymbol) -> bool:
 
 
 def detaches_new_tensor(operation: BoundSymbol, bsym: BoundSymbol) -> bool:
-    """Whether an operation of a bound symbol detaches a tensor that a factory function (`zeros`, `new_empty`) of the
-    bound symbol has made.
+    """Whether an operation of a bound symbol detaches a tensor that the same bound symbol creates.
 
-    Autograd does not track such a tensor, so the detached tensor is only an alias of it.
+    A factory function (`zeros`, `new_empty`) creates the tensor. Autograd does not track such a tensor, so the detached
+    tensor is only an alias of it.
     """
     if not is_detaching(operation):
         return False

@@ -1,6 +1,6 @@
-"""Functionalization of writes to tensors that a list of bound symbols has made: each write makes a new tensor instead.
+"""Functionalize writes to tensors that the same bound symbols create: out-of-place operations replace the writes.
 
-A tensor that is written to becomes a series of new tensors; the last new tensor has the name of the original.
+A written tensor becomes a series of new tensors. The last new tensor has the name of the written tensor.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ COPY, EXPAND, TO_COPY = torch.ops.aten.copy_.default, torch.ops.aten.expand.defa
 
 
 def functionalize_local(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> list[BoundSymbol]:
-    """Return the bound symbols without writes to their own tensors, where a write is one operation on a whole tensor.
+    """Replace writes to tensors that the bound symbols create by out-of-place operations, and return the bound symbols.
 
-    Writes to a tensor that has an alias at the time are kept. `names` yields fresh names.
+    A write is kept if it is not a single operation on a whole tensor, or if the tensor has an alias at that time.
+    `names` yields fresh names.
     """
     operations = [operation for bsym in bsyms for operation in _write_as_operation(bsym)]
     replacements = _replacements(operations, names)
@@ -58,7 +59,7 @@ def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[in
     shared: set[str] = set()
     for index, bsym in enumerate(bsyms):
         for name in bsym.mutates:
-            operations = _functional(bsym, names) if len(bsym.mutates) == 1 else None
+            operations = _out_of_place_operations(bsym, names) if len(bsym.mutates) == 1 else None
             if name in defined and operations is not None and not aliasing.members(name) & readable - {name}:
                 replacements[index] = operations
             else:
@@ -70,13 +71,13 @@ def _replacements(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> dict[in
 
 
 def _write_as_operation(bsym: BoundSymbol) -> Sequence[BoundSymbol]:
-    """Return the operation of a bound symbol that consists of one write; return other bound symbols unchanged."""
+    """Return the only operation of a bound symbol that writes to a tensor; return any other bound symbol unchanged."""
     if not bsym.mutates or len(bsym.subsymbols) != 1 or bsym.ordered:
         return (bsym,)
     return (replace(bsym.subsymbols[0], mutates=bsym.mutates, source=bsym.source, module=bsym.module),)
 
 
-def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
+def _out_of_place_operations(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
     """Return out-of-place operations that make a tensor with the metadata of a write's result; None if impossible."""
     target, output = bsym.symbol.target, bsym.output
     if not isinstance(target, torch._ops.OpOverload) or not isinstance(output, TensorProxy):
@@ -89,7 +90,7 @@ def _functional(bsym: BoundSymbol, names: Iterator[str]) -> tuple[BoundSymbol, .
     if functional is None:
         return None
     write = replace(bsym, symbol=symbol_of(functional), mutates=(), subsymbols=())
-    return (write,) if _makes_metadata(functional, write, output) else None
+    return (write,) if _returns_metadata_of(functional, write, output) else None
 
 
 def _copy_operations(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str]) -> tuple[BoundSymbol, ...] | None:
@@ -106,7 +107,7 @@ def _copy_operations(bsym: BoundSymbol, output: TensorProxy, names: Iterator[str
     return expand, replace(plain, symbol=symbol_of(TO_COPY), args=(wide,), kwargs=options)
 
 
-def _makes_metadata(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bool:
+def _returns_metadata_of(function: Any, bsym: BoundSymbol, output: TensorProxy) -> bool:
     """Whether a function, called like a bound symbol, makes a tensor with the metadata of `output`."""
     arguments = (bsym.args, dict(bsym.kwargs))
     if any(isinstance(leaf, Proxy) and not isinstance(leaf, TensorProxy) for leaf in leaves(arguments)):

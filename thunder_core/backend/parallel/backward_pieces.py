@@ -1,7 +1,6 @@
-"""The cut of a backward into pieces: each piece returns the gradients of one group of inputs as soon as they are final.
+"""Cut a backward into pieces: each piece returns the gradients of one group of inputs as soon as they are final.
 
-The pieces are the lines of the backward that executors have claimed, in the same order, so the gradients are the same
-bit by bit.
+Together, the pieces have the claimed lines of the backward in the same order, so the gradients are the same bit by bit.
 """
 
 from __future__ import annotations
@@ -24,21 +23,21 @@ SET_RANDOM_STATE = frozenset({torch.set_rng_state, torch.cuda.set_rng_state})
 
 
 class GradientArrivals(NamedTuple):
-    """The index of the line after which a piece of a backward may return each gradient, and the bytes of each gradient.
+    """When the gradients of a backward are final, and the size of each gradient in bytes.
 
-    The index is -1 for a gradient that is None.
+    `lines` has, for each gradient, the index of the line after which a piece may return the gradient; -1 for None.
     """
 
     lines: tuple[int, ...]
     bytes: tuple[int, ...]
 
     def at_lines(self, lines: Sequence[int]) -> GradientArrivals:
-        """Return the arrivals in another form of the backward, in which each line ends at another index."""
+        """Return the arrivals in another form of the backward; `lines` maps old indices of lines to new indices."""
         return GradientArrivals(tuple(lines[end] if end >= 0 else end for end in self.lines), self.bytes)
 
 
 def groups_of_gradients(arrivals: GradientArrivals, buckets: BucketSizes) -> Groups:
-    """Divide the gradients that a backward returns into groups with the sizes of buckets, in the order of the backward.
+    """Divide the gradients of a backward into groups of the sizes of buckets, in the order in which they are computed.
 
     A gradient that is None belongs to the first group.
     """
@@ -57,7 +56,7 @@ def groups_of_gradients(arrivals: GradientArrivals, buckets: BucketSizes) -> Gro
 
 
 def gradient_arrivals(backward: Trace, inputs: Sequence[Proxy]) -> GradientArrivals:
-    """Return the arrivals of the gradients that a backward returns for inputs."""
+    """Return when the gradients that a backward returns for `inputs` are final, and their sizes."""
     sizes = (proxy.bytes if isinstance(proxy, TensorProxy) else 0 for proxy in inputs)
     return GradientArrivals(tuple(cut_positions(backward)), tuple(sizes))
 
@@ -69,7 +68,7 @@ def cut_positions(backward: Trace) -> list[int]:
 
 
 def lines_before_cuts(bsyms: Sequence[BoundSymbol]) -> list[int]:
-    """Return for each line the index of the first line, from this line on, after which a backward may be cut."""
+    """Return, for each line, the index of the first line at or after it, after which a backward may be cut."""
     following = list(range(len(bsyms)))
     for first, last in inseparable_spans(bsyms):
         following[first] = max(following[first], last)
@@ -80,10 +79,10 @@ def lines_before_cuts(bsyms: Sequence[BoundSymbol]) -> list[int]:
 
 
 def inseparable_spans(bsyms: Sequence[BoundSymbol]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last line of each part of a backward that is not cut.
+    """Yield the indices of the first and the last line of each span of a backward that must not be cut.
 
-    Such a part begins with the start of a collective and ends with its wait, or begins with the change of a state of
-    the process, such as the state of the random numbers, and ends with the line that restores the state.
+    A span begins with the start of a collective and ends with its wait, or begins with a change of a state of the
+    process, such as the state of the random numbers, and ends with the line that restores the state.
     """
     yield from ((start, wait) for wait, start in Waits(bsyms).starts.items())
     makers: dict[str, int] = {}
@@ -91,12 +90,12 @@ def inseparable_spans(bsyms: Sequence[BoundSymbol]) -> Iterator[tuple[int, int]]
         if bsym.ordered:
             yield from ((makers[proxy.name], index) for proxy in bsym.inputs if proxy.name in makers)
             makers |= {proxy.name: index for proxy in bsym.outputs}
-    switches = [index for index, bsym in enumerate(bsyms) if _switches(bsym)]
+    switches = [index for index, bsym in enumerate(bsyms) if _changes_process_state(bsym)]
     if switches:
         yield switches[0], switches[-1]
 
 
-def _switches(bsym: BoundSymbol) -> bool:
+def _changes_process_state(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol may change a state of the process other than the state of the random numbers."""
     return bsym.ordered and not (bsym.outputs or bsym.mutates) and bsym.symbol.target not in SET_RANDOM_STATE
 

@@ -4,9 +4,9 @@ Measurements vary, so ranks that choose kernels by measurements of their own may
 that makes a choice writes the choice to the store of the default process group, and all other ranks read it. No rank
 waits for another, so a program that only some ranks trace cannot hang.
 
-A rank may be unable to choose, because it has no time to measure. The other ranks then do not choose either for the
-same request. A request is identified by the number of collectives before it, and by the number of earlier requests
-after the same collective. The first rank that can choose for a later request chooses for all later requests.
+A rank may be unable to choose, because it has no time to measure. Then no rank has a choice for the same request. A
+request is identified by the number of collectives before it, and by the number of earlier requests after the same
+collective. The first rank that can choose for a later request chooses for all later requests.
 """
 
 from __future__ import annotations
@@ -25,18 +25,21 @@ from thunder_core.backend.parallel.ledger import RunKey
 from thunder_core.backend.parallel.positions import position_of
 
 PREFIX = "thunder_choices"
-UNKNOWN = "unknown"  # the text of a choice that a rank could not make
+UNKNOWN = "unknown"  # stands in the store for a choice that a rank could not make
 
 
 @dataclass
 class Choices:
-    """The choices in a part of a store, and the key of the last request of this rank for each."""
+    """The choices that the ranks share in a store.
+
+    `requests` maps a choice's name to this rank's last request for it.
+    """
 
     store: Any
     requests: dict[str, RunKey] = field(default_factory=dict)
 
     def next_request(self, name: str, position: int) -> RunKey:
-        """Return the key of a request for a choice after a number of collectives."""
+        """Return the key of this rank's next request for a choice, at its position in the sequence of collectives."""
         last = self.requests.get(name)
         attempt = last.attempt + 1 if last is not None and last.position == position else 0
         self.requests[name] = request = RunKey(position, attempt)

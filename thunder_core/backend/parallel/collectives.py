@@ -42,15 +42,15 @@ def is_call(bsym: BoundSymbol, name: str) -> bool:
 class Schedule:
     """The transform that decides where collectives begin and end.
 
-    `sizes` are the sizes of buckets. `most_reductions` is the number of buckets of gradients that are reduced at the
-    same time, or None for no limit. `reduce_dtype` is the dtype of the reduce-scatter of gradients, or None for the
-    dtype of the gradients. `max_in_flight` is the number of bytes of gathered parameters and full gradients that may be
-    alive at the same time, or None to gather one bucket ahead. With `pin_memory`, shards that are offloaded to the CPU
-    are in pinned memory.
+    `sizes` are the sizes of buckets. `max_reductions` is the maximum number of buckets of gradients that are reduced at
+    the same time, or None for no limit. `reduce_dtype` is the dtype of the reduce-scatter of gradients, or None for the
+    dtype of the gradients. `max_in_flight` is the maximum number of bytes of gathered parameters and full gradients
+    that are alive at the same time, or None to gather one bucket ahead. With `pin_memory`, shards that are offloaded to
+    the CPU are in pinned memory.
     """
 
     sizes: BucketSizes
-    most_reductions: int | None = None
+    max_reductions: int | None = None
     reduce_dtype: torch.dtype | None = None
     max_in_flight: float | None = None
     pin_memory: bool = True
@@ -91,7 +91,7 @@ def with_all_reduces(trace: Trace) -> Trace:
 def all_reduce(emitter: Emitter, bsym: BoundSymbol) -> list[BoundSymbol]:
     """Return the bound symbols that compute a call of `reduce_from_group`: the sum of the tensors of all ranks."""
     tensor, copies = tensor_of(bsym), []
-    if is_not_contiguous(tensor):
+    if not is_contiguous(tensor):
         copies = [contiguous_copy(emitter, tensor, at=bsym)]
         tensor = copies[0].output
     begin = emitter.call(FUNCTIONAL.all_reduce.default, tensor, "sum", bsym.args[1], at=bsym)
@@ -107,7 +107,8 @@ class Scheduling:
     the gathers (`before`), then the starts of reductions and the waits for them. The wait for a bucket comes before the
     start of the next bucket at the same index, so that the memory of the first is free. `ends` are inserted at the end
     of the trace. `makers` maps names to the indices of the bound symbols that define them. `over_replicas` maps the
-    names of gradient shards to their averages over replicas. `delivery` makes the results of reductions.
+    names of gradient shards to the bound symbols that average them over replicas. `delivery` computes the results of
+    reductions.
     """
 
     trace: Trace
@@ -130,7 +131,7 @@ class Scheduling:
         self.delivery = Delivery(self.emitter, offloaded, averaged, self.schedule.pin_memory)
 
     def result(self) -> Trace:
-        """Return the trace with its collectives."""
+        """Return the trace with collectives in place of the operators of `thunder_parallel`."""
         gathers = self._buckets("gather_parameter", by_layer=True)
         scatters = self._buckets("scatter_gradient", by_layer=True)
         for bucket, index in zip(gathers, self._starts(gathers, scatters), strict=True):
@@ -170,7 +171,7 @@ class Scheduling:
         )
 
     def _starts(self, gathers: Sequence[Bucket], scatters: Sequence[Bucket]) -> list[int]:
-        """Return the index at which the gather of each bucket starts: not before the shards exist."""
+        """Return the index at which the gather of each bucket starts; no gather starts before its shards exist."""
         earliest = [self._index_after(bucket.bsyms) for bucket in gathers]
         limit = self.schedule.max_in_flight
         if limit is None:
@@ -180,13 +181,13 @@ class Scheduling:
         return starts_within(limit, self.trace, gathers, earliest, spans)
 
     def _gather(self, bucket: Bucket, index: int) -> None:
-        """Start the gather of a bucket at an index, and wait for it where its parameters are read first."""
+        """Insert the start of a bucket's gather at an index, and the wait before the first read of its parameters."""
         start, results = gather(self.emitter, bucket.bsyms, pin_memory=self.schedule.pin_memory)
         self.before[index] += start
         self.before[bucket.first] += results
 
     def _reduce_all(self, buckets: Sequence[Bucket], reduce: Reduce) -> None:
-        """Start the reduction of each bucket as soon as all its gradients are computed, and wait for it late."""
+        """Insert the reduction of each bucket where all its gradients are computed, and a wait as late as possible."""
         for number, bucket in enumerate(buckets):
             reduced = reduce(self.delivery, bucket.bsyms)
             self.reductions[bucket.last] += reduced.start
@@ -199,14 +200,16 @@ class Scheduling:
 
     def _wait_for(self, buckets: Sequence[Bucket], number: int) -> int:
         """Return the index at which the trace waits for the reduction of a bucket."""
-        most, bucket = self.schedule.most_reductions, buckets[number]
-        # With a limit of `most` reductions, the reduction of the bucket `number + most` starts only after this wait.
+        most, bucket = self.schedule.max_reductions, buckets[number]
+        # With a limit of `most` reductions, the reduction of the bucket `number + most` must start after this wait.
         latest = buckets[number + most].last if most and number + most < len(buckets) else None
         return max(bucket.last, self._index_of_wait(self._results_of(bucket), latest))
 
     def _averages_of(self, bucket: Bucket) -> list[BoundSymbol]:
-        """Return the averages over replicas of the gradient shards of a bucket."""
-        names = [result_of(bsym).name for bsym in bucket.bsyms]  # a set has another order on each rank
+        """Return the bound symbols that average the gradient shards of a bucket over replicas."""
+        names = [
+            result_of(bsym).name for bsym in bucket.bsyms
+        ]  # a list, because the order of a set varies between ranks
         return [self.over_replicas[name] for name in names if name in self.over_replicas]
 
     def _results_of(self, bucket: Bucket) -> set[str]:
@@ -214,13 +217,13 @@ class Scheduling:
         return {result_of(bsym).name for bsym in (*bucket.bsyms, *self._averages_of(bucket))}
 
     def _average_shards(self, index: int, averages: Sequence[BoundSymbol], end: int) -> None:
-        """Start the average of reduced shards over replicas at an index, and wait for it late."""
+        """Insert the average of reduced shards over replicas at an index, and the wait for it at the index `end`."""
         reduced = average(self.delivery, averages)
         self.reductions[index] += reduced.start
         self._insert([*reduced.results, *reduced.copy_waits], index, end)
 
     def _insert(self, bsyms: Sequence[BoundSymbol], index: int, end: int) -> None:
-        """Insert bound symbols at `end`, but not before `index`; at the trace's end, they come after all others."""
+        """Insert bound symbols at the index `end`, but not before `index`; at the trace's end, insert them last."""
         if end < len(self.trace.bound_symbols):
             self.reductions[max(index, end)] += bsyms
         else:
@@ -261,7 +264,7 @@ def offloaded_results(trace: Trace, over_replicas: Mapping[str, BoundSymbol]) ->
 
 # The bound symbols that start a collective, and the bound symbols that wait for the collective.
 StartAndWait = tuple[list[BoundSymbol], list[BoundSymbol]]
-Reduce = Callable[[Delivery, Sequence[BoundSymbol]], Reduced]  # makes the reduction of a bucket
+Reduce = Callable[[Delivery, Sequence[BoundSymbol]], Reduced]  # returns the bound symbols that reduce a bucket
 
 
 def reads(bsym: BoundSymbol, names: set[str]) -> bool:
@@ -270,7 +273,7 @@ def reads(bsym: BoundSymbol, names: set[str]) -> bool:
 
 
 def gather(emitter: Emitter, bsyms: Sequence[BoundSymbol], *, pin_memory: bool) -> StartAndWait:
-    """Return the bound symbols that start the gather of shards, and those for the wait, which drop padding rows.
+    """Return two lists of bound symbols: the start of the gather of shards, and the wait, which drops padding rows.
 
     Before the gather, offloaded shards are copied to the device of their parameters, and shards are cast to the dtypes
     of their parameters.
@@ -308,7 +311,7 @@ def scatter(delivery: Delivery, bsyms: Sequence[BoundSymbol], *, dtype: torch.dt
     """
     emitter, group_name = delivery.emitter, bsyms[0].args[2]
     gradients, shards = list(map(tensor_of, bsyms)), [bsym.args[1] for bsym in bsyms]
-    take = OPERATORS.take_held_gradients.default
+    take = OPERATORS.take_unreduced_gradients.default
     taking = emitter.call(take, gradients, shards, dtype, at=bsyms[0], ordered=True)
     reduce = scatter_each if coalesces(group_name, gradients[0].device) else scatter_flat
     starts, ends, averages = reduce(emitter, group_name, bsyms, taking.output)
@@ -322,7 +325,7 @@ def scatter_each(
     size = group_of(group_name).size()
     rows = [shard_rows(gradient.shape[0], size) * size for gradient in gradients]
     pads, tensors = pad_tensors(emitter, bsyms, gradients, rows)
-    copies = [contiguous_copy(emitter, tensor, at=bsyms[0]) for tensor in tensors if is_not_contiguous(tensor)]
+    copies = [contiguous_copy(emitter, tensor, at=bsyms[0]) for tensor in tensors if not is_contiguous(tensor)]
     contiguous = {copy.args[0].name: copy.output for copy in copies}
     operator = FUNCTIONAL.reduce_scatter_tensor_coalesced.default
     tensors = [contiguous.get(tensor.name, tensor) for tensor in tensors]
@@ -342,7 +345,8 @@ def contiguous_copy(emitter: Emitter, tensor: TensorProxy, at: BoundSymbol) -> B
 def average(delivery: Delivery, bsyms: Sequence[BoundSymbol]) -> Reduced:
     """Return the bound symbols that divide gradients by the number of ranks, and sum them over the ranks.
 
-    If a gradient is a reduced shard that the delivery also has before its cast or copy (`wide`), that shard is summed.
+    A gradient may be a reduced shard that was cast or copied. Then the shard before the cast or copy is summed
+    (`delivery.unconverted`).
     """
     emitter, group_name = delivery.emitter, bsyms[0].args[2]
     gradients = [delivery.unconverted.get(tensor_of(bsym).name, tensor_of(bsym)) for bsym in bsyms]
@@ -374,7 +378,7 @@ SCHEDULED_OPERATORS = ("gather_parameter", *REDUCTIONS)
 def pad_tensors(
     emitter: Emitter, bsyms: Sequence[BoundSymbol], unfilled: Sequence[TensorProxy], rows: Sequence[int]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
-    """Pad tensors with rows of zeros, each tensor to its number in `rows`, on behalf of its bound symbol.
+    """Pad each tensor with rows of zeros to its number of rows in `rows`. Padding belongs to the tensor's bound symbol.
 
     Returns the bound symbols that pad, and the padded tensors.
     """
@@ -387,13 +391,13 @@ def pad_tensors(
     return pads, tensors
 
 
-def is_not_contiguous(tensor: TensorProxy) -> bool:
-    """Whether a tensor is not contiguous."""
-    return not torch.empty_strided(tensor.shape, tensor.stride, device="meta").is_contiguous()
+def is_contiguous(tensor: TensorProxy) -> bool:
+    """Whether a tensor is contiguous."""
+    return torch.empty_strided(tensor.shape, tensor.stride, device="meta").is_contiguous()
 
 
 def wait_for_rows(emitter: Emitter, at: BoundSymbol, pending: TensorProxy, rows: int) -> list[BoundSymbol]:
-    """Return the wait for a tensor, and the selection of its first rows as the result of a bound symbol."""
+    """Return the bound symbols that wait for a tensor, and select its first rows as the result of `at`."""
     is_whole = pending.shape[0] == rows
     wait = emitter.call(FUNCTIONAL.wait_tensor.default, pending, at=at, output=at.output if is_whole else None)
     if is_whole:

@@ -1,4 +1,4 @@
-"""Whether this process compiles a program: other ranks then wait for the program before they call its collectives."""
+"""Whether this process compiles a program now. Other ranks wait for a rank that compiles, instead of reporting it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def is_compiling() -> bool:
 
 @contextmanager
 def compiling() -> Iterator[None]:
-    """Mark the block as the compilation of a program."""
+    """Count the block as the compilation of a program, so that `is_compiling` returns True within the block."""
     _add(1)
     try:
         yield

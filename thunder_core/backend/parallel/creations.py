@@ -1,9 +1,9 @@
 """The number of a process group among the groups that were created with its name and its store.
 
 A group may be created again with the name and the store of an earlier group, for example after the default group was
-destroyed. All ranks of a group create it together, but they use it differently: one rank may run programs in each of
-the groups, another rank only in the last. Therefore, each creation is counted when PyTorch registers the group, and not
-when a rank first uses the group. The counts are in the store of the group, so that other stores do not matter. Groups
+destroyed. All ranks of a group create it together, but one rank may run programs in each of the groups, and another
+rank only in the last. Therefore, each creation is counted when PyTorch registers the group, and not when a rank first
+uses the group. The counts are in the store of the group, so that groups in other stores are counted separately. Groups
 that were destroyed before this module was imported are not counted.
 """
 
@@ -46,15 +46,18 @@ def count_creations(register: Callable[[Any, Any], None]) -> Callable[[Any, Any]
     """Return PyTorch's function that registers a new process group, which also counts the creation of the group."""
 
     @wraps(register)
-    def registered(group_name: object, group: object) -> None:
+    def register_and_count(group_name: object, group: object) -> None:
         register(group_name, group)
         count(group)
 
-    return registered
+    return register_and_count
 
 
 def count(group: Any) -> None:
-    """Count the creation of a process group of several ranks, unless the group has no store that can count."""
+    """Count the creation of a process group of several ranks.
+
+    Ignore a group without a store, or with a failing store.
+    """
     with suppress(RuntimeError, KeyError, ValueError, TypeError):
         if group.size() > 1:
             number_of(group)

@@ -27,7 +27,7 @@ from thunder_core.backend.parallel.waits import (
     EAGER,
     PROGRAM,
     WORK,
-    Running,
+    RunningProgram,
     Wait,
     base_kind,
     text_of_group,
@@ -39,10 +39,10 @@ from thunder_core.tracing.analysis.collectives import first_difference
 PATIENCE = 4.0  # seconds without progress after which a rank asks the other ranks
 PROOF = 2.0  # seconds for which another rank must wait in the same collective
 QUESTION_PAUSE = 1.0  # seconds between two questions
-QUIET = 10.0  # seconds without progress after which no data is on the way, if the process is idle
-IDLE = 0.01  # the share of a processor that a process without progress may use; receiving data takes more
-GRACE = 1.0  # seconds in which the other ranks read an error, before the rank that found it ends
-RELEASE = 10.0  # seconds in which another rank may end by itself after that
+QUIET = 10.0  # seconds without progress after which no data is in transit to an idle process
+IDLE = 0.01  # the share of a processor that an idle process uses at most; receiving data takes more
+GRACE = 1.0  # seconds in which the other ranks can read an error, before the rank that found the error ends
+RELEASE = 10.0  # seconds in which a rank that has read the error may end by itself
 NOTHING = "no more collectives"
 FIX = "let all ranks run the same number of steps, and call the same collectives in the same order"
 
@@ -68,9 +68,10 @@ def processor_seconds() -> float:
 
 @dataclass
 class Search:
-    """The search of this rank for deadlocks in one group: the standstills of this rank and of the other ranks.
+    """The search of this rank for deadlocks in one group.
 
-    `stuck` are the collectives in which another rank has waited for `PROOF` seconds.
+    `own` and `standstills` are the standstills of this rank and of the other ranks. `stuck` maps another rank to the
+    collectives in which it has waited for `PROOF` seconds.
     """
 
     own: Standstill = field(default_factory=Standstill)
@@ -80,8 +81,8 @@ class Search:
     asked_at: float = 0.0
     processor_before: float = 0.0
 
-    def message(self, program: Running, now: float) -> str:
-        """Return a sentence about a deadlock of a program that waits; empty if there is no proof of a deadlock."""
+    def message(self, program: RunningProgram, now: float) -> str:
+        """Return a sentence about the deadlock of a waiting program; empty if there is no proof of a deadlock."""
         ledger = program.ledger
         seconds = self.own.read((position_of(program.group), ledger.last), now)
         if seconds == 0:
@@ -91,11 +92,11 @@ class Search:
             self.stuck.clear()
             return ""
         other_ranks = self.ask(ledger, now)
-        sentence = next(filter(None, (self.of_rank(program, rank, now) for rank in other_ranks)), "")
-        return sentence or self.of_all_ranks(program, other_ranks, now)
+        sentence = next(filter(None, (self.deadlock_with_rank(program, rank, now) for rank in other_ranks)), "")
+        return sentence or self.deadlock_with_all_ranks(program, other_ranks, now)
 
     def ask(self, ledger: Ledger, now: float) -> list[int]:
-        """Ask the other ranks in which collectives they wait, unless they were asked just now; return their numbers."""
+        """Ask the other ranks in which collectives they wait, at most once per `QUESTION_PAUSE`. Return these ranks."""
         other_ranks = [rank for rank in range(ledger.size) if rank != ledger.rank]
         if now - self.asked_at > QUESTION_PAUSE:
             self.asked_at = now
@@ -103,8 +104,8 @@ class Search:
                 ledger.ask(rank)
         return other_ranks
 
-    def of_rank(self, program: Running, rank: int, now: float) -> str:
-        """Return a sentence about a deadlock with another rank; empty if the other rank may only be late."""
+    def deadlock_with_rank(self, program: RunningProgram, rank: int, now: float) -> str:
+        """Return a sentence about a deadlock with another rank; empty if the other rank may just be slow."""
         ledger, sentence = program.ledger, sentence_about(program, rank)
         if has_ended(program, rank):
             return f"{sentence} has ended"
@@ -115,8 +116,9 @@ class Search:
         return "" if blocking is None else f"{sentence} waits in `{blocking.kind}` at {blocking.line}"
 
     def new_answer(self, ledger: Ledger, rank: int, now: float) -> tuple[int, list[Wait]]:
-        """Return the position of another rank and the collectives in which it has waited for a long time; no
-        collectives without a recent answer.
+        """Return the position of another rank, and the collectives in which it has waited for `PROOF` seconds.
+
+        There are no collectives if the rank has not answered a new question since the last call.
         """
         latest = ledger.waits_of(rank)
         if self.answered.get(rank) == latest.question:
@@ -133,7 +135,7 @@ class Search:
         seconds = now - self.own.since
         return seconds > QUIET and processor_seconds() - self.processor_before < IDLE * seconds
 
-    def of_all_ranks(self, program: Running, ranks: Sequence[int], now: float) -> str:
+    def deadlock_with_all_ranks(self, program: RunningProgram, ranks: Sequence[int], now: float) -> str:
         """Return a sentence about a deadlock if all other ranks wait in later collectives of the group.
 
         These ranks have left the collective in which this rank waits, so only data in transit may end the wait. A rank
@@ -151,7 +153,7 @@ class EagerSearch(Search):
     """The search of this rank for deadlocks in one group while a function of eager PyTorch waits."""
 
     def message_about(self, own: Wait, ledger: Ledger, now: float) -> str:
-        """Return a sentence about a deadlock of a collective that waits; empty if there is no proof of a deadlock."""
+        """Return a sentence about the deadlock of the wait `own`; empty if there is no proof of a deadlock."""
         seconds = self.own.read(own, now)
         if seconds == 0:
             self.processor_before = processor_seconds()
@@ -165,9 +167,9 @@ class EagerSearch(Search):
             for wait in waiting:
                 if never_meet(own, position, wait):
                     return sentence_of_waits(own, ledger, rank, wait)
-        return self.of_all_waits(own, ledger, other_ranks, now)
+        return self.deadlock_of_all_waits(own, ledger, other_ranks, now)
 
-    def of_all_waits(self, own: Wait, ledger: Ledger, ranks: Sequence[int], now: float) -> str:
+    def deadlock_of_all_waits(self, own: Wait, ledger: Ledger, ranks: Sequence[int], now: float) -> str:
         """Return a sentence about a deadlock if all other ranks wait in other or later collectives of the group."""
         waits_of_ranks = ([wait for wait in self.stuck.get(rank, ()) if has_left(own, wait)] for rank in ranks)
         first_waits = [waiting[0] for waiting in waits_of_ranks if waiting]
@@ -206,24 +208,24 @@ def has_left(own: Wait, wait: Wait) -> bool:
     return is_other_collective(own, wait) or (is_later and base_kind(wait.kind) in COLLECTIVE_KINDS)
 
 
-def sentence_about(program: Running, rank: int) -> str:
+def sentence_about(program: RunningProgram, rank: int) -> str:
     """Return the beginning of a sentence about another rank that a program waits for."""
     own, ledger = program.collectives[program.last_started or 0], program.ledger
     return f"rank {ledger.rank} waits in `{own}` of the process group {ledger.name!r}, but rank {rank}"
 
 
-def has_ended(program: Running, rank: int) -> bool:
+def has_ended(program: RunningProgram, rank: int) -> bool:
     """Whether another rank has ended before it started a collective that a program of this rank has started."""
     return 0 <= program.ledger.end_of(rank) < position_of(program.group)
 
 
-def ended_rank(program: Running) -> str:
+def ended_rank(program: RunningProgram) -> str:
     """Return a sentence about a rank that has ended before a collective of a program; empty if there is none."""
     ranks = (rank for rank in range(program.ledger.size) if has_ended(program, rank))
     return next((f"{sentence_about(program, rank)} has ended" for rank in ranks), "")
 
 
-def different_line(program: Running, rank: int) -> str | None:
+def different_line(program: RunningProgram, rank: int) -> str | None:
     """Return the first collective that differs in another rank's program for the same run; None if none does."""
     run = RecordedRun(program.ledger.last, tuple(map(str, program.collectives)))
     if program.ledger.lines != run.lines:
@@ -234,7 +236,7 @@ def different_line(program: Running, rank: int) -> str | None:
     return None
 
 
-def is_deadlock(program: Running, position: int, wait: Wait) -> bool:
+def is_deadlock(program: RunningProgram, position: int, wait: Wait) -> bool:
     """Whether a program of this rank can never continue, given the collective in which another rank waits.
 
     `position` is the position of the other rank in the group of the program. In this group, the other rank waits in a
@@ -256,20 +258,24 @@ def needs_this_rank(wait: Wait) -> bool:
     return wait.in_main and wait.caller != WORK and shared is not None and position_of(shared) < wait.position
 
 
-def is_later(program: Running, wait: Wait) -> bool:
+def is_later(program: RunningProgram, wait: Wait) -> bool:
     """Whether another rank waits in a later collective of the group of a program than this rank."""
     return wait.group == text_of_group(program.group) and wait.position > position_of(program.group)
 
 
 def print_error(message: str, rank: int, *, is_own: bool) -> None:
-    """Print the error of a deadlock, or one line on a rank that has not found the deadlock itself."""
+    """Print the error of a deadlock, or only one line if this rank has not found the deadlock itself (`is_own`)."""
     error = CollectivesDiffer(message, fix=FIX)
     short = f"[{error.code}] rank {rank} ends: {message}"
     print(f"error {error if is_own else short}", file=sys.stderr, flush=True)
 
 
 class ReportedDeadlock(NamedTuple):
-    """A deadlock: a sentence, the waits of this rank, when this rank ends, and whether this rank has found it."""
+    """A reported deadlock.
+
+    `message` is a sentence about the deadlock, and `waiting` are the waits of this rank. This rank ends its process at
+    the time `end_at` if it still waits. `is_own` says whether this rank found the deadlock.
+    """
 
     message: str
     waiting: list[Wait]
@@ -281,13 +287,13 @@ class ReportedDeadlock(NamedTuple):
 class DeadlockWatch:
     """The search for deadlocks in all programs that run in this process; `end` ends the process with a status."""
 
-    programs: dict[object, list[Running]] = field(default_factory=dict)
+    programs: dict[object, list[RunningProgram]] = field(default_factory=dict)
     searches: dict[int, Search] = field(default_factory=dict)  # by ledger
     eager_searches: dict[int, EagerSearch] = field(default_factory=dict)  # by ledger
     reports: dict[int, ReportedDeadlock] = field(default_factory=dict)  # by ledger
     end: Callable[[int], Any] = os._exit
 
-    def running(self) -> list[Running]:
+    def running(self) -> list[RunningProgram]:
         """Return the programs that run now, each with one of its groups."""
         return [program for programs in list(self.programs.values()) for program in programs]
 
@@ -312,7 +318,7 @@ class DeadlockWatch:
             self.search_eager(text_of_group(group), ledger, waiting, now)
             self.end_waiting(ledger, waiting, now)
 
-    def search(self, program: Running, now: float) -> None:
+    def search(self, program: RunningProgram, now: float) -> None:
         """Search for a deadlock of a program, and report it to the other ranks."""
         ledger = program.ledger
         if id(ledger) in self.reports:
@@ -332,14 +338,17 @@ class DeadlockWatch:
             self.report(ledger, message, own.line, now)
 
     def report(self, ledger: Ledger, message: str, line: str, now: float) -> None:
-        """Write a deadlock to the store, with the line of this rank, which ends soon if no rank was faster."""
+        """Write a deadlock with this rank's line to the store.
+
+        If no other rank wrote one before, this rank ends soon.
+        """
         own = f"{message} (rank {ledger.rank}: {line})"
         ledger.report_deadlock(own)
         if ledger.deadlock() == own:
             self.reports[id(ledger)] = ReportedDeadlock(own, waits(self.running()), now + GRACE, is_own=True)
 
     def end_waiting(self, ledger: Ledger, waiting: list[Wait], now: float) -> None:
-        """End the process with an error that a rank reported, unless this rank does not wait any more."""
+        """End the process with the error of a reported deadlock, if this rank still waits in the same collectives."""
         report = self.reports.get(id(ledger))
         if report is None and (message := ledger.deadlock()):
             report = self.reports[id(ledger)] = ReportedDeadlock(message, waiting, now + RELEASE, is_own=False)

@@ -1,4 +1,4 @@
-"""After a collective has reduced gradients: give each tensor the name, dtype and device that the trace reads."""
+"""Convert reduced gradients to the names, dtypes and devices that the trace reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Reduced:
 
 @dataclass(frozen=True)
 class Delivery:
-    """Makes the results of reductions: renames, casts or copies the reduced tensors.
+    """Converts reduced tensors to the results of reductions: renames, casts or copies them.
 
     Results among `offloaded` are copied to the memory of the CPU. With `pin_memory`, the program waits for these copies
     later. Results among `averaged` are reduced again by another collective. If such a result has another dtype or
@@ -51,9 +51,10 @@ class Delivery:
         ends: Sequence[BoundSymbol],
         tensors: Sequence[TensorProxy],
     ) -> Reduced:
-        """Return a reduction whose `tensors`, which `ends` compute, become the results of the bound symbols `bsyms`.
+        """Return the reduction that `start` begins, with the results of the bound symbols `bsyms`.
 
-        Adds the tensors that are reduced again to `unconverted`.
+        The bound symbols `ends` compute the reduced `tensors`, which are renamed, cast or copied to these results.
+        Tensors that are reduced again are added to `unconverted`.
         """
         renamed: dict[str, TensorProxy] = {}
         casts: list[BoundSymbol] = []

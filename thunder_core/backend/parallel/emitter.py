@@ -1,4 +1,7 @@
-"""Create bound symbols for calls of PyTorch's operators, which run on meta tensors to get the results' metadata."""
+"""Create bound symbols that call PyTorch's operators.
+
+The operators run on meta tensors to get the results' metadata.
+"""
 
 from __future__ import annotations
 
@@ -74,5 +77,5 @@ def without_data(leaf: object) -> Any:
 
 
 def on_device(proxy: TensorProxy, device: torch.device) -> TensorProxy:
-    """Return the proxy on another device."""
+    """Return a copy of a proxy on another device."""
     return TensorProxy(proxy.name, proxy.shape, proxy.stride, proxy.dtype, device)

@@ -37,7 +37,7 @@ def coalesces(group_name: str, device: torch.device) -> bool:
 
 
 def reduces_in_place(group_name: str, device: torch.device) -> bool:
-    """Whether the backend of a group is gloo, and `thunder_c10d.reduce_scatter_tensor_` takes the least memory."""
+    """Whether a group's backend is gloo, for which `thunder_c10d.reduce_scatter_tensor_` needs the least memory."""
     return device.type == "cpu" and bool(group_of(group_name)._get_backend(device).name() == "gloo")
 
 
@@ -68,7 +68,7 @@ def sum_flat(emitter: Emitter, group_name: str, bsyms: Sequence[BoundSymbol], fl
     begin = emitter.call(FUNCTIONAL.all_reduce_.default, flat, "sum", group_name, at=bsyms[0])
     begin = replace(begin, mutates=(flat.name,))
     wait = emitter.call(FUNCTIONAL.wait_tensor.default, begin.output, at=bsyms[0])
-    parts, sums = parts_of(emitter, bsyms, wait.output, [tensor_of(bsym).shape for bsym in bsyms])
+    parts, sums = views_of_flat(emitter, bsyms, wait.output, [tensor_of(bsym).shape for bsym in bsyms])
     return [begin], [wait, *parts], sums
 
 
@@ -81,7 +81,7 @@ def scatter_flat(
     reduce = scatter_in_place if reduces_in_place(group_name, gradients[0].device) else scatter_rows
     begin, ends, average = reduce(emitter, group_name, at, by_rank.output)
     shapes = [(shard_rows(gradient.shape[0], size), *gradient.shape[1:]) for gradient in gradients]
-    parts, shards = parts_of(emitter, bsyms, average, shapes)
+    parts, shards = views_of_flat(emitter, bsyms, average, shapes)
     return [by_rank, begin], [*ends, *parts], shards
 
 
@@ -100,7 +100,7 @@ def scatter_rows(emitter: Emitter, group_name: str, at: BoundSymbol, by_rank: Te
 
 
 def scatter_in_place(emitter: Emitter, group_name: str, at: BoundSymbol, by_rank: TensorProxy) -> Scattering:
-    """Do the same as `scatter_rows` in the memory of the tensor."""
+    """Return the bound symbols that reduce-scatter like `scatter_rows`, but in the memory of `by_rank`."""
     begin = emitter.call(C10D.reduce_scatter_tensor_.default, by_rank, "sum", group_name, at=at)
     wait = emitter.call(C10D.wait.default, begin.output, [by_rank], [], at=at)
     begin, wait = (replace(bsym, mutates=(by_rank.name,)) for bsym in (begin, wait))
@@ -108,7 +108,7 @@ def scatter_in_place(emitter: Emitter, group_name: str, at: BoundSymbol, by_rank
     return begin, [wait, average], average.output
 
 
-def parts_of(
+def views_of_flat(
     emitter: Emitter, bsyms: Sequence[BoundSymbol], flat: TensorProxy, shapes: Sequence[Sequence[int]]
 ) -> tuple[list[BoundSymbol], list[TensorProxy]]:
     """Return the bound symbols that view a flat tensor as tensors of these shapes, and the tensors."""

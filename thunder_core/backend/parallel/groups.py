@@ -17,9 +17,9 @@ from thunder_core.tracing.library.collectives import registered_group
 
 
 def required_group(name: str, recipe: str) -> Any:
-    """Return the process group with a name or of the axis of a mesh, or the default group for an empty name.
+    """Return the process group that a recipe names: by its own name, or by the mesh axis that it belongs to.
 
-    Raises `OutsideProcessGroup` if there is none.
+    An empty name means the default group. Raises `OutsideProcessGroup` if this process has no such group.
     """
     ready = dist.is_available() and dist.is_initialized()
     group = (named_group(name) if name else dist.group.WORLD) if ready else None
@@ -39,7 +39,7 @@ def required_group(name: str, recipe: str) -> Any:
 
 
 def with_program_names(transforms: Iterable[Any]) -> tuple[Any, ...]:
-    """Return transforms that name their process groups as programs do, with names that are the same on all ranks."""
+    """Return the transforms with the names of process groups that programs use, which are the same on all ranks."""
     return tuple(
         replace(transform, process_group=program_name(required_group(transform.process_group, transform.name)))
         if transform.is_parallel and transform.process_group
@@ -49,7 +49,7 @@ def with_program_names(transforms: Iterable[Any]) -> tuple[Any, ...]:
 
 
 def named_group(name: str) -> Any:
-    """Return the process group with a name, or of the axis with this name of a mesh, or None.
+    """Return the process group with a name, or the group of the mesh axis with this name; None if there is none.
 
     Raises `RecipeMismatch` if meshes have different axes with this name.
     """
@@ -66,7 +66,7 @@ def named_group(name: str) -> Any:
 
 
 def mesh_of(axes: Sequence[tuple[str, Any]], device: torch.device) -> DeviceMesh:
-    """Return the mesh with process groups as axes, the outermost first, each with a name for groups without a mesh.
+    """Return a mesh whose axes are process groups, the outermost first. A group without a mesh gets the paired name.
 
     Raises `RecipeMismatch` if the groups are not the axes of a mesh.
     """
@@ -85,7 +85,7 @@ def mesh_of(axes: Sequence[tuple[str, Any]], device: torch.device) -> DeviceMesh
 
 
 def device_type_of(group: Any) -> str:
-    """Return the type of the accelerator, if this process has one and the group communicates its tensors; else cpu."""
+    """Return the type of the accelerator if the process has one and the group communicates its tensors; else `cpu`."""
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     types = {device.type for device in group._device_types}
     return accelerator.type if accelerator is not None and accelerator.type in types else "cpu"

@@ -1,6 +1,6 @@
-"""The record of a group's program runs.
+"""The ledger of a process group: a record of the runs of programs that communicate in the group.
 
-A run's position is the number of collectives that the rank called in the group before it.
+A run's position is the number of collectives that the rank called in the group before the run.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ class RecordedRun(NamedTuple):
 class RankWaits(NamedTuple):
     """The answer of a rank to a question.
 
-    `position` is the rank's position in the group, `waits` the collectives in which the rank waits, as JSON, and
-    `question` the number of the question that it answers.
+    `position` is the rank's position in the group. `waits` are the collectives in which the rank waits, as JSON, and
+    `question` is the number of the answered question.
     """
 
     position: int
@@ -94,7 +94,7 @@ class Ledger:
         return RunKey(self.position, self.attempt)
 
     def note(self, position: int, lines: tuple[str, ...]) -> None:
-        """Note a run of this rank, which begins now, without publishing it."""
+        """Add a run of this rank, which begins now, to the ledger, without publishing it."""
         self.attempt = self.attempt + 1 if position == self.position else 0
         self.position, self.lines = position, lines
         self.unpublished.append((position, self.attempt, lines))
@@ -102,7 +102,7 @@ class Ledger:
     def publish(self, position: int, attempt: int, lines: tuple[str, ...]) -> None:
         """Write a run of this rank to the store.
 
-        If the same lines were published before, only their index is written.
+        If a run with the same lines was published before, only the index of these lines is written.
         """
         text = str(RunKey(position, attempt))
         if lines in self.line_indices:
@@ -155,7 +155,7 @@ class Ledger:
     ) -> None:
         """Publish the run that `take` takes from `unpublished`; if the store fails, put the run back.
 
-        The run is taken first, because a run that is noted meanwhile may push the oldest run out.
+        The run is removed from `unpublished` first, because a run that is noted meanwhile may displace the oldest run.
         """
         run = take()
         try:
@@ -195,8 +195,8 @@ class Ledger:
     def difference(self, rank: int, run: RecordedRun) -> tuple[str, ...] | None:
         """Return the rank's lines at the run's position if they differ; None if the rank agrees.
 
-        A rank also agrees if it is past this position and has published no run there; runs dropped beyond MAX_RUNS look
-        the same. Raises `LookupError` if the rank has not published enough for a decision.
+        A rank that is past this position and has published no run there also agrees: it ran no program there, or its
+        run was dropped (`MAX_RUNS`). Raises `LookupError` if the rank has not published enough for a decision.
         """
         position = self.position_of(rank)  # Read the position first: a rank publishes its runs before its position.
         self.read(rank)

@@ -17,7 +17,7 @@ from thunder_core.backend.parallel.gradients.parameter_hooks import (
     run_post_accumulate_hooks,
     share_hooks,
 )
-from thunder_core.backend.parallel.held_gradients import HELD, OWNER
+from thunder_core.backend.parallel.unreduced_gradients import OWNER, UNREDUCED
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.tracing.analysis.collectives import LOCAL_SHARDS
 
@@ -25,7 +25,7 @@ Conversion = Callable[[torch.Tensor], torch.Tensor]
 Distributed = Callable[[torch.Tensor, torch.Tensor], DTensor]
 LEAVES = LOCAL_SHARDS  # the attribute that maps names of sharded parameters to the tensors that programs read
 PLACEMENTS_OF_PARTS = "_placements_of_parts"  # maps names of parameters that tensor parallelism divides to placements
-COPIED_TO = "_copied_to"  # the group in which each rank uses the parameters of a module for its part of the data
+COPIED_TO = "_copied_to"  # the name of the group whose ranks each use a module's parameters for a part of the data
 DIVIDED_OVER = "_divided_over"  # the name of the process group of a model with tensor parallelism
 
 
@@ -55,7 +55,7 @@ def distributed_parameter(
     distributed = distributor(mesh, placements)
     shard = torch.nn.Parameter(distributed(local, parameter), requires_grad=parameter.requires_grad)
     if leaf.is_floating_point() or leaf.is_complex():
-        hook = handing_over_to(weakref.ref(shard), distributed)
+        hook = make_hand_over_hook(weakref.ref(shard), distributed)
         setattr(leaf, OWNER, weakref.ref(shard))
         leaf.requires_grad_().register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
     leaf.requires_grad_(parameter.requires_grad)
@@ -79,7 +79,7 @@ def distributor(mesh: DeviceMesh, placements: Sequence[Placement]) -> Distribute
     return distribute
 
 
-def handing_over_to(
+def make_hand_over_hook(
     parameter_of: Callable[[], torch.nn.Parameter | None], distributed: Distributed
 ) -> Callable[[torch.Tensor], None]:
     """Return the hook that moves the gradient of a leaf to the `.grad` of the DTensor parameter."""
@@ -87,8 +87,8 @@ def handing_over_to(
     def hand_over(leaf: torch.Tensor) -> None:
         gradient, leaf.grad = leaf.grad, None
         parameter = parameter_of()
-        if (held_gradient := getattr(leaf, HELD, None)) is not None:
-            held_gradient.synchronization.queue()
+        if (unreduced_gradient := getattr(leaf, UNREDUCED, None)) is not None:
+            unreduced_gradient.synchronization.queue()
         if parameter is not None and gradient is not None and parameter.requires_grad:
             add_gradient(parameter, gradient, distributed)
 
@@ -98,7 +98,7 @@ def handing_over_to(
 def add_gradient(parameter: torch.nn.Parameter, gradient: torch.Tensor, distributed: Distributed) -> None:
     """Add the gradient of a leaf, which may have padding rows, to the `.grad` of the DTensor parameter.
 
-    Run the hooks of the parameter before and after that.
+    The parameter's gradient hooks run before the addition, and its post-accumulate hooks run after it.
     """
     rows = gradient.narrow(0, 0, local_of(parameter).shape[0])
     if parameter._backward_hooks:
@@ -123,10 +123,10 @@ def subclass_like(kind: Any, members: Mapping[str, Any]) -> Any:
 
 
 def convert_rest(module: object, fn: Conversion, recurse: bool = True) -> Any:
-    """Convert the buffers and the inner modules of a module whose parameters stay as they are.
+    """Convert the buffers and the inner modules of a module, and leave its parameters unchanged.
 
-    Launchers move each module to its device. A conversion that would change a parameter is refused, because the program
-    would not read the converted parameter.
+    Training scripts move each module to its device, which changes nothing if the parameters are already there. A
+    conversion that would change a parameter is refused, because the program would not read the converted parameter.
     """
     leaves = [leaf.detach() for leaf in module.__dict__[LEAVES].values()]
     if not all(fn(leaf) is leaf for leaf in leaves):
@@ -144,7 +144,7 @@ def apply_to_rest(module: Any, fn: Conversion, recurse: bool) -> Any:
 
 
 def refuse_conversion(module: object) -> NoReturn:
-    """Refuse `double`, `to` another device, and similar methods."""
+    """Raise the error for a conversion of sharded parameters, such as `double` or `to` another device."""
     raise WrongInputs(
         f"the parameters of this {type(module).__name__} are sharded over ranks and cannot be converted",
         fix="change the dtype or device of the model before you compile it",
@@ -169,7 +169,7 @@ def refuse_parameter(self: Any, name: str, param: Any) -> Any:
     torch.nn.Module.register_parameter(self, name, param)
 
 
-# The members of a module with sharded parameters that refuse to convert, copy or replace them.
+# Methods that a module with sharded parameters gets: they refuse to convert, copy or replace the parameters.
 REFUSALS: Mapping[str, Any] = {
     "_apply": convert_rest,
     "register_parameter": refuse_parameter,

@@ -41,7 +41,7 @@ def axis_of(group: Any) -> str:
 
 
 def layout_of(group: Any) -> AxisLayout | None:
-    """Return the layout of the axis of a process group, or None for a group that is no axis of a mesh."""
+    """Return the layout of the mesh axis of a process group; None for a group that is not an axis of a mesh."""
     ranks = dist.get_process_group_ranks(group)
     stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
     start = ranks[0] % (stride * len(ranks)) if stride > 0 else -1
@@ -61,10 +61,10 @@ def groups_of_axis(name: str) -> list[Any]:
 
 
 def groups_of_meshes(name: str) -> list[Any]:
-    """Return the process groups of the axes with a name that use an existing group instead of a group of their own.
+    """Return the process groups of named axes for which PyTorch created no group, but used an existing group.
 
-    PyTorch uses the default group for the only axis of a mesh of all ranks. It keeps no list of meshes, so all objects
-    are searched.
+    PyTorch uses the default group for the only axis of a mesh of all ranks. PyTorch keeps no list of meshes, so this
+    function searches all objects of the process.
     """
     meshes = [item for item in gc.get_objects() if type(item) is DeviceMesh and name in (item.mesh_dim_names or ())]
     groups = [mesh.get_group(name) for mesh in meshes if mesh.get_coordinate() is not None]

@@ -52,13 +52,13 @@ def parse_offload_policy(text: str) -> Offload | None:
 
 
 def is_offloaded(device: torch.device) -> bool:
-    """Whether shards of a model on this device are copied to the CPU; those of a model on the CPU are already there."""
+    """Whether shards on this device are copied to the CPU: only shards on the CPU are not."""
     return device.type != "cpu"
 
 
 @operator("(Tensor(a)[] copies, Device device) -> Tensor(a)[]")
 def finish_copies(copies: list[Tensor], device: torch.device) -> list[Tensor]:
-    """Wait until the copies from a device have arrived in the memory of the CPU, and return them."""
+    """Wait until copies from a device to the memory of the CPU are complete, and return the copies."""
     if device.type not in ("cpu", "meta") and not copies[0].is_meta:
         torch.accelerator.current_stream(device).synchronize()
     return copies

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.parallel.gradients.parameter_hooks import run_hooks_before_reduction
-from thunder_core.backend.parallel.held_gradients import HELD, OWNER
+from thunder_core.backend.parallel.unreduced_gradients import OWNER, UNREDUCED
 from thunder_core.tracing.library.collectives import group_of
 
 NAMESPACE = "thunder_parallel"
@@ -175,8 +175,8 @@ def take_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]
 def sums_with_own_gradients(gradients: list[torch.Tensor], parameters: list[torch.Tensor]) -> list[torch.Tensor]:
     """Return the sums of gradients and of their parameters' `.grad`, and set each `.grad` to None.
 
-    Hooks of a parameter run on its gradient before that, as in `DistributedDataParallel`. Nothing is done for a
-    parameter into which the current backward does not accumulate.
+    Hooks of a parameter run on its gradient before the addition, as in `DistributedDataParallel`. If the current
+    backward does not accumulate into a parameter, its gradient is returned as it is.
     """
     sums = [gradient.contiguous() for gradient in gradients]
     for index, parameter in enumerate(parameters):
@@ -192,12 +192,12 @@ def sums_with_own_gradients(gradients: list[torch.Tensor], parameters: list[torc
 
 
 def owner_of(leaf: torch.Tensor) -> torch.Tensor:
-    """Return the parameter whose `.grad` gets the gradients of a leaf.
+    """Return the parameter whose `.grad` accumulates the gradients of a leaf.
 
     This is the DTensor parameter to which tensor parallelism connects the leaf, or the leaf itself. For a shard of the
-    recipe fsdp, which has a held gradient, it is the leaf.
+    recipe fsdp, which has an unreduced gradient, it is the leaf.
     """
-    reference = None if hasattr(leaf, HELD) else getattr(leaf, OWNER, None)
+    reference = None if hasattr(leaf, UNREDUCED) else getattr(leaf, OWNER, None)
     owner: torch.Tensor | None = None if reference is None else reference()
     return leaf if owner is None else owner
 
@@ -260,19 +260,19 @@ def gather_parameter(
 
 
 @operator("(Tensor(a)[] gradients, Tensor[] shards, ScalarType? dtype) -> Tensor(a)[]")
-def take_held_gradients(
+def take_unreduced_gradients(
     gradients: list[torch.Tensor], shards: list[torch.Tensor], dtype: torch.dtype | None
 ) -> list[torch.Tensor]:
-    """Return the sums of gradients and of their parameters' held gradients, in a dtype; the sums are no longer held.
+    """Return the sums of gradients and of their parameters' unreduced gradients, which are removed.
 
-    If `dtype` is None, gradients keep their own dtype. A backward that does not accumulate, such as
-    `torch.autograd.grad`, does not change held gradients.
+    The sums have the dtype `dtype`; if it is None, gradients keep their own dtype. A backward that does not accumulate,
+    such as `torch.autograd.grad`, does not change unreduced gradients.
     """
     results = []
     for gradient, shard in zip(gradients, shards, strict=True):
-        held_gradient: Any = None if gradient.is_meta else getattr(shard, HELD, None)
-        is_held = held_gradient is not None and held_gradient.gradient is not None
-        total = held_gradient.take() if is_held and is_accumulated(shard) else None
+        unreduced_gradient: Any = None if gradient.is_meta else getattr(shard, UNREDUCED, None)
+        has_sum = unreduced_gradient is not None and unreduced_gradient.gradient is not None
+        total = unreduced_gradient.take() if has_sum and is_accumulated(shard) else None
         results.append((gradient if dtype is None else gradient.to(dtype)) if total is None else total.add_(gradient))
     return results
 
@@ -281,7 +281,7 @@ def take_held_gradients(
 def scatter_gradient(
     gradient: torch.Tensor, shard: torch.Tensor, group_name: str, device: torch.device | None = None
 ) -> torch.Tensor:
-    """Add the held gradient, average the gradients of all ranks, and return the shard of this rank.
+    """Add the unreduced gradient, average the gradients of all ranks, and return the shard of this rank.
 
     If the shard is offloaded, `device` is the device of the shard, and the result is copied to it.
     """
@@ -289,7 +289,7 @@ def scatter_gradient(
     own = shard_rows(gradient.shape[0], size)
     if gradient.is_meta:
         return gradient.new_empty((own, *gradient.shape[1:]))
-    (total,) = take_held_gradients([gradient], [shard], None)
+    (total,) = take_unreduced_gradients([gradient], [shard], None)
     return reduced_shard(total, group_name).to(gradient.dtype).to(device or gradient.device)
 
 

@@ -1,4 +1,4 @@
-"""The start of each gather of parameters: one bucket ahead, or as early as a limit of gathered bytes allows."""
+"""Choose where the gather of each parameter bucket starts: one bucket ahead, or as early as a memory limit allows."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ def spans_of_gradients(
 ) -> list[Span]:
     """Return the spans of the full gradients of buckets, and of the flat copies that are reduced, if there are any.
 
-    The trace waits for the reductions at the indices `waits`. They are made in a dtype, or in the gradients' own.
+    The trace waits for the reductions at the indices `waits`. The reductions are computed in `dtype`, or in the
+    gradients' own dtype if it is None.
     """
     first_of = first_definitions(trace, [[tensor_of(bsym).name for bsym in bucket.bsyms] for bucket in buckets])
     spans: list[Span] = []
@@ -52,7 +53,7 @@ def spans_of_gradients(
 
 
 def first_definitions(trace: Trace, rows: Sequence[Sequence[str]]) -> list[int]:
-    """Return for each row of names the first index at which the memory of one of them is defined; 0 for inputs."""
+    """Return, for each row of names, the first index that defines memory of a name in the row; 0 for trace inputs."""
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
     indices: dict[str, int] = {aliasing.representative(proxy.name): 0 for proxy in trace.inputs}
     for index, bsym in enumerate(trace.bound_symbols):
@@ -66,9 +67,8 @@ def starts_within(
 ) -> list[int]:
     """Return the earliest index at which the gather of each bucket may start, so that at most `limit` bytes are alive.
 
-    A bucket is alive from the start of its gather to the last read of its parameters or of their views. A bucket that
-    exceeds the limit together with the alive buckets and the alive gradients, at any time of its own life, starts where
-    it is read first. Gathers start in order.
+    A bucket is alive from the start of its gather to the last read of its parameters or of their views. If a gather
+    would exceed the limit at every earlier index, it starts where the bucket is first read. Gathers start in order.
     """
     ends = last_reads(trace, buckets)
     frees = {*ends, *(span.last for span in gradients)}
@@ -78,12 +78,12 @@ def starts_within(
         indices = sorted({lower, *(index + 1 for index in frees if lower <= index < bucket.first - 1)})
         spans = [*gradients, *map(Span, starts, ends, (earlier.bytes for earlier in buckets))]
         room = limit - bucket.bytes
-        fitting = (index for index in indices if most_alive_bytes(index, ends[number], spans) <= room)
+        fitting = (index for index in indices if peak_bytes(index, ends[number], spans) <= room)
         starts.append(next(fitting, bucket.first))
     return starts
 
 
-def most_alive_bytes(start: int, end: int, spans: Sequence[Span]) -> float:
+def peak_bytes(start: int, end: int, spans: Sequence[Span]) -> float:
     """Return the largest number of bytes that are alive at the same time between two indices."""
     near = [span for span in spans if span.first <= end and span.last >= start]
     indices = {start, *(span.first for span in near if span.first > start)}
@@ -93,7 +93,7 @@ def most_alive_bytes(start: int, end: int, spans: Sequence[Span]) -> float:
 def last_reads(trace: Trace, buckets: Sequence[Bucket]) -> list[int]:
     """Return the index of the last bound symbol that reads parameters of each bucket, or views of them.
 
-    For parameters that the trace returns, the index is behind its last bound symbol.
+    For a parameter that the trace returns, the index is the number of bound symbols in the trace.
     """
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
     reads: dict[str, int] = {}

@@ -20,7 +20,7 @@ REPLICATES = "_replicate_group"  # the attribute with the name of the process gr
 
 
 def replica_of(model: torch.nn.Module, group: object, *, broadcast_buffers: bool, has_values: bool) -> torch.nn.Module:
-    """Return a replica of the model, whose calls are marked by `synchronize`, so that their gradients are averaged.
+    """Return a replica of the model. Its `forward` calls `synchronize`, so that the gradients are averaged.
 
     If `has_values` is set, parameters and buffers get the values of rank 0. The replica shares the state of the model.
     Its class is a subclass of the model's class with the method `no_sync`.
@@ -43,7 +43,7 @@ def replica_of(model: torch.nn.Module, group: object, *, broadcast_buffers: bool
 
 
 def broadcast_values(tensors: list[torch.Tensor], group: Any) -> None:
-    """Broadcast tensors in place from the first rank of a group; floats of 8 bits, which gloo lacks, as their bytes."""
+    """Broadcast tensors in place from the first rank of a group. Gloo lacks 8-bit floats, so their bytes are sent."""
     source = dist.get_global_rank(group, 0)
     for tensor in tensors:
         is_narrow = tensor.is_floating_point() and tensor.itemsize == 1
@@ -62,7 +62,7 @@ def no_sync(self: object) -> Iterator[None]:
 
 
 def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[torch.nn.Module]:
-    """Return a subclass of a model's class whose `forward` calls `synchronize`, which marks averaged gradients."""
+    """Return a subclass of a model's class whose `forward` calls `synchronize`, so that gradients are averaged."""
 
     @functools.wraps(kind.forward)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:

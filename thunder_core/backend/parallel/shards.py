@@ -14,17 +14,6 @@ from torch.distributed.tensor.placement_types import Placement, _StridedShard
 
 from thunder_core.backend.parallel.buckets import layer_of_path
 from thunder_core.backend.parallel.groups import mesh_of
-from thunder_core.backend.parallel.held_gradients import (
-    HELD,
-    METHODS,
-    SYNCHRONIZATION,
-    UNSHARDED,
-    HeldGradient,
-    Reduce,
-    Synchronization,
-    hold_gradient_of,
-    unsharded_leaf,
-)
 from thunder_core.backend.parallel.local_parts import (
     COPIED_TO,
     DIVIDED_OVER,
@@ -52,6 +41,17 @@ from thunder_core.backend.parallel.operators import (
     shard_rows,
 )
 from thunder_core.backend.parallel.replicas import REPLICATES, broadcast_values
+from thunder_core.backend.parallel.unreduced_gradients import (
+    METHODS,
+    SYNCHRONIZATION,
+    UNREDUCED,
+    UNSHARDED,
+    Reduce,
+    Synchronization,
+    UnreducedGradient,
+    register_accumulation_hook,
+    unsharded_leaf,
+)
 from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 from thunder_core.tracing.library.collectives import group_of
@@ -123,8 +123,8 @@ class Sharding:
     ) -> ShardedParameter:
         """Return the shard of this rank of a module's parameter.
 
-        The tensor for programs has the same number of rows on each rank, padded with zeros, so that all ranks have the
-        same program.
+        The tensor that programs read has the same number of rows on each rank, padded with zeros, so that all ranks
+        have the same program.
         """
         parameter = module.__dict__.get(LEAVES, {}).get(name, own_parameters(module)[name]).detach()
         broadcast_values([parameter], self.group)
@@ -144,7 +144,7 @@ class Sharding:
     ) -> ShardedParameter:
         """Return the shard of a module's parameter with the values of this rank, and the rows of all ranks.
 
-        With `offload`, the tensor for programs is a copy in the memory of the CPU.
+        With `offload`, the tensor that programs read is a copy in the memory of the CPU.
         """
         parameter, device, unsharded_like = own_parameters(module)[name], None, leaf
         if self.offload is not None and not leaf.is_meta and is_offloaded(leaf.device):
@@ -156,10 +156,10 @@ class Sharding:
         if leaf.is_floating_point() or leaf.is_complex():
             unsharded = unsharded_leaf(unsharded_like, rows, parameter.requires_grad)
             reduce = self._make_reduce(weakref.ref(shard), distributor(mesh, placements))
-            held_gradient = HeldGradient(unsharded, reduce, self.reduce_dtype, synchronization)
-            hold_gradient_of(held_gradient)
-            setattr(leaf, HELD, held_gradient)
-            synchronization.held_gradients[path] = held_gradient
+            unreduced_gradient = UnreducedGradient(unsharded, reduce, self.reduce_dtype, synchronization)
+            register_accumulation_hook(unreduced_gradient)
+            setattr(leaf, UNREDUCED, unreduced_gradient)
+            synchronization.unreduced_gradients[path] = unreduced_gradient
         return ShardedParameter(shard, leaf, unsharded, rows, path, device)
 
     def _placement_of(self, module: torch.nn.Module, name: str) -> tuple[DeviceMesh, list[Placement]]:
@@ -176,7 +176,7 @@ class Sharding:
         return self.parts_mesh, [*replicas, rows, part]
 
     def _make_reduce(self, parameter_of: Callable[[], torch.nn.Parameter | None], distributed: Distributed) -> Reduce:
-        """Return the function that reduces a held gradient and adds the shard of this rank to a parameter's `.grad`."""
+        """Return a function that reduces a gradient over the ranks, and adds this rank's shard to the `.grad`."""
 
         def reduce(gradient: torch.Tensor) -> None:
             parameter = parameter_of()
@@ -191,14 +191,17 @@ class Sharding:
     def _gather_in(
         self, module: torch.nn.Module, shards: Mapping[str, ShardedParameter], materialize: Materialization
     ) -> None:
-        """Let a module gather each of its parameters when a program reads it."""
+        """Change a module's class so that a program that reads a parameter gathers it from the shards."""
         keep_shards(module, shards)
         copied_to = module.__dict__.get(COPIED_TO)
         gathers = {name: self._gathering_property(name, shards[name].rows, copied_to) for name in shards}
         module.__class__ = subclass_like(type(module), {**REFUSALS, "_apply": materialize.method(shards), **gathers})
 
     def _gathering_property(self, name: str, rows: int, copied_to: str | None) -> property:
-        """Return the property that gathers a parameter of a module; `copied_to` names the group of its readers."""
+        """Return a property that gathers a parameter of a module when a program reads the property.
+
+        `copied_to` is the group in which each rank uses the parameter for its part of the data, or None.
+        """
         group_name, reshard = program_name(self.group), self.reshard_after_forward
         offloads = self.offload is not None
 
@@ -226,7 +229,7 @@ def keep_shards(module: torch.nn.Module, shards: Mapping[str, ShardedParameter])
 
 @dataclass(frozen=True, eq=False)
 class Materialization:
-    """The allocation of the shards of a model on the meta device, by `to_empty`.
+    """The allocation of memory by `to_empty` for a model whose shards are on the meta device.
 
     `shards` maps the parameters on the meta device to their shards, because modules may share parameters.
     """
@@ -266,8 +269,8 @@ def follow_requires_grad(model: torch.nn.Module) -> Callable[[], None]:
                 shard = module._parameters[name]
                 if shard is not None and leaf.requires_grad != shard.requires_grad:
                     leaf.requires_grad_(shard.requires_grad)
-                    if (held_gradient := getattr(leaf, HELD, None)) is not None:
-                        held_gradient.unsharded.requires_grad_(shard.requires_grad)
+                    if (unreduced_gradient := getattr(leaf, UNREDUCED, None)) is not None:
+                        unreduced_gradient.unsharded.requires_grad_(shard.requires_grad)
 
     return follow
 
@@ -309,7 +312,7 @@ def require_shardable(model: torch.nn.Module) -> None:
         if not parameter.is_contiguous():
             raise RecipeMismatch(f"the parameter {name} is not contiguous", fix=FIX)
     for path, module in model.named_modules():
-        values = held_tensors(module)
+        values = unregistered_values(module)
         name_outside = next((parameters[id(value)] for value in values if id(value) in parameters), None)
         if name_outside is not None:
             kind = type(module).__name__
@@ -317,8 +320,8 @@ def require_shardable(model: torch.nn.Module) -> None:
             raise RecipeMismatch(what, fix=FIX)
 
 
-def held_tensors(module: torch.nn.Module) -> Iterator[Any]:
-    """Yield the attributes of a module that are not registered parameters, and the items of containers among them."""
+def unregistered_values(module: torch.nn.Module) -> Iterator[Any]:
+    """Yield the values of a module's attributes, without its registered parameters, and the items of containers."""
     for name, value in vars(module).items():
         if name in ("_parameters", "_modules"):
             continue

@@ -45,7 +45,7 @@ QUANTIZED_FIX = "use another recipe that quantizes, such as int8-weight-only"
 Plan = Mapping[str, str]
 
 
-def models_plan(model: Any, size: int) -> dict[str, str]:
+def plan_of_model(model: Any, size: int) -> dict[str, str]:
     """Return the plan of a model of the transformers library for a number of ranks.
 
     Raises `RecipeMismatch` for a model without a plan, and for attention heads that the ranks cannot divide.
@@ -74,7 +74,7 @@ def modules_of(model: torch.nn.Module, plan: Plan) -> Iterator[tuple[str, torch.
     for pattern, style in plan.items():
         if style not in STYLES:
             raise RecipeMismatch(
-                f"the plan has the style {style!r} for {pattern!r}, which the recipe tensor-parallel does not have",
+                f"the plan has the style {style!r} for {pattern!r}, which the recipe tensor-parallel does not support",
                 fix=f"use one of {', '.join(STYLES)}",
             )
         matching = [path for path, _ in model.named_modules() if matches(pattern, path)]
@@ -142,7 +142,7 @@ class TensorParallelism:
             )
 
     def _divide_quantized(self, path: str, layer: Any, style: str) -> None:
-        """Replace the tensors of a quantized layer by the parts of this rank; the layer computes without gradients."""
+        """Replace the tensors of a quantized layer by the parts of this rank, which need no gradients."""
         dimension = 0 if style == COLWISE else 1
         size = (layer.rows, layer.columns)[dimension] // self.group.size()
         if style == ROWWISE:
@@ -163,7 +163,7 @@ class TensorParallelism:
         layer.__class__ = subclass_like(type(layer), {"forward": forward})
 
     def _require_whole_groups(self, path: str, layer: Any, columns: int) -> None:
-        """Raise `RecipeMismatch` if columns that are coded together would be on different ranks."""
+        """Raise `RecipeMismatch` if columns that are quantized together would be on different ranks."""
         if columns % layer.inseparable_columns:
             raise RecipeMismatch(
                 f"the {layer.columns} columns of {path} are quantized in groups of {layer.inseparable_columns}, which "
@@ -184,7 +184,7 @@ class TensorParallelism:
         return part
 
     def _reducing_property(self, name: str) -> property:
-        """Return the property of a full parameter whose gradients are summed over the ranks."""
+        """Return the property of a full parameter. During tracing, it calls `copy_to_group`, which sums gradients."""
         group_name = program_name(self.group)
 
         def read(self: Any) -> torch.Tensor:
@@ -212,7 +212,7 @@ def ids_of(module: torch.nn.Module) -> set[int]:
 
 
 def local_parameter(name: str) -> property:
-    """Return the property that is the part of this rank during tracing, and the DTensor parameter otherwise."""
+    """Return a property: during tracing the part of a parameter on this rank, otherwise the DTensor parameter."""
 
     def read(self: Any) -> torch.Tensor:
         result: torch.Tensor = self._local_shards[name] if is_recording() else self._parameters[name]
@@ -221,7 +221,7 @@ def local_parameter(name: str) -> property:
     return property(read)
 
 
-def colwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
+def colwise_forward(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
     """Return the forward of a linear layer that computes some columns of the output on each rank."""
 
     def forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in PyTorch
@@ -231,7 +231,7 @@ def colwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
     return forward
 
 
-def rowwise(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
+def rowwise_forward(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
     """Return the forward of a linear layer that reads some columns of the input on each rank, and sums the results."""
     product = getattr(kind, "product", linear_product)
 
@@ -249,7 +249,7 @@ def linear_product(layer: Any, x: torch.Tensor) -> torch.Tensor:
 
 
 def rowwise_quantized_forward(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
-    """Return the forward of a quantized layer that reads some columns of the input on each rank, and sums results.
+    """Return the forward of a quantized layer that reads some columns of the input on each rank, and sums the results.
 
     Sums are computed in the dtype of the input, or exactly for integers.
     """
@@ -277,5 +277,5 @@ PLACEMENTS: Mapping[str, Mapping[str, Placement]] = {
     COLWISE: {"weight": Shard(0), "bias": Shard(0)},
     ROWWISE: {"weight": Shard(1), "bias": Replicate()},
 }
-FORWARDS = {COLWISE: colwise, ROWWISE: rowwise}
-QUANTIZED_FORWARDS = {COLWISE: colwise, ROWWISE: rowwise_quantized_forward}
+FORWARDS = {COLWISE: colwise_forward, ROWWISE: rowwise_forward}
+QUANTIZED_FORWARDS = {COLWISE: colwise_forward, ROWWISE: rowwise_quantized_forward}

@@ -1,4 +1,4 @@
-"""The stacks of the threads of this process that stand still.
+"""The stacks of those threads of this process that stand still, for example in a collective.
 
 In CPython 3.11, walking the frames of a running thread can end the process by a segmentation fault, and so can
 `faulthandler.dump_traceback` while C++ code creates a thread. So only the innermost frame of a thread is read, until
@@ -74,5 +74,8 @@ _watch = ThreadWatch()
 
 
 def thread_stacks() -> dict[int, list[StackLine]]:
-    """Return the stacks of the threads that stand still, of which the previous calls have seen the positions."""
+    """Return the stacks of the threads that stand still.
+
+    The first call returns none, because it only notes positions.
+    """
     return _watch.stacks()

@@ -59,11 +59,11 @@ COLLECTIVE_KINDS = {
     "all_to_all",
     "barrier",
 }
-# The suffixes of a collective's name that only tell the form of its tensors.
+# The suffixes of a collective's name that only describe the form of its tensors.
 FORM_SUFFIXES = re.compile("(_coalesced|_into_tensor|_tensor|_single|_list)+$")
 
 
-class Running(NamedTuple):
+class RunningProgram(NamedTuple):
     """A program that runs now, with one of its process groups and the program's collectives in this group."""
 
     group: Any
@@ -101,11 +101,11 @@ def base_kind(kind: str) -> str:
 
 
 def text_of_group(group: Any) -> str:
-    """Return the name and the ranks of a group, which are the same on all ranks only for the same group."""
+    """Return a text with the name and the ranks of a group, by which ranks recognize the same group."""
     return f"{group.group_name} {dist.get_process_group_ranks(group)}"
 
 
-def waits(running: Sequence[Running]) -> list[Wait]:
+def waits(running: Sequence[RunningProgram]) -> list[Wait]:
     """Return the collectives in which the threads of this process wait now."""
     current_waits: list[Wait] = []
     main = threading.main_thread().ident
@@ -149,7 +149,7 @@ def innermost_frame(thread: int, line: StackLine) -> FrameType | None:
 
 
 def work_wait(thread: int, stack: Sequence[StackLine]) -> list[Wait]:
-    """Return the collective of a `Work` for which a thread waits; empty if this is not known, or for other waits.
+    """Return the collective of the `Work` for which a thread waits; empty if the thread waits for no known `Work`.
 
     A `Work` has no reference to its group, so the group is known only if the process has a single group.
     """
@@ -176,7 +176,7 @@ def waited_object(frame: FrameType) -> Any:
     return None if called is None else frame.f_locals.get(called[1], frame.f_globals.get(called[1]))
 
 
-def program_wait(program: Running) -> list[Wait]:
+def program_wait(program: RunningProgram) -> list[Wait]:
     """Return the last collective that a program has started in its group; empty before the first collective."""
     if program.last_started is None:
         return []

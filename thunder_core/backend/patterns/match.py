@@ -24,7 +24,7 @@ from thunder_core.tracing.ir.tree import leaves
 
 
 class NoMatch(Exception):
-    """Raised if a candidate differs from the pattern or must not be replaced; the message is the reason, or empty."""
+    """Raised if a candidate differs from the pattern or must not be replaced. The message is the reason, or empty."""
 
 
 @dataclass(frozen=True)
@@ -42,20 +42,20 @@ class Match:
 
 
 def apply_patterns(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Trace:
-    """Return the trace with each match replaced by one bound symbol of the executor; earlier patterns go first."""
+    """Return the trace with each match replaced by one bound symbol of the executor, in the order of `replacements`."""
     if not replacements:
         return trace
     index = TraceIndex(trace)
-    lost: list[RefusedOperations] = []
+    refused_by_sizes: list[RefusedOperations] = []
     for replacement in replacements:
         replacement.pattern.refused.clear()
-        lost += _apply_everywhere(replacement, index, executor)
+        refused_by_sizes += _apply_everywhere(replacement, index, executor)
     bsyms = [bsym for bsym in index.at if bsym is not None]
-    return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *lost))
+    return trace.having(bsyms, made_by=trace.made_by, refused=(*trace.refused, *refused_by_sizes))
 
 
 def matched_positions(trace: Trace, executor: str, replacements: Sequence[Replacement]) -> Iterator[frozenset[int]]:
-    """Yield the positions of each possible match; for symbolic sizes, the sizes seen while tracing are used."""
+    """Yield the positions of each possible match. Symbolic sizes are replaced by the sizes seen while tracing."""
     index = TraceIndex(trace) if replacements else None
     for replacement in replacements:
         assert index is not None
@@ -83,13 +83,13 @@ def _apply_at(replacement: Replacement, index: TraceIndex, executor: str, anchor
             _replace(replacement, candidate, index, executor)
             return
         except NoMatch as error:
-            lost = _is_lost_by_sizes(replacement, candidate, index, executor)
-            why = str(error) or ("equality cannot be proved for all sizes" if lost else "")
+            matches_constant_sizes = _matches_constant_sizes(replacement, candidate, index, executor)
+            why = str(error) or ("equality cannot be proved for all sizes" if matches_constant_sizes else "")
             source = index.bsym_at(max(candidate.positions)).source
             note = f"{source}: {why}" if source else why
             if why and note not in refused:
                 refused.append(note)
-            if lost:
+            if matches_constant_sizes:
                 name = replacement.symbol.short_name
                 reason = f"{name} is called for constant sizes only, but the sizes of the program are symbolic: {why}"
                 yield RefusedOperations(executor, reason, len(candidate.positions), by_sizes=True)
@@ -109,7 +109,9 @@ def _replace(replacement: Replacement, candidate: MatchCandidate, index: TraceIn
     index.replace(checked.match.positions, checked.match.kept_positions, checked.match.position, checked.bsym)
 
 
-def _is_lost_by_sizes(replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str) -> bool:
+def _matches_constant_sizes(
+    replacement: Replacement, candidate: MatchCandidate, index: TraceIndex, executor: str
+) -> bool:
     """Whether a refused candidate would be a match if its symbolic sizes were the sizes seen while tracing."""
     if _environment_of(candidate) is None:
         return False
@@ -141,7 +143,10 @@ def _check(
     executor: str,
     sizing: Sizing | None = None,
 ) -> _AcceptedMatch:
-    """Return the match of a candidate; raise `NoMatch` if it must not be replaced. `sizing` compares sizes."""
+    """Return the match of a candidate; raise `NoMatch` if the candidate must not be replaced.
+
+    `sizing` compares symbolic sizes; None means the environment of the pattern's outcome.
+    """
     last = index.bsym_at(max(candidate.positions))
     grad = _grad_mode(candidate, index)
     outcome = _outcome(replacement.pattern, candidate, grad)
@@ -158,7 +163,7 @@ def _check(
         executor=executor,
     )
     if not replacement.supports(bsym):
-        raise NoMatch(f"{executor} does not support it")
+        raise NoMatch(f"{executor} does not support the operands")
     replaced = replacement.outcome(candidate.arguments, grad, outcome)
     if isinstance(replaced, str):
         raise NoMatch(replaced)
@@ -168,7 +173,7 @@ def _check(
 def _grad_mode(candidate: MatchCandidate, index: TraceIndex) -> bool:
     modes = {index.grad[position] for position in candidate.positions}
     if len(modes) > 1:
-        raise NoMatch("autograd is switched in between")
+        raise NoMatch("the grad mode changes in between")
     return modes.pop()
 
 

@@ -29,15 +29,16 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-MAX_OUTCOMES = 256
+MAX_OUTCOMES = 256  # maximum cached outcomes of a pattern or replacement, for constant sizes or one environment
 
 
 @dataclass(frozen=True)
 class FunctionOutcome:
     """The outcome of a function for tensors of known metadata: its live aten operations, and its results.
 
-    `shares` names, for each result, the arguments and earlier results that it shares memory with. For symbolic sizes,
-    the outcome is valid under `conditions`, which were decided in its own `environment`.
+    `shares` names, for each result, the arguments and earlier results that it shares memory with. `single` is True if
+    the function returns a tensor, and False if it returns a tuple or list. For symbolic sizes, the outcome is valid
+    under `conditions`, which were decided in its own `environment`.
     """
 
     operations: tuple[BoundSymbol, ...]
@@ -61,7 +62,7 @@ class FunctionOutcome:
 
     @cached_property
     def value_names(self) -> dict[str, str]:
-        """The first name of each value, by all names of the value (value numbering); `by_key` completes it."""
+        """Maps each name to the first name of the same value (value numbering); `by_key` adds the names of results."""
         read = {proxy.name for operation in self.operations for proxy in operation.inputs}
         defined = {proxy.name for operation in self.operations for proxy in operation.defines}
         return {name: name for name in read - defined}
@@ -81,7 +82,7 @@ class FunctionRun:
         return self.outcome.environment is not None and distinguishes_copies_from_views(trace)
 
 
-def trace_on(
+def trace_without_data(
     function: Callable[..., Any],
     parameters: Sequence[Parameter] | None,
     arguments: tuple[Any, ...],
@@ -183,7 +184,7 @@ def names_of_floats(arguments: object) -> dict[Proxy, str]:
 
 
 def describe(proxy: TensorProxy, with_grad: bool, environment: Sizing | None = None) -> tuple[Hashable, ...]:
-    """Return everything that the rest of the program may depend on; comparing two descriptions adds no guard."""
+    """Return all metadata of a tensor on which a program may depend. Comparing two descriptions adds no guard."""
     comparable = _comparable(proxy, environment)
     return metadata(replace(comparable, requires_grad=with_grad and proxy.requires_grad))
 

@@ -1,4 +1,4 @@
-"""Patterns: an ordinary function that describes the parts of a program that an executor can replace.
+"""Patterns: ordinary functions that describe the computations that an executor can replace.
 
 A pattern is matched in two steps. First, the *sketch* of the function (the calls that it makes on placeholders) is
 searched for in the trace, backwards from each bound symbol that may be the last. The search is quick, and yields the
@@ -6,8 +6,8 @@ tensors and numbers for the parameters. Second, the function itself is traced on
 these tensors, in the same grad mode. Each aten operation of the function's trace must be one of the matched bound
 symbols.
 
-A call may therefore be written in any way that PyTorch accepts, and a conversion that changes nothing counts as no
-operation on both sides. Thunder has no equality rules of its own: the proof is at the aten level, where PyTorch has
+A call may therefore be written in any way that PyTorch accepts, and a conversion that changes nothing is ignored in the
+pattern and in the program. Thunder has no equality rules of its own: the proof is at the aten level, where PyTorch has
 already resolved methods, defaults and overloads. Traces of patterns are cached by the metadata of their arguments, so
 all equal layers of a model need one trace.
 """
@@ -22,7 +22,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, trace_on
+from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, trace_without_data
 from thunder_core.backend.patterns.placeholder import Parameter, PlaceholderCall, PlaceholderValue, ResultItem, node_of
 from thunder_core.backend.patterns.sketch import ALLOWED_FIX, Sketch, nodes_behind, sketches
 from thunder_core.foundation.errors import BadPattern, SourceLine
@@ -66,7 +66,7 @@ class Pattern:
         return outcome_of
 
     def _trace(self, arguments: tuple[Any, ...], grad: bool) -> FunctionOutcome:
-        run = trace_on(self.function, self.parameters, arguments, grad)
+        run = trace_without_data(self.function, self.parameters, arguments, grad)
         first = next((bsym for bsym in run.bound_symbols if bsym.has_effect), None)
         if first is not None:
             does = "writes to a tensor" if first.mutates else "draws random numbers or changes a state of the process"
@@ -143,7 +143,7 @@ def _check_sketch(
     read = nodes_behind(*outputs)
     if unread := [parameter.name for parameter in parameters if parameter not in read]:
         raise BadPattern(
-            f"the pattern {name!r} does not use its parameter {', '.join(unread)} directly, so a match lacks it",
+            f"the pattern {name!r} does not use its parameter {', '.join(unread)} directly, so it gets no value",
             fix="pass each parameter unchanged to an operation that leads to a result, or give it a default",
             where=where,
         )

@@ -62,7 +62,7 @@ class PlaceholderCall:
 
     @cached_property
     def item(self) -> ResultItem | None:
-        """The call as a `ResultItem` if it indexes the result of another call; None otherwise."""
+        """The call as a `ResultItem`, if the call indexes the result of another call; None otherwise."""
         of = self.arguments.get("self")
         call = node_of(of) if isinstance(of, PlaceholderValue) else None
         index = list(self.arguments.values())[-1]
@@ -251,7 +251,7 @@ def _is_random(name: str, arguments: Mapping[str, Any]) -> bool:
 
 
 def placeholder(parameter: Parameter) -> PlaceholderValue | WholeNumber | RealNumber:
-    """Return a placeholder for a parameter while the function is sketched."""
+    """Return the placeholder that a pattern's function receives for a parameter."""
     if parameter.kind not in NUMBER_CLASSES:
         return PlaceholderValue(parameter)
     number = NUMBER_CLASSES[parameter.kind](1)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, describe, trace_on
+from thunder_core.backend.patterns.outcome import FunctionOutcome, Outcomes, describe, trace_without_data
 from thunder_core.backend.patterns.pattern import Pattern, line_of
 from thunder_core.foundation.errors import BadPattern, ThunderError
 from thunder_core.tracing.capture.symbolic.all_sizes import decide_sizes_of_one
@@ -43,9 +43,9 @@ class Replacement:
         return outcome_of if isinstance(outcome_of, str) else self._difference(outcome_of, expected) or outcome_of
 
     def _difference(self, actual: FunctionOutcome, expected: FunctionOutcome) -> str | None:
-        """Return how the results differ from the pattern's; None if a program can see no difference."""
+        """Return a text that says how the results differ from the pattern's; None if no program sees a difference."""
         if actual.single != expected.single or len(actual.results) != len(expected.results):
-            return f"{self.symbol.short_name} returns {_number_text(actual)}, the pattern {_number_text(expected)}"
+            return f"{self.symbol.short_name} returns {_count_text(actual)}, the pattern {_count_text(expected)}"
         with_grad, environment = self.meta is None, actual.environment
         pairs = zip(actual.results, expected.results, strict=True)
         for ours, theirs in pairs:
@@ -58,14 +58,14 @@ class Replacement:
     def _try(self, arguments: tuple[Any, ...], grad: bool, expected: FunctionOutcome) -> FunctionOutcome | str:
         function = self.meta or self.symbol.target
         try:
-            run = trace_on(function, None, arguments, grad, expected.environment)
+            run = trace_without_data(function, None, arguments, grad, expected.environment)
             if run.distinguishes_copies_from_views:
                 with decide_sizes_of_one():
-                    run = trace_on(function, None, arguments, grad, expected.environment)
+                    run = trace_without_data(function, None, arguments, grad, expected.environment)
         except Exception as error:  # the reason is reported, and the program runs as it was written
             message = error.what if isinstance(error, ThunderError) else error
             return f"{self.symbol.short_name} fails on tensors without data: {type(error).__name__}: {message}"
-        effects = [bsym.symbol.name for bsym in run.bound_symbols if bsym.has_effect and _reaches_out(bsym)]
+        effects = [bsym.symbol.name for bsym in run.bound_symbols if bsym.has_effect and _has_visible_effect(bsym)]
         return f"{self.symbol.short_name} has an effect: {', '.join(effects)}" if effects else run.outcome
 
 
@@ -91,7 +91,7 @@ def replacement(
     return Replacement(of, Symbol(f"{function.__module__}.{function.__qualname__}", function), supports, meta)
 
 
-def _reaches_out(bsym: BoundSymbol) -> bool:
+def _has_visible_effect(bsym: BoundSymbol) -> bool:
     """Whether a program can see the effect of a replacement's bound symbol.
 
     A visible effect is a write to an argument, or a change of state.
@@ -99,7 +99,7 @@ def _reaches_out(bsym: BoundSymbol) -> bool:
     return bsym.ordered or any(name.startswith("x") for name in bsym.mutates)
 
 
-def _number_text(outcome: FunctionOutcome) -> str:
+def _count_text(outcome: FunctionOutcome) -> str:
     return "one tensor" if outcome.single else f"{len(outcome.results)} tensors"
 
 

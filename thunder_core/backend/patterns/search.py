@@ -50,7 +50,7 @@ class _State(NamedTuple):
         return _State({**self.bindings, node: value}, self.positions.union(positions))
 
 
-Goals = tuple[tuple[Any, Any], ...]  # pairs: a value of the sketch, and the value of the trace that it must stand for
+Goals = tuple[tuple[Any, Any], ...]  # pairs: a value of the sketch, and the value of the trace that it must match
 
 
 def anchors(pattern: Pattern, index: TraceIndex) -> list[int]:
@@ -78,7 +78,10 @@ def _candidates_at(
 def _match_outputs(
     sketch: Sequence[PlaceholderValue], index: TraceIndex, position: int, state: _State, anchor: int
 ) -> Iterator[_State]:
-    """Yield each state with the last output at a position and the others anywhere, nearest to the anchor first."""
+    """Yield each state in which the bound symbol at `position` computes the last output of the sketch.
+
+    The other outputs may be computed anywhere; bound symbols near the anchor are tried first.
+    """
     if not index.free[position]:
         return
     for proxy in index.bsym_at(position).defines:

@@ -1,4 +1,4 @@
-"""Names for operations that do not depend on how they are written.
+"""Names for operations that are the same for all ways to write an operation.
 
 `family` returns a coarse name at the torch level: `x.pow(2)`, `torch.pow(x, exponent=2)` and `x ** 2` are in the family
 `pow`, and all comparisons by size are in the family `compare`. The search for candidates (`search.py`) compares
@@ -104,9 +104,9 @@ def _parameters(function: Callable[..., Any], count: int, keywords: frozenset[st
     try:
         parameters = inspect.signature(function).parameters.values()
     except (TypeError, ValueError):
-        return _by_schema(getattr(function, "__name__", "").strip("_"), count, keywords)
+        return _parameters_by_schema(getattr(function, "__name__", "").strip("_"), count, keywords)
     if any(parameter.kind is parameter.VAR_POSITIONAL for parameter in parameters):
-        return _by_schema(getattr(function, "__name__", "").strip("_"), count, keywords)
+        return _parameters_by_schema(getattr(function, "__name__", "").strip("_"), count, keywords)
     return tuple(parameter.name for parameter in parameters), 0
 
 
@@ -120,7 +120,7 @@ def overloads(name: str) -> tuple[torch._ops.OpOverload, ...]:
     return tuple(getattr(packet, overload) for overload in names)
 
 
-def _by_schema(name: str, count: int, keywords: frozenset[str]) -> tuple[tuple[str, ...], int]:
+def _parameters_by_schema(name: str, count: int, keywords: frozenset[str]) -> tuple[tuple[str, ...], int]:
     operators = overloads({"radd": "add", "rmul": "mul", "truediv": "div"}.get(name, name))
     signatures = [list(operator._schema.arguments) for operator in operators]
     for arguments in signatures:
@@ -198,7 +198,7 @@ def _normalize(
     if operator == "aten.slice.Tensor" and name in BOUNDS:
         size = read[0].shape[(bsym.args[1] if len(bsym.args) > 1 else 0) % rank]
         value = (0 if name == "start" else size) if value is None else value
-        return _within(value, _size_in(environment, size))
+        return _clamp_bound(value, _size_in(environment, size))
     return value
 
 
@@ -212,11 +212,10 @@ def _size_in(environment: Sizing | None, size: object) -> Any:
     return size if environment is None else environment.simplify_number(size)
 
 
-def _within(bound: Any, size: Any) -> Any:
+def _clamp_bound(bound: Any, size: Any) -> Any:
     """Return a slice bound counted from the front, and at most the size.
 
-    For symbolic sizes, do so only if it holds for all sizes; otherwise return `("from the end", n)` for a bound `-n`,
-    and any other bound unchanged.
+    A bound that cannot be computed for all symbolic sizes is returned unchanged, or as `("from the end", n)` for `-n`.
     """
     if type(bound) is int and type(size) is int:
         return min(bound + size if bound < 0 else bound, size)

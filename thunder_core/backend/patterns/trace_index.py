@@ -1,4 +1,4 @@
-"""The index of a trace's bound symbols while matches of patterns are replaced."""
+"""An index of a trace's bound symbols, which is updated while matches of patterns are replaced."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class TraceIndex:
         self.free: list[bool] = []
         self.effects: list[int] = []
         self.needs_grad = {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
-        autocast_states: dict[tuple[Any, ...], Any] = {}  # that the trace has set before the position
+        autocast_states: dict[tuple[Any, ...], Any] = {}  # the states that the trace has set up to the position
         self.grad = list(grad_modes(trace.bound_symbols))
         for position, (bsym, grad) in enumerate(zip(trace.bound_symbols, self.grad, strict=True)):
             self._enter(position, bsym)

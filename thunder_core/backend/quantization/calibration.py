@@ -1,4 +1,4 @@
-"""Calibration: the mean square of each input column of a float model's layers, for some inputs."""
+"""Calibration: run a float model on some inputs, and compute the mean square of each input column of its layers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def importances_of(
 ) -> dict[str, Tensor]:
     """Return the mean square of each input column (columns,) of the layers that are quantized in groups, by name.
 
-    Each of the calls runs the model once, on its own inputs; only the sums are kept.
+    Each of the `calls` runs the model once, on its own inputs. Only sums over the inputs stay in memory.
     """
     names = [name for name, plan in plan_layers(model, settings).items() if plan.kind.in_groups]
     sums: dict[str, Tensor] = {}
@@ -36,7 +36,7 @@ def importances_of(
 
 @contextmanager
 def watch_inputs(model: torch.nn.Module, names: Iterable[str], watch: Callable[[str, Tensor], None]) -> Iterator[None]:
-    """Call `watch` with the name and the input of each of these layers when it runs, within the block."""
+    """Within the block, call `watch` with the name and the input of each named layer whenever the layer runs."""
 
     def hook(name: str) -> Callable[..., None]:
         def before(module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

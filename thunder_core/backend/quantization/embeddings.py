@@ -8,13 +8,13 @@ from __future__ import annotations
 from torch import Tensor
 from torch.nn import functional
 
-from thunder_core.backend.quantization.layers import InBFloat16, WithBalancedColumns, WithRotatedRows
+from thunder_core.backend.quantization.layers import BalancedColumnsLayer, BFloat16Layer, RotatedRowsLayer
 from thunder_core.backend.quantization.products import OPERATIONS
 
 rotated_rows = OPERATIONS["rotated_rows"]
 
 
-class Int8Embedding(WithBalancedColumns):
+class Int8Embedding(BalancedColumnsLayer):
     """A table in 8 bits, with a scale for each row and a factor for each column."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch
@@ -23,7 +23,7 @@ class Int8Embedding(WithBalancedColumns):
         return (rows * self.factors.float()).to(self.dtype)
 
 
-class RotatedInt8Embedding(WithRotatedRows):
+class RotatedInt8Embedding(RotatedRowsLayer):
     """A table in 8 bits, with a scale for each row; looked-up rows are rotated back."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch
@@ -33,7 +33,7 @@ class RotatedInt8Embedding(WithRotatedRows):
         return result.view(rows.shape).to(self.dtype)
 
 
-class BFloat16Embedding(InBFloat16):
+class BFloat16Embedding(BFloat16Layer):
     """A table in bfloat16."""
 
     def forward(self, input: Tensor) -> Tensor:  # noqa: A002 - the name in PyTorch

@@ -13,21 +13,21 @@ from thunder_core.foundation.errors import NotDifferentiable
 Reduce = Callable[[Tensor, str], Tensor]  # a reduction ("sum" or "max") of the tensors of all ranks
 
 
-def require_no_gradient(x: Tensor, rounded: str) -> None:
-    """Raise `NotDifferentiable` if a gradient is needed for rows that are `rounded`."""
+def require_no_gradient(x: Tensor, rounding: str) -> None:
+    """Raise `NotDifferentiable` if a gradient of `x` is needed; `rounding` describes how the layer rounds `x`."""
     if torch.is_grad_enabled() and x.requires_grad:
         raise NotDifferentiable(
-            f"a layer whose inputs are rounded {rounded} has no derivative",
+            f"a layer whose inputs are rounded {rounding} has no derivative",
             fix="call the model under torch.no_grad(), or train with the recipe nf4-lora",
         )
 
 
-def in_one_process(tensor: Tensor, reduction: str) -> Tensor:
-    """Return a tensor unchanged: the reduction over the ranks of a layer that is not divided."""
+def no_reduction(tensor: Tensor, reduction: str) -> Tensor:
+    """Return a tensor unchanged. This replaces the reduction over ranks for a layer that is not divided among ranks."""
     return tensor
 
 
-def scale_rows(x: Tensor, largest: float, reduce: Reduce = in_one_process) -> tuple[Tensor, Tensor]:
+def scale_rows(x: Tensor, largest: float, reduce: Reduce = no_reduction) -> tuple[Tensor, Tensor]:
     """Return rows (n, columns) divided by scales (n, 1), and the scales.
 
     Each row's largest magnitude becomes `largest`. Both results are in float32, or in float64 for a reference. If each

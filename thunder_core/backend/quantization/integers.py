@@ -23,7 +23,7 @@ SMALLEST_SCALE = 1e-12  # the smallest scale, which a row of zeros has
 LARGEST_CODE = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 BLOCK = 64  # the number of rows whose codes are stored together; a byte has the codes of row i and row i + 32
 ELEMENTS_AT_ONCE = 1 << 20  # the number of elements that are quantized at once
-LEVELS = 15  # the levels of 4 bits above the lowest level
+LEVELS = 15  # the largest 4-bit code: the number of steps of the scale in a group's range
 MIDDLE = 8  # the code of the zero point
 MAX_ROTATED_COLUMNS = 32  # the largest number of columns that are rotated together
 
@@ -37,7 +37,7 @@ def quantize_rows(
 
     The rows are changed and quantized in blocks, so that a large weight needs no full copies in float32.
     """
-    codes, scales = zip(*(_quantized_block(change(block), dtype) for block in row_blocks(weight)), strict=True)
+    codes, scales = zip(*(_quantize_block(change(block), dtype) for block in row_blocks(weight)), strict=True)
     return torch.cat(codes), torch.cat(scales)
 
 
@@ -50,7 +50,7 @@ def row_blocks(weight: Tensor, multiple: int = 1) -> tuple[Tensor, ...]:
     return torch.split(weight, max(multiple, rows))
 
 
-def _quantized_block(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+def _quantize_block(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     wide = weight.detach().float().contiguous()
     scales = (wide.abs().amax(1) / LARGEST_CODE[dtype]).clamp(min=SMALLEST_SCALE).bfloat16()
     codes = (wide / scales.float()[:, None]).clamp(-LARGEST_CODE[dtype], LARGEST_CODE[dtype])
@@ -60,8 +60,8 @@ def _quantized_block(weight: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor
 def column_factors(weight: Tensor) -> Tensor:
     """Return powers of two (columns,) in bfloat16 to divide columns by; inputs are multiplied by them.
 
-    A column's factor is near the square root of its root mean square, relative to the other columns. The factors are
-    powers of two, so inputs lose no digits.
+    A column's factor is near the square root of the column's root mean square, relative to the other columns. The
+    factors are powers of two, so inputs lose no digits.
     """
     squares = [block.detach().float().square().sum(0, dtype=torch.float64) for block in row_blocks(weight)]
     exponents = (torch.stack(squares).sum(0) / len(weight)).float().clamp(min=SMALLEST_SCALE).log2() / 4
@@ -91,21 +91,21 @@ def quantize_groups(weight: Tensor, group_size: int, importance: Tensor | None =
     column's inputs. If it is given, the range of each group is shrunk by the factor of `RANGE_FACTORS` with the least
     weighted square error: a few weights at the edges are clipped, and all other weights are rounded less.
     """
-    blocks = (_quantized_groups(block, group_size, importance) for block in row_blocks(weight))
+    blocks = (_quantize_groups(block, group_size, importance) for block in row_blocks(weight))
     codes, scales_and_zeros = zip(*blocks, strict=True)
     return torch.cat(codes), torch.cat(scales_and_zeros, 1)
 
 
-def _quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None) -> tuple[Tensor, Tensor]:
+def _quantize_groups(weight: Tensor, group_size: int, importance: Tensor | None) -> tuple[Tensor, Tensor]:
     groups = weight.detach().float().reshape(len(weight), -1, group_size)
     low, high = groups.amin(2, keepdim=True).clamp(max=0), groups.amax(2, keepdim=True).clamp(min=0)
-    best = _rounded_to_range(groups, low, high)
+    best = _round_to_range(groups, low, high)
     if importance is not None:
-        weighing = importance.float().clamp(min=SMALLEST_SCALE).view(-1, group_size)
-        least = _error(groups, *best, weighing)
+        column_weights = importance.float().clamp(min=SMALLEST_SCALE).view(-1, group_size)
+        least = _error(groups, *best, column_weights)
         for shrink in RANGE_FACTORS[1:]:
-            candidate = _rounded_to_range(groups, low * shrink, high * shrink)
-            error = _error(groups, *candidate, weighing)
+            candidate = _round_to_range(groups, low * shrink, high * shrink)
+            error = _error(groups, *candidate, column_weights)
             better = error < least
             best = tuple(torch.where(better, new, old) for new, old in zip(candidate, best, strict=True))  # type: ignore[assignment]
             least = torch.where(better, error, least)
@@ -113,17 +113,17 @@ def _quantized_groups(weight: Tensor, group_size: int, importance: Tensor | None
     return codes.flatten(1).to(torch.uint8), torch.cat([scales, zeros], 2).transpose(0, 1).bfloat16().contiguous()
 
 
-def _rounded_to_range(groups: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the codes of groups within their ranges, with scales and zeros rounded to bfloat16, all in float32."""
+def _round_to_range(groups: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the codes of groups for the given ranges, and scales and zeros rounded to bfloat16, all in float32."""
     scales = ((high - low) / LEVELS).clamp(min=SMALLEST_SCALE).bfloat16().float()
     zeros = (low + scales * MIDDLE).bfloat16().float()
     return ((groups - zeros) / scales + MIDDLE).round().clamp(0, LEVELS), scales, zeros
 
 
-def _error(groups: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, weighing: Tensor) -> Tensor:
-    """Return the square error of each group, with columns weighted by `weighing`."""
+def _error(groups: Tensor, codes: Tensor, scales: Tensor, zeros: Tensor, column_weights: Tensor) -> Tensor:
+    """Return the square error of each group, with columns weighted by `column_weights`."""
     difference = (codes - MIDDLE) * scales + zeros - groups
-    return (difference.square() * weighing).sum(2, keepdim=True)
+    return (difference.square() * column_weights).sum(2, keepdim=True)
 
 
 def pack(codes: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Layers with a weight in codes: the buffers that represent the weight, and how rows are coded.
+"""Base classes of quantized layers, by the way in which they quantize the rows of a weight.
 
-The codes and their scales are buffers, so no optimizer changes them. `weight` is the weight that they represent, for
-models that read it or its dtype.
+The codes and their scales are buffers, so no optimizer changes them. The property `weight` computes the weight that
+they represent, for models that read the weight or its dtype.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from torch import Tensor
 from thunder_core.backend.quantization.integers import column_factors, quantize_rows, rotate, rotation
 from thunder_core.foundation.errors import NothingToTrain
 
-# By the names of tensors, the dimensions of the rows and of the columns of the weight, for tensor parallelism.
+# For tensor parallelism: maps the name of a layer's tensor to the dimension of the tensor that has the rows of the
+# weight, and the dimension that has its columns. None means that the tensor has no such dimension.
 Divisions = Mapping[str, tuple[int | None, int | None]]
 TRAIN_QUANTIZED = (
     "train adapters: use the recipe nf4-lora, or add adapters (such as PEFT's LoRA) to the model and freeze the other "
@@ -37,7 +38,7 @@ class LayerSettings:
 
 
 class QuantizedLayer(torch.nn.Module):
-    """A layer with a weight (rows, columns) in codes; `dtype` is the dtype of the float weight.
+    """A layer with a quantized weight (rows, columns); `dtype` is the dtype of the float weight.
 
     If `is_empty` is set, the buffers have their shapes and no values yet, and the weight's values are not read.
     `importance` is the mean square of each column's inputs, which weights errors. `shared` are the buffers of a layer
@@ -73,7 +74,7 @@ class QuantizedLayer(torch.nn.Module):
 
     @abstractmethod
     def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:
-        """Return the buffers by name, made from the float weight."""
+        """Quantize the float weight, and return the layer's buffers by name."""
 
     @property
     @abstractmethod
@@ -91,7 +92,7 @@ class QuantizedLayer(torch.nn.Module):
         return sum(tensor.nbytes for tensor in self.buffers(recurse=False))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> QuantizedLayer:
-        """Move codes and scales as `fn` does, but keep their dtypes, which determine the memory traffic."""
+        """Apply `fn` to codes and scales, but keep their dtypes, which determine the memory traffic."""
         dtypes = {name: tensor.dtype for name, tensor in self.named_buffers(recurse=False)}
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         for name, dtype in dtypes.items():
@@ -118,7 +119,7 @@ def require_trained(model: torch.nn.Module, recipe: str) -> None:
         )
 
 
-class WithScaledRows(QuantizedLayer):
+class ScaledRowsLayer(QuantizedLayer):
     """A weight of codes with one scale for each row."""
 
     code_dtype: ClassVar[torch.dtype] = torch.int8
@@ -128,7 +129,7 @@ class WithScaledRows(QuantizedLayer):
         return self._scale(weight, lambda rows: rows)
 
     def _scale(self, weight: Tensor, change: Callable[[Tensor], Tensor]) -> Mapping[str, Tensor]:
-        """Return the codes and scales of changed rows."""
+        """Return the codes and scales of the rows of a weight after `change` has changed the rows."""
         codes, scales = quantize_rows(weight, self.code_dtype, change)
         return {"codes": codes, "scales": scales}
 
@@ -138,7 +139,7 @@ class WithScaledRows(QuantizedLayer):
         return (self.codes.float() * self.scales.float()[:, None]).to(self.dtype)
 
 
-class WithBalancedColumns(WithScaledRows):
+class BalancedColumnsLayer(ScaledRowsLayer):
     """A weight whose columns were divided by `factors` before its rows were scaled."""
 
     factors: Tensor
@@ -154,7 +155,7 @@ class WithBalancedColumns(WithScaledRows):
         return (self.codes.float() * self.scales.float()[:, None] * self.factors.float()).to(self.dtype)
 
 
-class WithRotatedRows(WithScaledRows):
+class RotatedRowsLayer(ScaledRowsLayer):
     """A weight whose rows were rotated before they were scaled, like the inputs that it is multiplied with."""
 
     def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002
@@ -170,7 +171,7 @@ class WithRotatedRows(WithScaledRows):
         return rotate(weight, rotation(self.columns).to(weight.device))
 
 
-class InBFloat16(QuantizedLayer):
+class BFloat16Layer(QuantizedLayer):
     """A weight in bfloat16."""
 
     def quantize(self, weight: Tensor, importance: Tensor | None) -> Mapping[str, Tensor]:  # noqa: ARG002

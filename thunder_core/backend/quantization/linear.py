@@ -1,7 +1,6 @@
 """Linear layers with quantized weights, which replace `torch.nn.Linear`.
 
-Each layer approximates the layer of the float weight, up to the loss of the codes, and returns the dtype of its input
-rows, in any compute dtype.
+Each layer approximates the float layer, up to the quantization error. The result has the dtype of the input.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from torch.nn import functional
 from thunder_core.backend.quantization.input_rows import (
     Reduce,
     bfloat16_of,
-    in_one_process,
+    no_reduction,
     require_no_gradient,
     scale_rows,
     to_compute_dtype,
@@ -32,13 +31,13 @@ from thunder_core.backend.quantization.integers import (
     unpack,
 )
 from thunder_core.backend.quantization.layers import (
+    BalancedColumnsLayer,
+    BFloat16Layer,
     Divisions,
-    InBFloat16,
     LayerSettings,
     QuantizedLayer,
-    WithBalancedColumns,
-    WithRotatedRows,
-    WithScaledRows,
+    RotatedRowsLayer,
+    ScaledRowsLayer,
 )
 from thunder_core.backend.quantization.normal_float import dequantize_normal, quantize_normal
 from thunder_core.backend.quantization.products import OPERATIONS
@@ -52,7 +51,7 @@ BY_ROWS: Divisions = {"codes": (0, 1), "scales": (0, None), "bias": (0, None)}
 class QuantizedLinear(QuantizedLayer):
     """A layer that multiplies rows (..., columns) by its weight, and adds its bias, which is not quantized.
 
-    If a layer `sums_exactly`, the sum of the products of several ranks equals the result of one process, bit by bit.
+    If `sums_exactly` is set, the sum of the products of several ranks equals the result of one process, bit by bit.
     """
 
     sums_exactly: ClassVar[bool] = False
@@ -72,7 +71,7 @@ class QuantizedLinear(QuantizedLayer):
         self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
 
     @abstractmethod
-    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = no_reduction) -> Tensor:
         """Return rows (n, columns) times the weight, in any floating-point dtype.
 
         If each rank has some columns, `reduce` is the reduction over the ranks, which sums the products.
@@ -80,7 +79,7 @@ class QuantizedLinear(QuantizedLayer):
 
     @property
     def inseparable_columns(self) -> int:
-        """The number of neighbouring columns that cannot be divided among ranks, because they are coded together."""
+        """The number of adjacent columns that must be on one rank, because they are quantized together."""
         return 1
 
     def part(self, name: str, dimension: int, start: int, stop: int) -> Tensor | None:
@@ -98,17 +97,17 @@ class QuantizedLinear(QuantizedLayer):
         return result if self.bias is None else result + self.bias.to(input.dtype)
 
 
-class Int8WeightOnlyLinear(WithBalancedColumns, QuantizedLinear):
-    """A weight of 8 bits, with a scale for each row and a factor for each column; its inputs stay as they are."""
+class Int8WeightOnlyLinear(BalancedColumnsLayer, QuantizedLinear):
+    """An 8-bit weight with a scale for each row and a factor for each column; inputs are not quantized."""
 
     divisions: ClassVar[Divisions] = {**BY_ROWS, "factors": (None, 0)}
 
-    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = no_reduction) -> Tensor:
         """Compute the product by the operation `thunder.int8_product`."""
         return reduce(int8_product(to_compute_dtype(x) * self.factors, self.codes, self.scales), "sum")
 
 
-class Int8DynamicLinear(WithRotatedRows, QuantizedLinear):
+class Int8DynamicLinear(RotatedRowsLayer, QuantizedLinear):
     """Weight and input rows in 8 bits each, with a scale for each row; input rows are scaled at each call.
 
     Both are rotated first. Products of integers are exact, and processors have instructions for them (VNNI, AMX).
@@ -122,7 +121,7 @@ class Int8DynamicLinear(WithRotatedRows, QuantizedLinear):
         """The number of columns that are rotated together."""
         return math.gcd(self.columns, MAX_ROTATED_COLUMNS)
 
-    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = no_reduction) -> Tensor:
         """Compute the product by `thunder.integer_product`; raise `NotDifferentiable` if a gradient is needed."""
         require_no_gradient(x, "to 8 bits (int8-dynamic)")
         rows, scales = scale_rows(rotated_rows(to_compute_dtype(x)), LARGEST_CODE[torch.int8], reduce)
@@ -130,7 +129,7 @@ class Int8DynamicLinear(WithRotatedRows, QuantizedLinear):
         return result.to(rows.dtype) * scales * self.scales.float()
 
 
-class FP8Linear(WithScaledRows, QuantizedLinear):
+class FP8Linear(ScaledRowsLayer, QuantizedLinear):
     """Weight and input rows as 8-bit floats (E4M3), with a scale for each row.
 
     On CUDA, `thunder.fp8_product` multiplies the codes, by instructions for 8-bit floats if the GPU has them. Otherwise
@@ -141,7 +140,7 @@ class FP8Linear(WithScaledRows, QuantizedLinear):
     code_dtype = torch.float8_e4m3fn
     divisions: ClassVar[Divisions] = BY_ROWS
 
-    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = no_reduction) -> Tensor:
         """Scale rows to the range of E4M3, multiply, and scale back.
 
         Raise `NotDifferentiable` if a gradient is needed.
@@ -160,7 +159,7 @@ class FP8Linear(WithScaledRows, QuantizedLinear):
 
 
 class Int4WeightOnlyLinear(QuantizedLinear):
-    """A weight of 4 bits, with a scale and a zero point for each group of columns; its inputs stay as they are."""
+    """A 4-bit weight with a scale and a zero point for each group of columns; inputs are not quantized."""
 
     scales_and_zeros: Tensor
     in_groups = True
@@ -187,13 +186,13 @@ class Int4WeightOnlyLinear(QuantizedLinear):
             return pack(unpack(self.codes)[start:stop])
         return super().part(name, dimension, start, stop)
 
-    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = no_reduction) -> Tensor:
         """Compute the product by the operation `thunder.int4_product`."""
         return reduce(int4_product(to_compute_dtype(x), self.codes, self.scales_and_zeros), "sum")
 
 
 class NormalFloatLoRALinear(QuantizedLinear):
-    """A frozen weight in NormalFloat and two thin trained matrices: QLoRA (arXiv:2305.14314).
+    """A frozen weight in NormalFloat, and two trained low-rank matrices: QLoRA (arXiv:2305.14314).
 
     The result is `x W' + (alpha / rank) x A' B'`; B is initially zero, so that the layer initially equals the frozen
     layer.
@@ -228,18 +227,21 @@ class NormalFloatLoRALinear(QuantizedLinear):
         """The values of the codes times the scales of their groups, without the trained matrices."""
         return dequantize_normal(self.codes, self.scales, self.dtype)
 
-    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
+    def product(self, x: Tensor, reduce: Reduce = no_reduction) -> Tensor:
         """Compute the sum of the products by `thunder.normal_product` and by the two matrices."""
         adapted = functional.linear(functional.linear(x, self.lora_a.to(x.dtype)), self.lora_b.to(x.dtype))
         frozen: Tensor = normal_product(to_compute_dtype(x), self.codes, self.scales)
         return reduce(frozen.to(x.dtype) + adapted * (self.settings.alpha / self.settings.rank), "sum")
 
 
-class BFloat16Linear(InBFloat16, QuantizedLinear):
+class BFloat16Linear(BFloat16Layer, QuantizedLinear):
     """A weight in bfloat16, multiplied by rows converted to bfloat16."""
 
     divisions: ClassVar[Divisions] = {"codes": (0, 1), "bias": (0, None)}
 
-    def product(self, x: Tensor, reduce: Reduce = in_one_process) -> Tensor:
-        """Multiply both in bfloat16, with the processor's accumulation, and round once."""
+    def product(self, x: Tensor, reduce: Reduce = no_reduction) -> Tensor:
+        """Multiply rows and weight in bfloat16.
+
+        PyTorch's kernel chooses the accumulation, and rounds the result once.
+        """
         return reduce(functional.linear(to_compute_dtype(x), to_compute_dtype(self.codes, x.dtype)), "sum")

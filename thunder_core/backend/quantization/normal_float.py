@@ -24,11 +24,11 @@ def quantize_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
 
     A byte has the codes of column i and column i + columns / 2.
     """
-    codes, scales = zip(*(_quantized_normal(block, group_size) for block in row_blocks(weight)), strict=True)
+    codes, scales = zip(*(_quantize_normal(block, group_size) for block in row_blocks(weight)), strict=True)
     return torch.cat(codes), torch.cat(scales)
 
 
-def _quantized_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
+def _quantize_normal(weight: Tensor, group_size: int) -> tuple[Tensor, Tensor]:
     groups = weight.detach().float().contiguous().view(len(weight), -1, group_size)
     scales = groups.abs().amax(2).clamp(min=SMALLEST_SCALE).bfloat16()
     table = torch.tensor(VALUES, device=weight.device)

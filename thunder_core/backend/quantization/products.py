@@ -1,7 +1,7 @@
 """Products with quantized weights, as operations of PyTorch: `torch.ops.thunder.int8_product` and others.
 
 Each product takes rows (n, columns) in bfloat16, or in float64 for a reference, and returns (n, rows of the weight) in
-the same dtype; layers convert to it and back, and compilers fuse the conversions with neighbouring operations. Each
+the same dtype; layers convert to this dtype and back, and compilers fuse the conversions with other operations. Each
 call chooses its algorithm by the number of rows, so that one program is valid for all numbers of rows. A few rows are
 multiplied by PyTorch's kernel for quantized weights, which is memory-bound. For many rows, the weight is converted
 block by block for a matrix product, so that a block stays in the processor's cache.
@@ -59,19 +59,19 @@ def operation(
 
 
 @functools.cache
-def computing_dtype(device: str, dtype: torch.dtype) -> torch.dtype:
-    """Return the dtype that products are computed in: the dtype itself, or float32 on processors without bfloat16."""
+def compute_dtype_on(device: str, dtype: torch.dtype) -> torch.dtype:
+    """Return the dtype in which a device computes products: `dtype`, or float32 on processors without bfloat16."""
     if device == "cpu" and dtype != torch.float64 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
         return torch.float32
     return dtype
 
 
-def is_for_kernel(x: Tensor) -> bool:
-    """Whether rows are multiplied by PyTorch's kernel for quantized weights, which takes bfloat16 on the CPU."""
+def fits_kernel(x: Tensor) -> bool:
+    """Whether PyTorch's kernel for quantized weights multiplies these rows: few rows in bfloat16 on the CPU."""
     return 0 < x.shape[0] <= FEW_ROWS and x.dtype == torch.bfloat16 and x.is_cpu
 
 
-def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], Tensor]) -> Tensor:
+def multiply_by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], Tensor]) -> Tensor:
     """Return the product of rows with a weight whose rows `weight(start, stop)` computes in blocks."""
     step = max(256, MIN_BLOCK_ELEMENTS // max(columns, 1)) // BLOCK * BLOCK
     if step >= rows:
@@ -87,7 +87,7 @@ def by_blocks(x: Tensor, rows: int, columns: int, weight: Callable[[int, int], T
 def rotated_rows(x: Tensor) -> Tensor:
     """Return rows (n, columns) in which large values of a column are spread over up to 32 columns."""
     dtype = (
-        computing_dtype(x.device.type, x.dtype)
+        compute_dtype_on(x.device.type, x.dtype)
         if x.shape[0] > FEW_ROWS
         else torch.promote_types(x.dtype, torch.float32)
     )
@@ -127,7 +127,7 @@ def fp8_product(rows: Tensor, row_scales: Tensor, codes: Tensor, scales: Tensor)
     """
     if multiplies_fp8(rows.device) and not (codes.shape[0] % 16 or codes.shape[1] % 16) and rows.shape[0]:
         return torch._scaled_mm(rows, codes.t(), row_scales, scales.float()[None], out_dtype=torch.bfloat16)
-    dtype = computing_dtype(rows.device.type, torch.bfloat16)
+    dtype = compute_dtype_on(rows.device.type, torch.bfloat16)
     result = torch.nn.functional.linear(rows.to(dtype), codes.to(dtype))
     return (result.float() * row_scales * scales.float()).to(torch.bfloat16)
 
@@ -145,11 +145,11 @@ def int8_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     PyTorch's kernel for the CPU reads whole vectors even past the last column, and crashes the process or returns
     random numbers if columns are left over (PyTorch 2.13).
     """
-    if is_for_kernel(x) and codes.shape[1] % WHOLE_VECTORS == 0:
+    if fits_kernel(x) and codes.shape[1] % WHOLE_VECTORS == 0:
         return torch._weight_int8pack_mm(x, codes, scales)
-    dtype = computing_dtype(x.device.type, x.dtype)
+    dtype = compute_dtype_on(x.device.type, x.dtype)
     rows, columns = codes.shape
-    result = by_blocks(x.to(dtype), rows, columns, lambda start, stop: codes[start:stop].to(dtype))
+    result = multiply_by_blocks(x.to(dtype), rows, columns, lambda start, stop: codes[start:stop].to(dtype))
     return (result * scales).to(x.dtype)
 
 
@@ -159,10 +159,10 @@ def int4_product(x: Tensor, codes: Tensor, scales_and_zeros: Tensor) -> Tensor:
     groups, rows, _ = scales_and_zeros.shape
     columns = x.shape[1]
     size = columns // groups
-    if is_for_kernel(x) and rows % BLOCK == 0 and kernel_reads_blocks(size):
+    if fits_kernel(x) and rows % BLOCK == 0 and kernel_reads_blocks(size):
         return torch._weight_int4pack_mm_for_cpu(x, codes.view(rows, -1), size, scales_and_zeros)
-    dtype = computing_dtype(x.device.type, x.dtype)
-    result = by_blocks(
+    dtype = compute_dtype_on(x.device.type, x.dtype)
+    result = multiply_by_blocks(
         x.to(dtype), rows, columns, lambda start, stop: int4_rows(codes, scales_and_zeros, start, stop, dtype)
     )
     return result.to(x.dtype)
@@ -184,18 +184,18 @@ def kernel_reads_blocks(group_size: int) -> bool:
         return False
     codes = torch.arange(BLOCK * 32, dtype=torch.int32).view(BLOCK, 32) * 7 % 16
     try:
-        theirs = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
+        packed_by_pytorch = torch._convert_weight_to_int4pack_for_cpu(codes, 1)
     except (RuntimeError, AttributeError):
         return False
-    return torch.equal(theirs.reshape(-1), pack(codes.to(torch.uint8)).reshape(-1))
+    return torch.equal(packed_by_pytorch.reshape(-1), pack(codes.to(torch.uint8)).reshape(-1))
 
 
 @operation(lambda _, codes, scales: codes.shape[0])
 def normal_product(x: Tensor, codes: Tensor, scales: Tensor) -> Tensor:
     """Return rows times a weight in NormalFloat: codes (rows, columns / 2) and scales (rows, groups)."""
-    dtype = computing_dtype(x.device.type, x.dtype)
+    dtype = compute_dtype_on(x.device.type, x.dtype)
     rows, columns = codes.shape[0], x.shape[1]
-    result = by_blocks(
+    result = multiply_by_blocks(
         x.to(dtype), rows, columns, lambda start, stop: dequantize_normal(codes[start:stop], scales[start:stop], dtype)
     )
     return result.to(x.dtype)
@@ -221,12 +221,12 @@ def normal_product_backward(gradient: Tensor, codes: Tensor, scales: Tensor) -> 
 
 
 def _backward(gradient: Tensor, weight: Callable[[torch.dtype], Tensor]) -> Tensor:
-    dtype = computing_dtype(gradient.device.type, gradient.dtype)
+    dtype = compute_dtype_on(gradient.device.type, gradient.dtype)
     return (gradient.to(dtype) @ weight(dtype)).to(gradient.dtype)
 
 
-def _differentiate(name: str) -> None:
-    """Register the derivative of a product by its rows with autograd; codes and scales have none."""
+def _register_derivative(name: str) -> None:
+    """Register the derivative of a product with respect to its rows with autograd; codes and scales have none."""
     backward = getattr(torch.ops.thunder, f"{name}_backward")
 
     def save(ctx: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
@@ -239,7 +239,7 @@ def _differentiate(name: str) -> None:
 
 
 for _name in ("int8_product", "int4_product", "normal_product"):
-    _differentiate(_name)
+    _register_derivative(_name)
 
 
 OPERATIONS = {name: getattr(torch.ops.thunder, name) for name in IMPLEMENTATIONS}

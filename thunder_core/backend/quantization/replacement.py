@@ -132,7 +132,7 @@ def quantized_model(
     if is_trained(model, settings):
         return trained_model(model, settings)
     codes: dict[Hashable, Mapping[str, Tensor]] = {}
-    result = copy_model(model) if trains_others(model) else copy_with_frozen_parameters(model)
+    result = copy_model(model) if trains_other_parameters(model) else copy_with_frozen_parameters(model)
     for name, plan in plan_layers(model, settings).items():
         shared = codes.get(plan.codes_key)
         layer = plan.make((importances or {}).get(name), is_empty=is_empty, shared=shared)
@@ -142,7 +142,7 @@ def quantized_model(
 
 
 def is_trained(model: torch.nn.Module, settings: QuantizationSettings) -> bool:
-    """Whether the scheme trains the model's own parameters: in training mode, if the model has trainable parameters."""
+    """Whether the scheme keeps the model's parameters trainable: bf16, for a trainable model in training mode."""
     return (
         settings.scheme == TRAINED_SCHEME
         and model.training
@@ -171,7 +171,7 @@ def plan_layers(model: torch.nn.Module, settings: QuantizationSettings) -> dict[
     layer, and a model without linear layers.
     """
     candidates = dict(_candidates(model, settings))
-    if trains_others(model) and not is_trained(model, settings):
+    if trains_other_parameters(model) and not is_trained(model, settings):
         candidates = {name: plan for name, plan in candidates.items() if is_frozen(model.get_submodule(name))}
     if not candidates:
         raise BadQuantization(
@@ -225,7 +225,7 @@ def _candidates(model: torch.nn.Module, settings: QuantizationSettings) -> Itera
 
 
 def is_conv1d(module: torch.nn.Module) -> bool:
-    """Whether a module is the `Conv1D` of transformers, which need not be imported."""
+    """Whether a module is the `Conv1D` of transformers, without importing transformers."""
     return f"{type(module).__module__}.{type(module).__qualname__}" == CONV1D
 
 
@@ -279,7 +279,7 @@ def with_layers_of(model: torch.nn.Module, original: torch.nn.Module, names: Ite
     return result
 
 
-def trains_others(model: torch.nn.Module) -> bool:
+def trains_other_parameters(model: torch.nn.Module) -> bool:
     """Whether a model in training mode has linear layers with frozen weights, and other parameters that are trained."""
     layers = (module for module in model.modules() if type(module) is torch.nn.Linear or is_conv1d(module))
     trained = any(parameter.requires_grad for parameter in model.parameters())

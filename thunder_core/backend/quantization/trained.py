@@ -61,7 +61,7 @@ def transposed_forward(self: Any, x: Tensor) -> Tensor:
 
 @cache
 def rounded_class(kind: Any) -> Any:
-    """Return the class of layers with a rounded weight for a class of float layers."""
+    """Return the subclass of `RoundedLayer` that replaces a class of float layers."""
     if kind is torch.nn.Linear:
         return RoundedLinear
     if kind is torch.nn.Embedding:

@@ -34,7 +34,7 @@ from thunder_core.backend.parallel.deadlocks import DeadlockWatch, ended_rank
 from thunder_core.backend.parallel.ledger import Ledger, RecordedRun
 from thunder_core.backend.parallel.positions import position_of
 from thunder_core.backend.parallel.responder import Responder
-from thunder_core.backend.parallel.waits import Running
+from thunder_core.backend.parallel.waits import RunningProgram
 from thunder_core.foundation.errors import CollectivesDiffer, SourceLine
 from thunder_core.tracing.analysis.collectives import Collective, collectives_of, first_difference, groups_of
 from thunder_core.tracing.ir.trace import Trace
@@ -195,7 +195,7 @@ def raise_difference(own_run: RunInGroup, rank: int, lines_of_rank: Sequence[str
     raise CollectivesDiffer(message, fix=FIX, where=where)
 
 
-def raise_reported(programs: Sequence[Running], error: RuntimeError) -> None:
+def raise_reported(programs: Sequence[RunningProgram], error: RuntimeError) -> None:
     """Raise `CollectivesDiffer` if a run failed because another rank found a difference, or has ended."""
     for program in programs:
         with suppress(RuntimeError):
@@ -206,10 +206,12 @@ def raise_reported(programs: Sequence[Running], error: RuntimeError) -> None:
                 raise CollectivesDiffer(message, fix=STEPS_FIX, where=where) from error
 
 
-def running_in(groups: Mapping[str, GroupCollectives]) -> list[Running]:
-    """Return a `Running` for each group of a program that begins now."""
+def running_in(groups: Mapping[str, GroupCollectives]) -> list[RunningProgram]:
+    """Return a `RunningProgram` for each group of a program that begins now."""
     several = len(groups) > 1
-    return [Running(group, ledger, members.collectives, several) for group, ledger, members in ledgers_of(groups)]
+    return [
+        RunningProgram(group, ledger, members.collectives, several) for group, ledger, members in ledgers_of(groups)
+    ]
 
 
 def answer_in_groups(trace: Trace) -> None:

@@ -160,10 +160,10 @@ class OutsideNumbers:
         plain_args, plain_kwargs = plain_arguments(args, kwargs)
         if type(function) is types.FunctionType:  # the caller has guarded all contents of the arguments
             return function(*plain_args, **plain_kwargs)
-        return self.run.machine.natively(function, plain_args, plain_kwargs)
+        return self.run.machine.call_unreported(function, plain_args, plain_kwargs)
 
 
-def for_native(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+def arguments_for_c(function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
     """Return the arguments for C code, with plain guarded numbers if the code does not accept symbolic numbers."""
     if function is object.__init__:  # it ignores its arguments
         return args, kwargs

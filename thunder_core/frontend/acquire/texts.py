@@ -202,9 +202,9 @@ class Texts:
 
     def call_natively(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Return the result of a C function."""
-        return self._run.machine.natively(function, args, kwargs)
+        return self._run.machine.call_unreported(function, args, kwargs)
 
-    def for_native(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
+    def arguments_for_c(self, function: Any, args: Any, kwargs: Any) -> tuple[Any, Any]:
         """Return the arguments of a C function with the texts of this call.
 
         Functions that only store texts receive the symbolic texts.

@@ -20,8 +20,8 @@ _HOOK_TYPES = frozenset({_SLOT_WRAPPER, FunctionType})
 def load(machine: Machine, owner: object, name: str) -> Any:
     """Return `owner.name`; raise the errors that CPython raises."""
     kind = type(owner)
-    # `getattr` if only C code reads the attribute, or `_MODULE_GETATTRIBUTE` for a module; otherwise the `__getattr__`
-    # that runs if C code finds no attribute.
+    # If only C code reads the attribute, the shortcut is `getattr`, or `_MODULE_GETATTRIBUTE` for a module. Otherwise,
+    # the shortcut is the class's `__getattr__`, which runs if C code finds no attribute.
     shortcut_value = shortcut(kind, name)
     if shortcut_value is getattr:
         return getattr(owner, name)
@@ -46,7 +46,7 @@ def _ask_fallback(machine: Machine, fallback: FunctionType, owner: object, name:
 
 
 def _remember_shortcut(kind: type, hook: object, fallback: object, name: str) -> None:
-    """Store a shortcut for `load`, if reading this attribute runs no Python code but possibly `__getattr__`."""
+    """Store a shortcut for `load`, if reading this attribute runs no Python code except possibly `__getattr__`."""
     if (
         hook is not _OBJECT_GETATTRIBUTE and hook is not _MODULE_GETATTRIBUTE
     ) or kind in introspection.ATTRIBUTE_READERS:
@@ -67,7 +67,7 @@ def _load(machine: Machine, kind: type, owner: object, name: str) -> Any:
     hook = type_lookup(kind, "__getattribute__")
     fallback = type_lookup(kind, "__getattr__")
     if type(hook) not in _HOOK_TYPES or (fallback is not ABSENT and type(fallback) is not FunctionType):
-        return machine.natively(getattr, (owner, name), {})
+        return machine.call_unreported(getattr, (owner, name), {})
     _remember_shortcut(kind, hook, fallback, name)
     try:
         if fallback is ABSENT:
@@ -83,7 +83,7 @@ def _load(machine: Machine, kind: type, owner: object, name: str) -> Any:
 
 
 def _load_by_hook(machine: Machine, hook: object, owner: object, name: str) -> Any:
-    """Read an attribute by the type's `__getattribute__`, a Python function or a C slot."""
+    """Read an attribute with `hook`, the type's `__getattribute__`, which is a Python function or a C slot."""
     if type(hook) is FunctionType:
         return machine.invoke_hook(hook, (owner, name))
     return load_generic(machine, hook, owner, name)
@@ -108,7 +108,11 @@ def load_generic(machine: Machine, hook: Any, owner: Any, name: str) -> Any:
             machine.observer.on_load_attr(owner, "__getattr__", module_hook)
             return machine.invoke_hook(module_hook, (name,))
     if getter is None:
-        return machine.natively(hook, (owner, name), {}) if _may_call_python(kind, owner, name) else hook(owner, name)
+        return (
+            machine.call_unreported(hook, (owner, name), {})
+            if _may_call_python(kind, owner, name)
+            else hook(owner, name)
+        )
     return machine.invoke(getter[0], getter[1], {})
 
 

@@ -105,7 +105,7 @@ def iterable(machine: Machine, value: object) -> Any:
 
 
 def _bridge(machine: Machine, iterator: object, value: object) -> BridgedIterator:
-    """Return the bridge of an iterator over a value."""
+    """Return a bridge around an iterator over a value, whose length hint is the length of the value."""
     kind = type(value)
     if kind in STEPPED_ITERATORS or (machine.observer is None and not _is_sized_by_python(kind)):
         return BridgedIterator(machine, iterator, lambda: operator.length_hint(value, 0))
@@ -118,7 +118,7 @@ def _is_sized_by_python(kind: type) -> bool:
 
 
 def _observable_iterable(machine: Machine, value: Any) -> Any:
-    """Return a value that C code iterates over, with a bridge if a step may run Python code or forward an item."""
+    """Return an iterable for C code: a bridge if a step may run Python code or forward an item, else the value."""
     kind = type(value)
     if kind is GeneratorType or may_call_or_forward(kind):
         return _bridge(machine, value, value)
@@ -147,7 +147,7 @@ _COPYING_CONSTRUCTORS = frozenset({list, tuple})
 
 
 def gather(machine: Machine, collect: Callable[[Any], Any], value: object) -> Any:
-    """Collect the items of an unpacked iterable in C. `collect` is `list`, `tuple`, or a method of a container."""
+    """Return the result of `collect`, which is `list`, `tuple` or a method of a container, for an unpacked iterable."""
     kind = type(value)
     if kind in _C_CONTAINERS:
         machine.announce_iteration(value)
@@ -155,4 +155,4 @@ def gather(machine: Machine, collect: Callable[[Any], Any], value: object) -> An
             return collect(value)
     elif python_method(kind, "__iter__") is None and python_method(kind, "__next__") is None:
         machine.announce_iteration(value)
-    return machine.natively(collect, (iterable(machine, value),), {})
+    return machine.call_unreported(collect, (iterable(machine, value),), {})

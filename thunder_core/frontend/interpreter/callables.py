@@ -1,4 +1,4 @@
-"""Attributes of callables, read without running Python code, such as a `__getattr__` of the callable's class."""
+"""Reads of a callable's attributes that run no Python code, such as a `__getattr__` of the callable's class."""
 
 from types import (
     BuiltinFunctionType,
@@ -47,7 +47,7 @@ def callable_attribute(function: Any, name: str, default: Any = None) -> Any:
         except AttributeError:
             return default
     if type_lookup(type(unbound), "__set__") is not ABSENT:
-        return default  # a property in Python, which comes before a stored attribute
+        return default  # a property in Python, which takes precedence over a stored attribute
     stored = None if issubclass(kind, type) else namespace_of(function)
     if stored is not None and name in stored:
         return stored[name]

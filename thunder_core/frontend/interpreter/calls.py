@@ -13,10 +13,10 @@ Arguments = Sequence[Any]
 Keywords = dict[str, Any]
 Route = Callable[[Machine, Any, Arguments, Keywords], Any]
 
-# Functions that call instances of a type, by the type.
+# For each type, the function that calls its instances.
 ROUTES: dict[type, Route] = {}
-# Functions that replace calls of a C function or type, by the C function or type.
-REPLACED: dict[Any, Route] = {}
+# For each replaced C function or type, the function that runs in place of its calls.
+REPLACEMENTS: dict[Any, Route] = {}
 
 
 def route_of(*kinds: type) -> Callable[[Route], Route]:
@@ -33,7 +33,7 @@ def replaces(*natives: Any) -> Callable[[Route], Route]:
     """Register a function that replaces calls of these C functions or types."""
 
     def register(route: Route) -> Route:
-        REPLACED.update(dict.fromkeys(natives, route))
+        REPLACEMENTS.update(dict.fromkeys(natives, route))
         return route
 
     return register
@@ -52,7 +52,7 @@ def route(machine: Machine, function: object, arguments: Arguments, keywords: Ke
 
 @route_of(MethodType)
 def call_method(machine: Machine, method: MethodType, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call a bound method as its function, with the instance first."""
+    """Call the function of a bound method, with the instance as the first argument."""
     if type(arguments) is list:
         arguments.insert(0, method.__self__)
         return machine.invoke_quietly(method.__func__, arguments, keywords)
@@ -61,8 +61,8 @@ def call_method(machine: Machine, method: MethodType, arguments: Arguments, keyw
 
 @route_of(BuiltinFunctionType, type(len), type(str.join), type(object.__init__))
 def call_builtin(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call a C function's replacement if there is one, or the function natively."""
-    replacement = REPLACED.get(function)
+    """Call the replacement of a C function if there is one; otherwise call the C function natively."""
+    replacement = REPLACEMENTS.get(function)
     if replacement is None and function.__name__ in _METHODS_READING_BUILTINS:
         replacement = call_with_builtins
     if replacement is None:
@@ -75,18 +75,18 @@ _METHODS_READING_BUILTINS = frozenset({"__reduce__", "__reduce_ex__"})
 
 
 def call_with_builtins(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call natively, from a native frame with the builtins of the interpreted caller."""
+    """Call a function natively, from a native frame that has the builtins of the interpreted caller."""
     if machine.frame is None:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     caller = FunctionType(_call.__code__, {"__builtins__": machine.frame.builtins})
-    return machine.natively(caller, (function, arguments, keywords), {})
+    return machine.call_unreported(caller, (function, arguments, keywords), {})
 
 
 @route_of(type("".__len__))
 def call_slot(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a C slot bound to an instance, through the replacement of the unbound slot if there is one."""
     slot = getattr(function.__objclass__, function.__name__)
-    replacement = REPLACED.get(slot)
+    replacement = REPLACEMENTS.get(slot)
     if replacement is None:
         return machine.call_native(function, arguments, keywords)
     all_arguments = (function.__self__, *arguments)
@@ -95,7 +95,7 @@ def call_slot(machine: Machine, function: Any, arguments: Arguments, keywords: K
 
 @route_of(functools.partial)
 def call_partial(machine: Machine, partial: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call a partial as its function, with its arguments first."""
+    """Call the function of a partial, with the partial's own arguments before the given ones."""
     function, args, own_keywords = parts_of_partial(partial)
     return machine.invoke(function, (*args, *arguments), {**own_keywords, **keywords})
 
@@ -109,7 +109,7 @@ def call_cached(machine: Machine, cached: object, arguments: Arguments, keywords
 @route_of(type)
 def call_class(machine: Machine, kind: type, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a class like `type.__call__`, with `__new__` and `__init__` in Python interpreted."""
-    replacement = REPLACED.get(kind)
+    replacement = REPLACEMENTS.get(kind)
     if replacement is not None:
         return machine.report_result(kind, arguments, keywords, replacement(machine, kind, arguments, keywords))
     new = type_lookup(kind, "__new__")
@@ -121,7 +121,8 @@ def call_class(machine: Machine, kind: type, arguments: Arguments, keywords: Key
             return machine.report_result(
                 kind, arguments, keywords, call_in_globals(machine, kind, arguments, keywords)
             )  # fmt: skip
-        if type(type_lookup(type(kind), "__call__")) is FunctionType:  # it calls `type.__call__`, as this function does
+        # A `__call__` in Python of the metaclass has called `type.__call__`; calling `kind` would run `__call__` again.
+        if type(type_lookup(type(kind), "__call__")) is FunctionType:
             return machine.call_native(type.__call__, (kind, *arguments), keywords)
         return machine.call_native(kind, arguments, keywords)
     else:
@@ -137,11 +138,11 @@ def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
 
 
 def call_in_globals(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call natively, from a native frame with the globals of the interpreted caller."""
+    """Call a function natively, from a native frame that has the globals of the interpreted caller."""
     if machine.frame is None or function is object.__new__:
         return function(*arguments, **keywords)
     caller = FunctionType(_call.__code__, machine.frame.globals)
-    return machine.natively(caller, (function, arguments, keywords), {})
+    return machine.call_unreported(caller, (function, arguments, keywords), {})
 
 
 def initialize(machine: Machine, instance: object, arguments: Arguments, keywords: Keywords) -> None:
@@ -152,7 +153,7 @@ def initialize(machine: Machine, instance: object, arguments: Arguments, keyword
         if result is not None:
             raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
     elif type(init) is type(object.__init__):
-        machine.natively(init, (instance, *arguments), keywords)
+        machine.call_unreported(init, (instance, *arguments), keywords)
     else:
         result = machine.invoke(bind(init, instance), arguments, keywords)
         if result is not None:
@@ -160,7 +161,7 @@ def initialize(machine: Machine, instance: object, arguments: Arguments, keyword
 
 
 def issubclass_natively(kind: type, base: type) -> bool:
-    """Whether a type derives from another, ignoring their metaclasses."""
+    """Whether a type has `base` in its method resolution order. No `__subclasscheck__` of a metaclass runs."""
     return base in type.__dict__["__mro__"].__get__(kind)
 
 
@@ -181,7 +182,7 @@ def call_class_with_metaclass(machine: Machine, kind: object, arguments: Argumen
 
 
 def delegates_call(function: Any) -> bool:
-    """Whether a call of an object, not a Python function, calls another object that is announced to the observer.
+    """Whether calling an object that is not a Python function calls another object, announced to the observer.
 
     For example, a bound method calls its function, and a class may call an `__init__` in Python.
     """

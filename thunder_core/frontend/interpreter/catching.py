@@ -12,13 +12,13 @@ from typing import Any
 from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 
-# A handler that may end an error has one of these opcodes before its first `RERAISE`. A plain `finally` has none.
-ERROR_ENDING_OPCODES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"})
+# A handler that may catch an error has one of these opcodes before its first `RERAISE`. A plain `finally` has none.
+CATCHING_OPCODES = frozenset({"CHECK_EXC_MATCH", "CHECK_EG_MATCH", "POP_EXCEPT"})
 PADDING_OPCODES = frozenset({"CACHE", "NOP", "NOT_TAKEN"})
 
 # Opcodes between a condition and its jump.
 CONDITION_OPCODES = frozenset({"TO_BOOL", "COMPARE_OP"})
-# Prefixes of opcodes with which a branch does more than raise an error.
+# Prefixes of opcodes that a branch does not contain if it only raises an error.
 CONTINUING_PREFIXES = ("STORE_", "DELETE_", "RETURN", "JUMP", "POP_JUMP", "FOR_ITER", "YIELD", "SEND", "RERAISE")
 
 Errors = tuple[type[BaseException], ...]
@@ -35,18 +35,18 @@ def is_caught(frame: Frame | None, errors: Errors = ()) -> bool:
 
 
 def may_catch(frame: Frame, errors: Errors) -> bool:
-    """Whether an `except` clause or a context manager around a frame's current step may end an error.
+    """Whether an `except` clause or a context manager around a frame's current step may catch an error.
 
     `errors` has the error's possible classes; it is empty if these are unknown.
     """
     program = frame.program
     handler = program.exception_handlers[frame.pc]
     while handler is not None:
-        names = handler_names(frame.code, program.offsets[handler.target])
+        names = handler_opcodes(frame.code, program.offsets[handler.target])
         if names[1:2] == ("WITH_EXCEPT_START",):
             if may_suppress(exit_of_with(frame, handler.depth)):
                 return True
-        elif names[0] == "PUSH_EXC_INFO" and ERROR_ENDING_OPCODES.intersection(names):
+        elif names[0] == "PUSH_EXC_INFO" and CATCHING_OPCODES.intersection(names):
             handler_clauses = except_clauses(frame.code, program.offsets[handler.target])
             if not errors or any(may_match(frame, errors, clause) for clause in handler_clauses):
                 return True
@@ -55,7 +55,10 @@ def may_catch(frame: Frame, errors: Errors) -> bool:
 
 
 def has_finally(frame: Frame | None, is_counted: Callable[[CodeType], bool]) -> bool:
-    """Whether a `finally` of a frame or a caller, in code that `is_counted`, runs if the current step raises."""
+    """Whether a `finally` of a frame or a caller runs if the current step raises.
+
+    Only frames whose code satisfies `is_counted` are considered.
+    """
     while frame is not None:
         if is_counted(frame.code) and _runs_finally(frame):
             return True
@@ -68,9 +71,9 @@ def _runs_finally(frame: Frame) -> bool:
     program = frame.program
     handler = program.exception_handlers[frame.pc]
     while handler is not None:
-        names = handler_names(frame.code, program.offsets[handler.target])
+        names = handler_opcodes(frame.code, program.offsets[handler.target])
         is_of_with = names[1:2] == ("WITH_EXCEPT_START",)
-        if names[0] == "PUSH_EXC_INFO" and not is_of_with and not ERROR_ENDING_OPCODES.intersection(names):
+        if names[0] == "PUSH_EXC_INFO" and not is_of_with and not CATCHING_OPCODES.intersection(names):
             return True
         handler = program.exception_handlers[handler.target]
     return False
@@ -148,8 +151,8 @@ def except_clauses(code: CodeType, offset: int) -> tuple[Clause, ...]:
 
 
 @lru_cache(maxsize=4096)
-def handler_names(code: CodeType, offset: int) -> tuple[str, ...]:
-    """Return the names of the instructions of a handler, up to the instruction that raises the error again."""
+def handler_opcodes(code: CodeType, offset: int) -> tuple[str, ...]:
+    """Return the opcode names of a handler's instructions, up to the instruction that raises the error again."""
     names: list[str] = []
     for instruction in dis.get_instructions(code):
         if instruction.offset >= offset:

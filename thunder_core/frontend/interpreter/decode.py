@@ -32,7 +32,10 @@ _RESUMABLE_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYN
 
 
 def instructions(code: CodeType) -> Iterator[Instruction]:
-    """Yield the instructions of a code object, with extended arguments joined and caches counted."""
+    """Yield the instructions of a code object.
+
+    The argument of an instruction includes its EXTENDED_ARG prefixes, and `end` is behind its inline caches.
+    """
     bytecode = code.co_code
     offset, argument, length, names = 0, 0, len(bytecode), dis.opname
     while offset < length:
@@ -78,7 +81,7 @@ def decode(code: CodeType, table: dict[str, Row]) -> DecodedCode:
 
 
 def is_opaque(code: CodeType) -> bool:
-    """Whether functions of this code run natively, because it is code of the import system or of the interpreter."""
+    """Whether functions with this code run natively: code of the import system or of the interpreter itself."""
     return code.co_filename.startswith(_OPAQUE_FILES)
 
 
@@ -191,7 +194,7 @@ def _varints(table: bytes) -> Iterator[int]:
 
 
 class ProgramCache:
-    """Programs by code object. An entry lives as long as its code."""
+    """A cache of decoded code objects. An entry is dropped when its code object is freed."""
 
     def __init__(self, observed: bool) -> None:
         self.observed = observed
@@ -200,7 +203,7 @@ class ProgramCache:
         self._table: dict[str, Row] | None = None
 
     def __call__(self, code: CodeType) -> DecodedCode:
-        """Return the program of a code object, decoding it on first use."""
+        """Return the decoded program of a code object, which is decoded on first use."""
         key = id(code)
         program = self.programs.get(key)
         if program is None:

@@ -34,5 +34,6 @@ def interpret(function: Callable[..., Any], observer: Observer | None = None) ->
             recursion.leave()
             machine.outside = None
 
-    is_function = isinstance(function, types.FunctionType | types.MethodType)  # other objects run code to find names
+    # For other objects, `update_wrapper` could run Python code, such as a property `__name__`.
+    is_function = isinstance(function, types.FunctionType | types.MethodType)
     return functools.update_wrapper(call_interpreted, function) if is_function else call_interpreted

@@ -26,7 +26,10 @@ YIELDED, DELEGATED = 1, 2
 
 
 def _own_references() -> int:
-    """Return `sys.getrefcount` of an object with two references; since 3.14, an argument may be a borrowed one."""
+    """Return the `sys.getrefcount` of an object to which only a container and a local variable refer.
+
+    The count depends on the Python version: since 3.14, an argument may be a borrowed reference.
+    """
     counted = object()
     _holder = [counted]
     return sys.getrefcount(counted)
@@ -44,8 +47,9 @@ class Frame:
     delegates (`yield from`, `await`), `delegate` is the inner generator's frame, whose `delegator` is this frame.
     `delegators` counts the frames that delegate to a frame, directly or through others.
 
-    `handling` counts the exceptions that are being handled, `pending` was thrown into the suspended frame, and
-    `resume_at` is the step at which it continues. `snapshot` is the dictionary that `locals()` returns.
+    `handling` counts the exceptions that are being handled. `pending` is the exception that was thrown into a suspended
+    frame, and `resume_at` is the step at which a suspended frame continues. `native_frame` is the frame object that
+    programs see, if one exists. `snapshot` is the dictionary that `locals()` returns.
     """
 
     __slots__ = (
@@ -101,7 +105,7 @@ class Frame:
 
     @property
     def locals(self) -> Mapping[str, Any]:
-        """A read-only view of the local variables, as named by `locals()`."""
+        """A read-only view of the local variables by name, as in the result of `locals()`."""
         return self.names if self.names is not None else MappingProxyType(self.bound_locals())
 
     def bound_locals(self) -> dict[str, Any]:
@@ -131,7 +135,7 @@ class Frame:
         slots: frozenset[int] = memory["cells"]
         return slots
 
-    def native(self) -> FrameType:
+    def frame_object(self) -> FrameType:
         """Return the frame object that represents this frame in tracebacks.
 
         Its variables are written when this frame ends.
@@ -166,12 +170,12 @@ class Frame:
                 yield frame
 
     def publish(self) -> FrameType:
-        """Return the frame object with the current position, variables and callers."""
-        native_frame = self.native()
+        """Update the frame object to the current position, variables and callers, and return the frame object."""
+        native_frame = self.frame_object()
         self.write_state()
         below = native_frame
         for frame in self.callers():
-            caller = frame.native()
+            caller = frame.frame_object()
             frame.write_position()
             set_back(below, caller)
             below = caller
@@ -182,7 +186,7 @@ class Frame:
         """Return the frame object of a generator: with its callers if it runs, without callers if it is suspended."""
         if not self.suspended and self.caller is not None:
             return self.publish()
-        frame = self.native()
+        frame = self.frame_object()
         self.write_state()
         return frame
 
@@ -208,7 +212,7 @@ class Frame:
             self.write_state()
             if frame.f_back is None:
                 back = self.back
-                set_back(frame, self.machine.outside if back is None else back.native())
+                set_back(frame, self.machine.outside if back is None else back.frame_object())
         self.stack.clear()
         if _RELEASES_FIRST_LOCAL_FIRST:
             self.fast.reverse()
@@ -221,7 +225,7 @@ class Frame:
 
 
 class Listener(Protocol):
-    """The events that modules below `observer` report. `observer.Observer` defines all events."""
+    """The events that modules report which cannot import `observer`. `observer.Observer` defines all events."""
 
     def on_enter(self, frame: Frame, /) -> None:
         """An interpreted frame starts."""
@@ -240,10 +244,10 @@ class Listener(Protocol):
 
 
 class Machine(ABC):
-    """The operations with which an interpreted program reaches objects: calls, attributes, names and items.
+    """The interface through which an interpreted program makes calls, and reads or writes attributes, names and items.
 
-    The default implementations are native, for a run without an observer. If a machine `is_over`, suspended generators
-    end without running the rest of their bodies. `outside` is the native frame that called the interpreter.
+    Methods that are not abstract run natively, as in a run without an observer. If `is_over` is set, suspended
+    generators end without running the rest of their bodies. `outside` is the native frame that called the interpreter.
     """
 
     observer: Listener | None = None
@@ -280,15 +284,15 @@ class Machine(ABC):
         return function(*arguments)
 
     def call_native(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function that is not interpreted."""
+        """Call a function that is not interpreted, and report the result to the observer, if any."""
         return function(*arguments, **keywords)
 
-    def natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively, as a part of an operation that is announced separately."""
+    def call_unreported(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call a function natively, without a report, as a part of an operation that is reported separately."""
         return function(*arguments, **keywords)
 
     def call_uninterpreted(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively, even a Python function. Functions that its arguments lead to are interpreted."""
+        """Call a function natively, even a Python function. Python functions among its arguments are interpreted."""
         return function(*arguments, **keywords)
 
     def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
@@ -374,10 +378,10 @@ class Machine(ABC):
         return function(*operands)
 
     def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        """Return a string that replaces the result of a string operation; None if there is no replacement."""
+        """Return the observer's string for the result of a string operation; None if the observer has none."""
         return None
 
-    def for_native(
+    def arguments_for_c(
         self,
         function: object,  # noqa: ARG002
         arguments: Arguments,

@@ -1,7 +1,8 @@
 """Native generators, coroutines and asynchronous generators whose body runs an interpreted frame.
 
-One native generator function drives frames of all kinds. Its code object is copied for each kind and name, so that
-CPython makes an object of the right type. Delegation of a frame (`yield from`, `await`) is native delegation.
+Two native functions drive frames: `_drive`, and `_drive_async_generator` for asynchronous generators. Their code is
+copied for each kind and name, so that CPython creates an object of the right type. If a frame delegates (`yield from`,
+`await`), its driver delegates natively.
 """
 
 import functools
@@ -22,7 +23,7 @@ _RESUMABLE_FLAGS = (
 
 
 def _drive(frame: Frame) -> Generator[Any, Any, Any]:
-    """Run a frame between its suspensions. While the driver waits, no variable refers to a yielded value."""
+    """Run a frame between its suspensions. While the frame is suspended, no variable refers to a yielded value."""
     try:
         while True:
             results = [frame.machine.resume(frame)]
@@ -91,7 +92,7 @@ def is_coroutine(value: Any) -> bool:
 
 
 def make_generator(frame: Frame, function: FunctionType | None) -> Any:
-    """Return the generator, coroutine or asynchronous generator that a call returns, which drives the frame."""
+    """Return a native generator, coroutine or asynchronous generator that drives the frame of a call."""
     memory = frame.program.memory
     code = memory.get("drive")
     if code is None:
@@ -127,7 +128,7 @@ _NATIVE_DELEGATES = (GeneratorType, CoroutineType, AsyncGeneratorType)
 
 
 def _relay(machine: Machine, iterator: object) -> Generator[Any, Any, Any]:
-    """Delegate to an iterator whose steps may be in Python, as in PEP 380, with each step on the machine."""
+    """Delegate to an iterator as PEP 380 specifies, with each step on the machine, because steps may be in Python."""
     step: Callable[[], Any] = functools.partial(machine.next_for_native, iterator)
     while True:
         try:
@@ -140,7 +141,7 @@ def _relay(machine: Machine, iterator: object) -> Generator[Any, Any, Any]:
             sent = yield value
         except BaseException as error:
             thrown = error
-        # After the handler, so that no additional exception is being handled during the step.
+        # The next step is prepared after the handler, so that no additional exception is being handled during the step.
         step = _next_step(machine, iterator, sent, thrown)
         del thrown
 

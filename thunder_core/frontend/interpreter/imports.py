@@ -77,7 +77,7 @@ def import_star(frame: Frame, module: object) -> None:
 
 
 def _refuse_name(module: Any, name: Any, listed: bool) -> None:
-    """Raise the error for a name that is not a string."""
+    """Raise TypeError for a name that is not a string: an item of `__all__` if `listed`, else a key of `__dict__`."""
     kind = type(name).__name__
     where, what = ("Item", "__all__") if listed else ("Key", "__dict__")
     raise TypeError(f"{where} in {module.__name__}.{what} must be str, not {kind}")

@@ -1,4 +1,7 @@
-"""The intrinsic functions of Python 3.12 and later. A C intrinsic is called by a function with patched bytecode."""
+"""The intrinsic functions of Python 3.12 and later.
+
+Only bytecode can call an intrinsic function in C, so this module patches the bytecode of Python functions.
+"""
 
 import builtins
 import dis

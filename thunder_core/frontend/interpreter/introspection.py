@@ -1,4 +1,4 @@
-"""Introspection: attributes of frames, generators and `super` objects, with the interpreted state of the program."""
+"""Reads of attributes of frame objects, generators and `super` objects, which show the program's interpreted state."""
 
 import sys
 from collections.abc import Callable
@@ -13,7 +13,7 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 Reader = Callable[[Machine, Any, str], Any]
 PythonCall = tuple[Any, tuple[Any, ...]]  # a Python function and its first arguments
 
-# Functions that read attributes of objects with frames. The C getters would return the frames of drivers.
+# By type: the function that reads the attributes of its instances. The C getters would return the frames of drivers.
 ATTRIBUTE_READERS: dict[type, Reader] = {}
 
 

@@ -41,12 +41,12 @@ unknown_function: FunctionType = _unknown_function  # type: ignore[assignment]
 
 
 def unknown_items(_: object) -> Iterable[Any]:
-    """Return `unknown_function` alone, as a placeholder for items that are known only when an iterator yields them."""
+    """Return `unknown_function` as a placeholder for items that are known only when an iterator yields them."""
     return (unknown_function,)
 
 
-def _compared_value(iterator: object) -> Iterable[Any]:
-    """Return the objects that a comparing iterator refers to, and a placeholder for the items to be compared."""
+def _compared_objects(iterator: object) -> Iterable[Any]:
+    """Return the objects that a comparing iterator refers to, and a placeholder for the items that it will compare."""
     return (unknown_function, *gc.get_referents(iterator))
 
 
@@ -74,7 +74,7 @@ COMPARING_ITERATORS: frozenset[type] = frozenset({itertools.groupby, itertools._
 APPLYING_ITERATORS: frozenset[type] = COMPARING_ITERATORS | {
     filter, itertools.filterfalse, itertools.takewhile, itertools.dropwhile, itertools.compress, itertools.accumulate,
 }  # fmt: skip
-# Iterators whose steps call the machine themselves.
+# Iterators that call the machine by themselves: they iterate over bridges, or they drive an interpreted frame.
 STEPPED_ITERATORS: frozenset[type] = (_FORWARDING_ITERATORS - CALLING_ITERATORS) | {GeneratorType}
 # Iterators whose steps call nothing that must be redirected to the machine.
 QUIET_ITERATORS: frozenset[type] = (STEPPED_ITERATORS - APPLYING_ITERATORS) | ITERATORS_IN_C
@@ -83,14 +83,14 @@ QUIET_ITERATORS: frozenset[type] = (STEPPED_ITERATORS - APPLYING_ITERATORS) | IT
 PARTS_OF_ITERATORS: dict[type, Parts] = {
     **dict.fromkeys(_CONTAINER_ITERATORS | CALLING_ITERATORS | {map, filter, zip, enumerate}, _iterated_object),
     **dict.fromkeys(_ITERTOOLS_ITERATORS, unknown_items),
-    **dict.fromkeys(COMPARING_ITERATORS, _compared_value),
+    **dict.fromkeys(COMPARING_ITERATORS, _compared_objects),
 }
 
 
 def may_call_or_forward(kind: type) -> bool:
-    """Whether a step of an iterator may run Python code, or forward an item of another iterator.
+    """Whether a step of an iterator of this type may run Python code, or forward an item of another iterator.
 
-    The result is True for each type with `__next__` that is not in the sets above. It is False for other types.
+    An iterator type that is in none of the sets above may run Python code.
     """
     if kind in _FORWARDING_ITERATORS:
         return True

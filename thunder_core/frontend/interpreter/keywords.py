@@ -15,7 +15,7 @@ _REPLACES_EVERY_KEY_ERROR = sys.version_info >= (3, 12)
 
 
 def function_text(function: object) -> str:
-    """Return CPython's name for a callable in these errors."""
+    """Return the text that CPython's errors about unpacked arguments use for a callable."""
     qualname = callable_attribute(function, "__qualname__")
     if qualname is None:
         return str(function)
@@ -24,7 +24,7 @@ def function_text(function: object) -> str:
 
 
 def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function: Any) -> None:
-    """Add a mapping to the keywords of a call. Raise TypeError for a repeated key."""
+    """Add the items of a mapping to the keywords of a call. Raise TypeError for a repeated key."""
     machine = frame.machine
     if _is_read_by_c(mapping):
         machine.announce_iteration(mapping)
@@ -49,14 +49,14 @@ def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function:
 
 
 def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: object) -> None:
-    """Add a mapping to a dictionary display: `{**mapping}`."""
+    """Add the items of a mapping to the dictionary that a display `{**mapping}` builds."""
     if _is_read_by_c(mapping):
         machine.announce_iteration(mapping)
-        machine.natively(target.update, (_stored_items(mapping),), {})
+        machine.call_unreported(target.update, (_stored_items(mapping),), {})
         return
     try:
         for key in _collect_keys(machine, mapping):
-            machine.natively(target.__setitem__, (key, operators.get_item(machine, mapping, key)), {})
+            machine.call_unreported(target.__setitem__, (key, operators.get_item(machine, mapping, key)), {})
         return
     except AttributeError:
         pass
@@ -83,7 +83,7 @@ def _collect_keys(machine: Machine, mapping: object) -> Iterator[Any]:
 
 def _has_keyword(machine: Machine, keywords: dict[Any, Any], key: object) -> bool:
     """Whether a keyword is already present. A lookup of a key that is not a plain string may run Python code."""
-    return key in keywords if type(key) is str else machine.natively(keywords.__contains__, (key,), {})
+    return key in keywords if type(key) is str else machine.call_unreported(keywords.__contains__, (key,), {})
 
 
 def _repeated_keyword_message(function: object, key: object) -> str:

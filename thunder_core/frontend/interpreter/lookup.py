@@ -38,15 +38,15 @@ def remember(kind: type, name: str, value: object) -> None:
 
 
 def forget_lookups() -> None:
-    """Drop all cached lookups. They keep attributes alive, and the classes that functions among these refer to."""
+    """Drop all cached lookups, which keep attributes and the classes that cached functions refer to alive."""
     _lookups.clear()
     _shortcuts.clear()
 
 
 def parts_of_partial(partial: object) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
-    """Return the function and the arguments that a call of a partial uses.
+    """Return the function, the arguments and the keywords of a partial.
 
-    They are read with the C getters of `functools.partial`, because a subclass may define its own attribute `func`.
+    The C getters of `functools.partial` read these, because a subclass may define its own attribute `func`.
     """
     function, args, keywords = (field(partial) for field in PARTIAL_FIELDS.values())
     return function, args, keywords

@@ -1,4 +1,4 @@
-"""A machine that reports reads, writes and calls of the program to an observer, and uses the observer's answers."""
+"""A machine that reports a program's reads, writes and calls to an observer, and uses the values that it returns."""
 
 import operator
 from collections import defaultdict
@@ -18,7 +18,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN, WRITTEN, Obser
 from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 from thunder_core.frontend.interpreter.profiler import NativeCodeProfiler
 from thunder_core.frontend.interpreter.reach import Functions, Reach, stored_keys
-from thunder_core.frontend.interpreter.redirection import NotKeptError, Redirection
+from thunder_core.frontend.interpreter.redirection import Redirection, UncachedValueError
 from thunder_core.frontend.interpreter.texts import concatenate
 
 # Operators that make a string from other strings.
@@ -37,7 +37,7 @@ def _is_indexed_in_c(container: object) -> bool:
 
 
 def _makes_missing_items(kind: type) -> bool:
-    """Whether a type inherits `defaultdict.__missing__`, which makes missing items with a factory."""
+    """Whether a type inherits `defaultdict.__missing__`, which creates missing items with a factory."""
     return issubclass(kind, defaultdict) and type_lookup(kind, "__missing__") is _DEFAULTDICT_MISSING
 
 
@@ -49,7 +49,7 @@ class ObservedMachine(PlainMachine):
         self.observer: Observer = observer
         self.redirection: Redirection | None = None
         self.reach = Reach(self._is_redirected, observer.quiet)
-        self.profiler = NativeCodeProfiler(observer.on_native_code) if observer.watches else None
+        self.profiler = NativeCodeProfiler(observer.on_native_code) if observer.watches_native_code else None
         observer.machine = self
 
     def _is_redirected(self, function: FunctionType) -> bool:
@@ -57,7 +57,7 @@ class ObservedMachine(PlainMachine):
         return not is_opaque(function.__code__) and self.observer.interprets(function)
 
     def invoke(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Announce a call, and make the call unless the observer makes it."""
+        """Announce a call to the observer, and make the call unless the observer returned its result."""
         announced = tuple(arguments)
         value = self.observer.on_call(function, announced, keywords.copy())
         if value is not NOT_TAKEN:
@@ -69,22 +69,22 @@ class ObservedMachine(PlainMachine):
         """Call a function natively, and report the result."""
         arguments = tuple(arguments)
         return self.observer.on_call_result(
-            function, arguments, keywords, self.natively(function, arguments, keywords)
+            function, arguments, keywords, self.call_unreported(function, arguments, keywords)
         )  # fmt: skip
 
-    def natively(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively. The functions that it or its arguments lead to are interpreted."""
+    def call_unreported(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call a function natively, without a report. Python functions that the C code may call are interpreted."""
         reached = self.reach.functions_of_call(function, arguments, keywords)
-        return self._redirecting(reached, function, arguments, keywords)
+        return self._call_redirected(reached, function, arguments, keywords)
 
     def call_uninterpreted(self, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively, even a Python function. Functions that its arguments lead to are interpreted."""
-        return self._redirecting(
+        """Call a function natively, even a Python function. Python functions among its arguments are interpreted."""
+        return self._call_redirected(
             self.reach.functions_of_values(*arguments, *keywords.values()), function, arguments, keywords
         )
 
-    def _redirecting(self, reached: Functions, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-        """Call a function natively while calls of these functions are redirected to the machine."""
+    def _call_redirected(self, reached: Functions, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+        """Call `function` natively. Meanwhile, calls of the `reached` functions are redirected to the machine."""
         if not reached:
             return self._run_natively(function, arguments, keywords)
         redirection = Redirection(self)
@@ -97,7 +97,7 @@ class ObservedMachine(PlainMachine):
     def call_cached(self, cached: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function under `functools.lru_cache`, and report the value to the observer.
 
-        The C code of the cache decides whether it has a value. If not, it calls the function, which is interpreted.
+        The C code of the cache looks up the value. On a miss, the C code calls the function, which is interpreted.
         """
         arguments = tuple(arguments)
         if self.observer.computes_cached_values(cached):
@@ -109,7 +109,7 @@ class ObservedMachine(PlainMachine):
             value = self._run_natively(cached, arguments, keywords)
             if not redirection.missed:
                 self.observer.on_cached(cached, arguments, dict(keywords), value, hit=True)
-        except NotKeptError as passed:
+        except UncachedValueError as passed:
             value = passed.value
         finally:
             redirection.end()
@@ -123,7 +123,7 @@ class ObservedMachine(PlainMachine):
 
     def next_for_native(self, iterator: object) -> Any:
         """Return the next value of an iterator on behalf of C code."""
-        return self.observer.for_caller(self.call_from_c(operators.next_of, self, iterator))
+        return self.observer.iterated_value_for_c(self.call_from_c(operators.next_of, self, iterator))
 
     def resume(self, frame: Frame) -> Any:
         """Run the frame of a generator, which C code may drive."""
@@ -131,21 +131,21 @@ class ObservedMachine(PlainMachine):
 
     def _run_natively(self, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
         """Call a function natively, with a profiler if the observer watches native code."""
-        arguments, keywords = self.for_native(function, arguments, keywords)
+        arguments, keywords = self.arguments_for_c(function, arguments, keywords)
         try:
             if self.profiler is None:
                 return function(*arguments, **keywords)
             return self.profiler.call(function, arguments, keywords)
         except TypeError as error:
-            if self.observer.substitutes:
+            if self.observer.substitutes_arguments:
                 self.observer.on_refusal(error)
             raise
 
-    def for_native(self, function: object, arguments: Arguments, keywords: Keywords) -> tuple[Arguments, Keywords]:
-        """Return the arguments that a C function receives, with the observer's substitutes, if any."""
-        if not self.observer.substitutes:
+    def arguments_for_c(self, function: object, arguments: Arguments, keywords: Keywords) -> tuple[Arguments, Keywords]:
+        """Return the arguments that a C function receives, with the substitutes from the observer, if any."""
+        if not self.observer.substitutes_arguments:
             return arguments, keywords
-        return self.observer.for_native(function, arguments, keywords)
+        return self.observer.arguments_for_c(function, arguments, keywords)
 
     def call_from_c(self, function: Callable[..., Any], *arguments: Any) -> Any:
         """Call a function of Thunder on behalf of C code, with the redirections of the C code suspended."""
@@ -166,7 +166,7 @@ class ObservedMachine(PlainMachine):
         return value
 
     def report_result(self, function: object, arguments: Arguments, keywords: Keywords, value: object) -> Any:
-        """Report the result of a call that was made by a replacement."""
+        """Report the result of a call that the replacement of a C function made; return the observer's value."""
         return self.observer.on_call_result(function, tuple(arguments), keywords, value)
 
     def load_attr(self, owner: object, name: str) -> Any:
@@ -239,18 +239,18 @@ class ObservedMachine(PlainMachine):
             raise
 
     def class_of(self, value: object) -> type:
-        """Return the observer's class for an operand."""
+        """Return the class that the observer reports for an operand."""
         return self.observer.class_of(value)
 
     def operate(self, function: Callable[..., Any], *operands: Any) -> Any:
-        """Announce an operation unless all operands are plain, and then apply the operation."""
+        """Apply an operation, which is announced to the observer unless all operands have primitive types."""
         for operand in operands:
             if type(operand) not in PRIMITIVE_TYPES:
                 if function in STRING_OPERATORS and (text := self.text_of(function, operands)) is not None:
                     return text
                 if (value := self.observer.on_operation(function, operands)) is not NOT_TAKEN:
                     return value
-                return self._write(operands[0], self.natively, function, operands, {})
+                return self._write(operands[0], self.call_unreported, function, operands, {})
         return function(*operands)
 
     def text_of(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
@@ -282,7 +282,7 @@ class ObservedMachine(PlainMachine):
         self._write(owner, super().delete_attr_natively, hook, owner, name)
 
     def _write(self, owner: object, write: Callable[..., Any], *arguments: Any) -> Any:
-        """Make an announced write. If the write raises, report this to the observer."""
+        """Make an announced write. Report to the observer if the write raises, or has side effects of its own."""
         before = self.observer.count_effects()
         try:
             value = write(*arguments)
@@ -297,19 +297,19 @@ class ObservedMachine(PlainMachine):
         """Read an item, and report the value."""
         if (value := self.observer.on_operation(operator.getitem, (container, key))) is not NOT_TAKEN:
             return value
-        if _makes_missing_items(type(container)) and not self.natively(operator.contains, (container, key), {}):
+        if _makes_missing_items(type(container)) and not self.call_unreported(operator.contains, (container, key), {}):
             return self._missing_item(container, key)
         if type(key) in PRIMITIVE_TYPES and _is_indexed_in_c(container):
             value = container[key]
         else:
-            value = self.natively(operator.getitem, (container, key), {})
+            value = self.call_unreported(operator.getitem, (container, key), {})
         return self.observer.on_subscript(container, key, value)
 
     def _missing_item(self, container: defaultdict[Any, Any], key: object) -> Any:
         """Make the item of a defaultdict for a missing key, in steps that are reported to the observer."""
         factory = self.load_attr(container, "default_factory")
         if factory is None:
-            return self.natively(operator.getitem, (container, key), {})
+            return self.call_unreported(operator.getitem, (container, key), {})
         value = self.invoke(factory, (), {})
         self.store_item(container, key, value)
         return value
@@ -320,9 +320,9 @@ class ObservedMachine(PlainMachine):
         if type(key) in PRIMITIVE_TYPES and type(container) is dict and not stored_keys(container):
             container[key] = value
         else:
-            self._write(container, self.natively, operator.setitem, (container, key, value), {})
+            self._write(container, self.call_unreported, operator.setitem, (container, key, value), {})
 
     def delete_item(self, container: object, key: object) -> None:
         """Delete an item after reporting it."""
         self.observer.on_delete_subscript(container, key)
-        self._write(container, self.natively, operator.delitem, (container, key), {})
+        self._write(container, self.call_unreported, operator.delitem, (container, key), {})

@@ -27,15 +27,15 @@ WRITTEN = Written.WRITTEN
 
 
 class Observer:
-    """Receives the reads, writes and calls of an interpreted program, and may answer with other values."""
+    """Receives the reads, writes and calls of an interpreted program, and may return other values for the program."""
 
     machine: Machine
-    # Types through whose instances C code calls no Python function that must be redirected.
+    # Types whose instances C code can use without calling a Python function that must be redirected.
     quiet: frozenset[type] = frozenset()
     # Whether `on_native_code` is called for Python code that runs natively. This profiles each native call.
-    watches = False
-    # Whether `for_native` replaces arguments of C functions.
-    substitutes = False
+    watches_native_code = False
+    # Whether `arguments_for_c` replaces arguments of C functions.
+    substitutes_arguments = False
 
     def on_load_global(self, frame: Frame, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive a global or builtin that was read; `dict.__contains__(frame.globals, name)` is true for a global."""
@@ -46,7 +46,7 @@ class Observer:
         return value
 
     def on_load_attr(self, owner: object, name: str, value: object) -> Any:  # noqa: ARG002
-        """Receive an attribute that was read, by any kind of lookup."""
+        """Receive the value of an attribute that was read, by any kind of lookup."""
         return value
 
     def on_load_stored(self, owner: object, name: str, value: object) -> None:
@@ -56,15 +56,15 @@ class Observer:
         """Note that a missing attribute was read."""
 
     def on_subscript(self, container: object, key: object, value: object) -> Any:  # noqa: ARG002
-        """Receive `container[key]` that was read."""
+        """Receive the value of `container[key]` that was read."""
         return value
 
     def on_call(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:  # noqa: ARG002
-        """Return the result of a call that the observer makes, or `NOT_TAKEN` if the machine is to make the call."""
+        """Make a call and return its result, or return `NOT_TAKEN` to let the machine make the call."""
         return NOT_TAKEN
 
     def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:  # noqa: ARG002
-        """Return the step after a branch if the observer runs both arms, or `NOT_TAKEN` if the machine is to branch."""
+        """Run both arms of a branch and return the step after them, or return `NOT_TAKEN` to let the machine branch."""
         return NOT_TAKEN
 
     def on_call_result(
@@ -81,7 +81,7 @@ class Observer:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
 
     def computes_cached_values(self, cached: object) -> bool:  # noqa: ARG002
-        """Whether calls of a function under `functools.lru_cache` compute their values and leave its cache alone."""
+        """Whether each call of a function under `functools.lru_cache` bypasses the cache and computes its value."""
         return False
 
     def on_cached(
@@ -105,32 +105,35 @@ class Observer:
         return None
 
     def on_hook_effects(self, function: Any) -> None:
-        """Note that a function that a lookup has called, such as `__hash__`, has made effects."""
+        """Note that a function that a lookup called, such as `__hash__`, has had side effects."""
 
     def on_native_code(self, code: CodeType) -> None:
-        """Note Python code that C code ran natively. This is reported once, and only if `watches` is true."""
+        """Note Python code that C code ran natively. Called once per code object if `watches_native_code` is true."""
 
     def class_of(self, value: object) -> type:
         """Return the class of an operand, or of the object that the operand represents."""
         return type(value)
 
     def on_text(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        """Return a string that replaces the result of a string operation, or None if the machine is to apply it."""
+        """Return a string that replaces the result of a string operation, or None to let the machine run it."""
         return None
 
-    def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:  # noqa: ARG002
-        """Return the arguments that a C function receives. This is called only if the observer `substitutes`."""
+    def arguments_for_c(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:  # noqa: ARG002
+        """Return the arguments that a C function receives. Called only if `substitutes_arguments` is true."""
         return args, kwargs
 
-    def for_caller(self, value: object) -> Any:
-        """Return the value that C code receives for a value that an iterator of the program has returned."""
+    def iterated_value_for_c(self, value: object) -> Any:
+        """Return the value that C code receives in place of the next value of an iterator of the program."""
         return value
 
     def on_refusal(self, error: TypeError) -> None:
-        """Note a TypeError of a C function, perhaps about replaced arguments. Called only if `substitutes` is true."""
+        """Note a TypeError of a C function, which a replaced argument may have caused.
+
+        This is called only if `substitutes_arguments` is true.
+        """
 
     def on_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
-        """Return the result of an operator or protocol step, or `NOT_TAKEN` if it is to be applied natively."""
+        """Return the result of an operator or protocol step, or `NOT_TAKEN` to let the machine apply it natively."""
         return NOT_TAKEN
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:  # noqa: ARG002
@@ -148,10 +151,10 @@ class Observer:
         """Note that `container[key]` is about to be deleted natively."""
 
     def on_unwritten(self, owner: object) -> None:
-        """Note that a write to this object has raised. Its last announced write, if any, did not happen."""
+        """Note that a write to this object has raised, so the last announced write to the object did not happen."""
 
     def on_nested_effects(self, owner: object) -> None:
-        """Note that an announced write to this object has called a function that makes effects of its own."""
+        """Note that an announced write to this object has called a function with side effects of its own."""
 
     def on_store_global(self, frame: Frame, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive a value before it is written to a global."""

@@ -1,4 +1,4 @@
-"""A profiler that finds Python code which C code runs natively. An observer requests it with `watches`."""
+"""A profiler that finds Python code that C code runs natively. An observer enables it with `watches_native_code`."""
 
 import sys
 from collections.abc import Callable
@@ -29,7 +29,7 @@ class NativeCodeProfiler:
         return bool(profiler == self._notice)
 
     def _notice(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Report the code of a function that was called."""
+        """Report the code of a function when it is called for the first time."""
         if event == "call" and frame.f_code not in self._seen:
             self._seen.add(frame.f_code)
             self._report(frame.f_code)

@@ -11,7 +11,11 @@ Step = tuple[Callable[[Any, Any], int | None], Any]
 
 @dataclass(frozen=True)
 class ExceptionHandler:
-    """The step at which a frame continues if a step raises, its stack depth, and whether to push the raising step."""
+    """The exception handler of a step.
+
+    If the step raises, the stack is cut to `depth`, and the frame continues at the step `target`. If `push_position` is
+    set, the index of the raising step is pushed before the exception.
+    """
 
     target: int
     depth: int
@@ -30,7 +34,7 @@ class Instruction(NamedTuple):
 
 @dataclass
 class DecodingContext:
-    """The code object that is decoded, and the current instruction, for `table.Preparation` functions.
+    """The code object that is being decoded and the current instruction, for `table.Preparation` functions.
 
     `index` maps the offset of each instruction to its step. `keyword_names` are those of the next CALL (3.11, 3.12).
     """
@@ -55,7 +59,8 @@ class DecodedCode:
     become cells when a frame is created. `names` has the name of each slot, and `first_free` is the slot of the first
     free variable. `arguments` is the number of positional parameters, and `unbound_slots` has UNBOUND for each slot
     that is not a parameter. A code object `is_simple` if it has only positional parameters and is interpreted;
-    it `is_opaque` if it runs natively; it `is_resumable` if it is of a generator or coroutine.
+    it `is_opaque` if it runs natively; it `is_resumable` if it is of a generator or coroutine. `memory` is a cache for
+    values that other modules compute from the code object.
     """
 
     steps: list[Step]

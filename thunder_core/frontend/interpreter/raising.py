@@ -21,7 +21,7 @@ _CAUSE_MESSAGE = "exception causes must derive from BaseException"
 
 
 def _instance(machine: Machine, raised: Any, message: str) -> BaseException:
-    """Return the exception to raise, by calling a class without arguments. Raises TypeError for other objects."""
+    """Return an exception, or an instance of an exception class. Raise TypeError for other objects."""
     if issubclass(type(raised), type) and issubclass_natively(raised, BaseException):
         instance = machine.invoke(raised, (), {})
         if not isinstance(instance, BaseException):
@@ -59,7 +59,7 @@ def _is_instance(error: Any, error_types: Any) -> bool:
 
 
 def split_group(machine: Machine, error: BaseException, error_types: object) -> tuple[Any, Any]:
-    """Return the part of an exception that `except* error_types` catches, and the rest; None for an empty part."""
+    """Return the part of an exception that `except* error_types` catches, and the rest. Each is None if empty."""
     matches(error, error_types)
     for kind in error_types if isinstance(error_types, tuple) else (error_types,):
         if issubclass_natively(kind, BaseExceptionGroup):
@@ -86,7 +86,7 @@ def split_group(machine: Machine, error: BaseException, error_types: object) -> 
 def merge_exceptions(original: BaseException, raised: list[Any]) -> BaseException | None:
     """Return the exception that a `try` with `except*` raises at its end; None if there is none.
 
-    It contains the parts of the original group that were raised again, as one group, and the new errors.
+    The exception contains the parts of the original group that were raised again, as one group, and the new errors.
     """
     errors = [error for error in raised if error is not None]
     if not errors:

@@ -58,7 +58,7 @@ QUIET_TYPES = PRIMITIVE_TYPES | {
 
 
 def _arguments_of(error: BaseException) -> Iterable[Any]:
-    """Return the values in the text of an exception, which does not contain its traceback, cause and context."""
+    """Return the `args` of an exception. Printing an exception does not use its traceback, cause and context."""
     arguments: tuple[Any, ...] = BaseException.args.__get__(error)  # type: ignore[attr-defined]
     return arguments
 
@@ -68,8 +68,8 @@ def _parts_of_partial(partial: object) -> Iterable[Any]:
     return function, *args, *keywords.values()
 
 
-# Functions that return the parts of an argument which C code may use, by the argument's exact type. For instances of
-# other types, the special methods of the type count as well.
+# By the exact type of an argument: the function that returns the objects in the argument that C code may use. For
+# instances of other types, C code may also call the special methods of the type.
 REFERENTS: dict[type, Parts] = {
     MethodType: lambda method: (method.__func__, method.__self__),
     functools.partial: _parts_of_partial,
@@ -81,7 +81,7 @@ REFERENTS: dict[type, Parts] = {
     **PARTS_OF_ITERATORS,
     _json.make_encoder: gc.get_referents,
     slice: lambda value: (value.start, value.stop, value.step),
-    weakref.ref: lambda reference: (reference(),),  # whose methods hash and compare the reference
+    weakref.ref: lambda reference: (reference(),),  # methods of the referent hash and compare the reference
     **dict.fromkeys(weakref.ProxyTypes, lambda proxy: (proxied_object(proxy),)),
 }
 _ITEMS_OF_CONTAINERS: dict[type, Parts] = {
@@ -141,8 +141,8 @@ def stored_keys(container: Any) -> Iterable[Any]:
     return [key for kind, key in keys.items() if kind not in PRIMITIVE_TYPES]
 
 
-# Special methods that are not redirected for each instance that C code receives. Finalizers may run at any time. The
-# others instantiate or subclass a class: `_constructors` adds most of them for classes.
+# Special methods that are not redirected when C code receives an instance. `__del__` may run at any time. The others
+# instantiate or subclass a class: `_constructors` adds most of them when C code receives the class itself.
 _EXCLUDED_SPECIAL_METHODS = frozenset(
     {"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"}
 )
@@ -213,7 +213,7 @@ class Reach:
         return reached
 
     def _special_functions_of(self, values: Sequence[Any]) -> Functions:
-        """Return the special functions of the values themselves."""
+        """Return the Python functions that C code calls for these values as such, without the items of containers."""
         reached: Functions = {}
         for value in map(unwrap, values):
             if type(value).__flags__ & HEAP_TYPE and type(value) not in self._quiet:
@@ -221,7 +221,7 @@ class Reach:
         return reached
 
     def _functions_of_step(self, iterator: object) -> Functions:
-        """Return the functions that a step of a C iterator may call. Bridges are among its parts, and add nothing."""
+        """Return the functions that a step of a C iterator may call. Bridges among its parts add only a placeholder."""
         kind = type(iterator)
         if kind in APPLYING_ITERATORS:
             reached: Functions = {unknown_function: None}
@@ -277,7 +277,7 @@ class Reach:
         reached.update(entry[1])
 
     def _can_be_redirected(self, function: FunctionType) -> bool:
-        """Whether calls of a function may be redirected, and its code can be replaced."""
+        """Whether calls of a function may be redirected, and the function's code can be replaced."""
         return len(function.__closure__ or ()) == len(function.__code__.co_freevars) and self._is_redirectable(function)
 
     def _add_methods(self, owner: object, reached: Functions) -> None:
@@ -346,5 +346,8 @@ def _functions_of_attribute(unbound: Any) -> Iterable[FunctionType]:
 
 
 def is_row(value: object) -> bool:
-    """Whether a value is a tuple of numbers, strings and bytes, of which a heap or a table has many."""
+    """Whether a value is a tuple of numbers, strings and bytes.
+
+    Such tuples are skipped: a heap or a table may have very many, and they refer to no Python function.
+    """
     return type(value) is tuple and PRIMITIVE_TYPES.issuperset(map(type, value))

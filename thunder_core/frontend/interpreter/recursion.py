@@ -19,7 +19,7 @@ class _State:
 
 
 class _Thread(threading.local):
-    """The number of active runs in a thread, and the number that was added to its remaining C calls."""
+    """The number of active runs in a thread, and by how much its remaining C calls were increased."""
 
     entered = 0
     added = 0

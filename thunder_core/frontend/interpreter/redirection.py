@@ -1,4 +1,4 @@
-"""Redirection: the machine, Thunder's bytecode interpreter, runs the Python functions that C code calls.
+"""Redirection of calls from C code: the machine interprets the Python functions that C code calls.
 
 While the C code runs, the code objects of these functions are replaced by code that calls the machine.
 """
@@ -14,7 +14,7 @@ from thunder_core.frontend.interpreter.reach import Functions
 from thunder_core.frontend.interpreter.tracebacks import without_own_entries
 
 
-class Redirecting(Protocol):
+class RedirectionTarget(Protocol):
     """The machine that calls from C code are redirected to (`interpreter.observed.ObservedMachine`)."""
 
     observer: Observer
@@ -35,7 +35,7 @@ class Target:
         self.redirection: Redirection | None = None
 
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
-        """Call the function on the machine, or natively if another thread than that of the C code calls it."""
+        """Call the function on the machine. A call from another thread than that of the C code runs natively."""
         function, redirection = self._function(), self.redirection
         if function is None:
             raise SystemError("the replacement code of a function ran after the function was deleted")
@@ -69,8 +69,8 @@ def _replacement_of(function: FunctionType) -> tuple[CodeType, Target]:
     return entry
 
 
-class NotKeptError(Exception):
-    """An error with the value of a call: it passes through `functools.lru_cache`, which therefore stores no value."""
+class UncachedValueError(Exception):
+    """Raised through the C code of `functools.lru_cache` with a call's value, so that the cache stores no value."""
 
     def __init__(self, value: Any) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class NotKeptError(Exception):
 class Redirection:
     """The redirected functions of one native call, with their original code."""
 
-    def __init__(self, machine: Redirecting) -> None:
+    def __init__(self, machine: RedirectionTarget) -> None:
         self.thread = get_ident()
         self._machine = machine
         self._outer = machine.redirection
@@ -90,7 +90,7 @@ class Redirection:
         self.missed = False  # whether this cache had no value, so that the function itself was called
 
     def add(self, functions: Functions) -> None:
-        """Redirect these functions too."""
+        """Redirect the calls of more functions."""
         for function in functions:
             if function not in self._originals:
                 self._redirect(function)
@@ -121,9 +121,9 @@ class Redirection:
         self._machine.redirection = self._outer
 
     def call(self, function: FunctionType, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
-        """Call a function on the machine on behalf of C code. Functions that the result leads to are redirected, too.
+        """Call a function on the machine on behalf of C code. Python functions in the result are redirected, too.
 
-        Raises `NotKeptError` with the value if the observer refuses to let `functools.lru_cache` store the value.
+        Raises `UncachedValueError` with the value if the observer refuses to let `functools.lru_cache` store the value.
         """
         machine = self._machine
         misses_cache = getattr(self.cached, "__wrapped__", None) is function
@@ -143,7 +143,7 @@ class Redirection:
             finally:
                 self.resume()
             if not is_kept:
-                raise NotKeptError(value)
+                raise UncachedValueError(value)
         return value
 
     def original(self, function: FunctionType) -> FunctionType:

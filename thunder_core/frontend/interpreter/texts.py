@@ -1,4 +1,4 @@
-"""`str`, `repr` and `format` of objects whose special methods may be in Python."""
+"""The builtins `str`, `repr`, `ascii` and `format` for objects whose special methods may be in Python."""
 
 from collections.abc import Callable
 from types import FunctionType

@@ -17,7 +17,7 @@ def catch(frame: Frame, error: BaseException) -> int:
     program = frame.program
     error.__traceback__ = TracebackType(
         without_own_entries(error.__traceback__),
-        frame.native(),
+        frame.frame_object(),
         program.offsets[frame.pc],
         program.lines[frame.pc] or frame.code.co_firstlineno,
     )
@@ -88,4 +88,4 @@ def traceback_below(error: BaseException) -> TracebackType | None:
 
 def _entry_of_unstarted(frame: Frame) -> TracebackType:
     """Return the entry of a generator that received an exception before it ran, in place of its driver's entry."""
-    return TracebackType(None, frame.native(), 0, frame.code.co_firstlineno)
+    return TracebackType(None, frame.frame_object(), 0, frame.code.co_firstlineno)

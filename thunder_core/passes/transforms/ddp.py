@@ -11,9 +11,9 @@ from thunder_core.backend.parallel.buckets import MEBIBYTE, BucketSizes
 from thunder_core.backend.parallel.collectives import Schedule, is_call
 from thunder_core.backend.parallel.gradients.sparse_gradients import require_strided_gradients
 from thunder_core.backend.parallel.groups import required_group
-from thunder_core.backend.parallel.held_gradients import UNSHARDED
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.backend.parallel.replicas import replica_of
+from thunder_core.backend.parallel.unreduced_gradients import UNSHARDED
 from thunder_core.backend.quantization.layers import require_trained
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.passes.recipe import Transform
@@ -86,7 +86,7 @@ class AverageGradients(Transform):
 def is_parameter(proxy: TensorProxy, trace: Trace) -> bool:
     """Whether a trace's input is a parameter of the module that requires a gradient.
 
-    The unsharded gradients that a module stores for `fsdp` are not parameters.
+    The unsharded leaves that a module stores for `fsdp` are not parameters.
     """
     origin = trace.origins.get(proxy.name, "")
     return proxy.requires_grad and origin.startswith(MODULE_ORIGINS) and UNSHARDED not in origin

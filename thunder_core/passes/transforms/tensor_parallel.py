@@ -12,7 +12,7 @@ from thunder_core.backend.parallel.buckets import result_of, tensor_of
 from thunder_core.backend.parallel.collectives import is_call, with_all_reduces, without_replicas
 from thunder_core.backend.parallel.groups import mesh_of, required_group
 from thunder_core.backend.parallel.shards import follow_requires_grad
-from thunder_core.backend.parallel.tensor_parallel import TensorParallelism, models_plan
+from thunder_core.backend.parallel.tensor_parallel import TensorParallelism, plan_of_model
 from thunder_core.foundation.errors import BadOption
 from thunder_core.passes.recipe import Transform
 from thunder_core.tracing.ir.proxy import Proxy
@@ -47,7 +47,7 @@ class ParallelizeLinears(Transform):
 
     def plan_for(self, model: torch.nn.Module, size: int) -> dict[str, str]:
         """Return the plan of this transform for a model; raise `RecipeMismatch` for a model without a plan."""
-        return parse_plan(self.parallelize_plan) if self.parallelize_plan else models_plan(model, size)
+        return parse_plan(self.parallelize_plan) if self.parallelize_plan else plan_of_model(model, size)
 
     def before_call(self, model: torch.nn.Module) -> Callable[[], None]:
         """Return a function that copies `requires_grad` from each parameter to its part before a call."""

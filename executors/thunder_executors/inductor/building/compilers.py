@@ -67,7 +67,7 @@ class Compilers:
 
 @contextmanager
 def compilers() -> Iterator[Compilers]:
-    """Yield an object that runs compilers, and stop them if the block raises an exception, also `KeyboardInterrupt`."""
+    """Yield an object that runs compilers. Stop the compilers if the block raises, even if by `KeyboardInterrupt`."""
     running = Compilers()
     try:
         yield running

@@ -24,8 +24,8 @@ LIBRARY = "kernels.so"
 class KernelLibrary:
     """A shared object with functions, each with its name, the types of its arguments in C++, and its source.
 
-    In its source, a function is called `kernel`; it may use the definitions in earlier sources. `executor` is the
-    executor that owns the library, and `title` describes the library in messages.
+    The source of a function defines the function as `kernel`, and may use the definitions in earlier sources.
+    `executor` is the executor that owns the library, and `title` describes the library in messages.
     """
 
     executor: str

@@ -41,7 +41,7 @@ def facts() -> dict[str, str]:
 
 
 def architecture() -> str:
-    """Return the GPU architecture to compile for, such as `sm_90`: the requested one, or this machine's; or ""."""
+    """Return the GPU architecture to compile for, such as `sm_90`: the target, or that of this machine's GPU, or ""."""
     return target_of_programs() or architecture_here()
 
 

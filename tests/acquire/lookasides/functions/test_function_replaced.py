@@ -34,7 +34,7 @@ def set_other_factor(ctx, inputs, output) -> None:
     ctx.factor = 5
 
 
-REPLACED = {
+REPLACEMENTS = {
     "backward": lambda ctx, gradient: gradient * 7,
     "forward": lambda x: x * 3,
     "setup_context": set_other_factor,
@@ -49,13 +49,13 @@ def gradient_of(program: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("executors", [("torch",), ("inductor", "torch")])
-@pytest.mark.parametrize("name", REPLACED)
+@pytest.mark.parametrize("name", REPLACEMENTS)
 def test_a_method_that_is_replaced_is_called(name, executors):
     kind = fresh_function()
     program = lambda x: kind.apply(x * 1) + 1  # noqa: E731
     compiled = thunder.jit(program, executors=executors)
     assert all(map(torch.equal, gradient_of(compiled), gradient_of(program)))
-    setattr(kind, name, staticmethod(REPLACED[name]))
+    setattr(kind, name, staticmethod(REPLACEMENTS[name]))
     for _ in range(2):
         assert all(map(torch.equal, gradient_of(compiled), gradient_of(program)))
     assert thunder.cache_misses(compiled) == 2
@@ -70,7 +70,7 @@ def test_a_method_of_a_base_class_that_is_replaced_is_called():
     program = lambda x: Derived.apply(x)  # noqa: E731
     compiled = thunder.jit(program)
     assert all(map(torch.equal, gradient_of(compiled), gradient_of(program)))
-    base.backward = staticmethod(REPLACED["backward"])
+    base.backward = staticmethod(REPLACEMENTS["backward"])
     assert all(map(torch.equal, gradient_of(compiled), gradient_of(program)))
     assert gradient_of(compiled)[1].tolist() == [7.0, 7.0]
 
@@ -82,7 +82,7 @@ def test_new_method_that_overrides_a_base_class_method_is_called():
     program = lambda x: Derived.apply(x)  # noqa: E731
     compiled = thunder.jit(program)
     gradient_of(compiled)
-    Derived.backward = staticmethod(REPLACED["backward"])
+    Derived.backward = staticmethod(REPLACEMENTS["backward"])
     assert all(map(torch.equal, gradient_of(compiled), gradient_of(program)))
 
 

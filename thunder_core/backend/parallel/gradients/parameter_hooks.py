@@ -1,8 +1,8 @@
 """The hooks of parameters whose gradients a recipe for parallel training computes.
 
 A program reads a plain tensor in place of a DTensor parameter. Autograd accumulates the gradient of this tensor, and
-never runs the hooks of the parameter, so they run here when the gradient is stored in the parameter's `.grad`. The
-hooks of a parameter whose gradient `ddp` averages run before the average, on the gradient of this rank.
+never runs the hooks of the parameter. Therefore, this module runs the hooks when the gradient is stored in the
+parameter's `.grad`. If `ddp` averages the gradient, the hooks run before the average, on the gradient of this rank.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_PASS = -1  # what `current_pass` returns if no backward pass runs
 
 @dataclass(eq=False)
 class HookBeforeReduction:
-    """A hook of a parameter that runs before its gradient is reduced, instead of where autograd would run it.
+    """A hook of a parameter that runs before the parameter's gradient is reduced, earlier than autograd would run it.
 
     `ran_in` is the number of the latest backward pass in which the hook ran before a reduction. When autograd calls
     the hook later in the same pass, the call does nothing.
@@ -58,7 +58,7 @@ def run_hooks_before_reduction(parameter: torch.Tensor, gradient: torch.Tensor) 
 
     If the parameter is a DTensor, the gradient is that of its local tensor, and the hooks get a DTensor.
     """
-    value, hooks = like_parameter(gradient, parameter), parameter._backward_hooks or {}
+    value, hooks = distribute_like_parameter(gradient, parameter), parameter._backward_hooks or {}
     for key, hook in list(hooks.items()):
         registered: Any = hook
         wrapped = registered if isinstance(registered, HookBeforeReduction) else HookBeforeReduction(registered)
@@ -69,7 +69,7 @@ def run_hooks_before_reduction(parameter: torch.Tensor, gradient: torch.Tensor) 
     return result.contiguous()
 
 
-def like_parameter(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
+def distribute_like_parameter(local: torch.Tensor, parameter: torch.Tensor) -> torch.Tensor:
     """Return a local gradient as the gradient of a parameter: a DTensor if the parameter is one."""
     if not isinstance(parameter, DTensor):
         return local
@@ -86,7 +86,7 @@ def run_gradient_hooks(parameter: torch.Tensor, gradient: DTensor) -> DTensor:
 
 
 def result_of_hook(hook: Hook, gradient: Any) -> Any:
-    """Return the gradient that a hook leaves.
+    """Call a hook with a gradient. Return the hook's result, or the gradient if the result is None.
 
     Raises `OperationFailed` for a hook of `register_multi_grad_hook` on a DTensor parameter, because the hook waits for
     nodes of autograd's graph, which the parameter does not have. Raises it also if a hook returns neither None nor a
@@ -99,13 +99,14 @@ def result_of_hook(hook: Hook, gradient: Any) -> Any:
             "`parameter.register_post_accumulate_grad_hook`",
         )
     result = hook(gradient)
-    return gradient if result is None else like_gradient(result, gradient)
+    return gradient if result is None else redistribute_like_gradient(result, gradient)
 
 
-def like_gradient(result: Any, gradient: Any) -> Any:
+def redistribute_like_gradient(result: Any, gradient: Any) -> Any:
     """Return the result of a hook as a tensor with the placements of the gradient.
 
-    Raise `OperationFailed` unless it is a tensor of the gradient's shape and dtype, and a DTensor for a DTensor.
+    Raises `OperationFailed` unless the result is a tensor of the gradient's shape and dtype, and a DTensor for a
+    DTensor.
     """
     if not isinstance(result, DTensor if isinstance(gradient, DTensor) else torch.Tensor):
         raise OperationFailed(

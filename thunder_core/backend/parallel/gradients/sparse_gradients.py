@@ -1,4 +1,4 @@
-"""The refusal of sparse gradients, which the recipes `ddp` and `fsdp` do not communicate."""
+"""Refuse programs with sparse gradients, which the recipes `ddp` and `fsdp` cannot communicate."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ OPTIONS = ("sparse", "sparse_grad")  # the arguments of aten operations whose gr
 
 
 def require_strided_gradients(trace: Trace, names: Set[str], recipe: str) -> None:
-    """Raise `OperationFailed` for an operation that gives a tensor with one of the names a sparse gradient.
+    """Raise `OperationFailed` if the gradient of one of the named tensors is sparse.
 
-    A program without gradients is accepted.
+    Every program is accepted while gradients are disabled.
     """
     if not torch.is_grad_enabled():
         return

@@ -284,7 +284,7 @@ class ObservedCalls(ObservedReads):
         name = function.__name__
         if isinstance(value, SymbolicNumber) and (name in CONVERTED_SPECIAL_METHODS or name[:2] != "__"):
             return value.concretize()
-        return self.for_caller(value)
+        return self.iterated_value_for_c(value)
 
     def on_native_code(self, code: types.CodeType) -> None:
         """Report user code that C code ran natively, because its reads are not guarded."""

@@ -23,7 +23,7 @@ from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
 from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
 from thunder_core.frontend.acquire.lookasides.state.world import require_frame_of_program
-from thunder_core.frontend.acquire.numbers import for_native
+from thunder_core.frontend.acquire.numbers import arguments_for_c
 from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
 from thunder_core.frontend.acquire.outside.call_traits import (
     dereferenced_reference,
@@ -193,7 +193,7 @@ class ObservedReads(ObservedWrites, TracedRun):
         return CLASSES.get(type(value), type(value))
 
     @property
-    def substitutes(self) -> bool:  # type: ignore[override]
+    def substitutes_arguments(self) -> bool:  # type: ignore[override]
         """Whether the program has symbolic texts or numbers, which native functions must receive as plain values."""
         return self.texts.has_symbolic or self.recorder.numbers.has_symbolic
 
@@ -204,13 +204,13 @@ class ObservedReads(ObservedWrites, TracedRun):
         """
         return self.texts.text_of_call(function, operands)
 
-    def for_native(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:
+    def arguments_for_c(self, function: object, args: object, kwargs: object) -> tuple[Any, Any]:
         """Return the arguments of a native function, with symbols replaced by the strings and numbers of this call."""
         if self.recorder.numbers.has_symbolic:
-            args, kwargs = for_native(function, args, kwargs)
-        return self.texts.for_native(function, args, kwargs) if self.texts.has_symbolic else (args, kwargs)
+            args, kwargs = arguments_for_c(function, args, kwargs)
+        return self.texts.arguments_for_c(function, args, kwargs) if self.texts.has_symbolic else (args, kwargs)
 
-    def for_caller(self, value: object) -> Any:
+    def iterated_value_for_c(self, value: object) -> Any:
         """Return a value that an iterator of the program passes to C code, with symbolic texts replaced by strings."""
         return with_plain_strings(value, set()) if self.texts.has_symbolic else value
 

@@ -86,7 +86,7 @@ class RunOptions:
     read_conditions: frozenset[ReadsCondition] = frozenset()
 
     @property
-    def watches(self) -> bool:
+    def watches_native_code(self) -> bool:
         """Whether the run reports Python code that C code runs natively, which is a sharp edge."""
         return self.sharp_edges != "allow"
 

@@ -77,7 +77,7 @@ class Run(ObservedCalls, RecordedProgram):
     ) -> None:
         self.subject, self.options = subject, options
         self.device = options.device
-        self.watches = options.watches
+        self.watches_native_code = options.watches_native_code
         self.output: Any = None
         try:
             self._note_initial_state(subject)

@@ -12,7 +12,7 @@ from thunder_core.frontend.interpreter.frame import Machine
 def get(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `getattr(owner, name[, default])`."""
     if keywords or not 2 <= len(arguments) <= 3 or not isinstance(arguments[1], str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     if len(arguments) == 2:
         return machine.load_attr(arguments[0], arguments[1])
     try:
@@ -25,7 +25,7 @@ def get(machine: Machine, function: object, arguments: Arguments, keywords: Keyw
 def has(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `hasattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     try:
         machine.load_attr(arguments[0], arguments[1])
     except AttributeError:
@@ -37,7 +37,7 @@ def has(machine: Machine, function: object, arguments: Arguments, keywords: Keyw
 def put(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `setattr(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return machine.store_attr(*arguments)
 
 
@@ -45,7 +45,7 @@ def put(machine: Machine, function: object, arguments: Arguments, keywords: Keyw
 def remove(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `delattr(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return machine.delete_attr(*arguments)
 
 
@@ -53,7 +53,7 @@ def remove(machine: Machine, function: object, arguments: Arguments, keywords: K
 def generic_get(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `object.__getattribute__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     owner, name = arguments
     value = attributes.load_generic(machine, function, owner, name)
     if machine.observer is not None:
@@ -65,7 +65,7 @@ def generic_get(machine: Machine, function: object, arguments: Arguments, keywor
 def generic_put(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `object.__setattr__(owner, name, value)`."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return attributes.store_generic(machine, function, *arguments)
 
 
@@ -73,7 +73,7 @@ def generic_put(machine: Machine, function: object, arguments: Arguments, keywor
 def generic_remove(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `object.__delattr__(owner, name)`."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return attributes.delete_generic(machine, function, *arguments)
 
 
@@ -86,5 +86,5 @@ def access_item(machine: Machine, function: Any, arguments: Arguments, keywords:
         operator.delitem: operators.delete_item,
     }[function]
     if keywords or len(arguments) != (3 if function is operator.setitem else 2):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return step(machine, *arguments)

@@ -1,4 +1,4 @@
-"""C functions that call Python back: their callables and iterables are bridged, and the rest runs natively."""
+"""Replacements for C functions that call back into Python: callables and iterables among the arguments are bridged."""
 
 import functools
 import itertools
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.frontend.interpreter import bridges, operators
-from thunder_core.frontend.interpreter.calls import REPLACED, ROUTES, Arguments, Keywords, Route
+from thunder_core.frontend.interpreter.calls import REPLACEMENTS, ROUTES, Arguments, Keywords, Route
 from thunder_core.frontend.interpreter.frame import Machine
 
 
@@ -28,7 +28,7 @@ class BridgedArguments:
         """Call the C function natively, with bridges for arguments that would run Python code."""
         bridged = [self._argument(machine, position, value) for position, value in enumerate(arguments)]
         named = {name: self._argument(machine, name, value) for name, value in keywords.items()}
-        return machine.natively(function, bridged, named)
+        return machine.call_unreported(function, bridged, named)
 
     def _argument(self, machine: Machine, position: int | str, value: object) -> Any:
         """Return one argument as the C function receives it."""
@@ -41,7 +41,7 @@ class BridgedArguments:
 
 _FIRST_IS_ITERABLE = BridgedArguments(iterables=(0,))
 _FIRST_IS_COMPARED = BridgedArguments(iterables=(0,), compares=True)
-REPLACED.update(
+REPLACEMENTS.update(
     {
         all: _FIRST_IS_COMPARED,
         any: _FIRST_IS_COMPARED,
@@ -66,11 +66,11 @@ def _call_extremum(machine: Machine, function: object, arguments: Arguments, key
     return shape(machine, function, arguments, keywords)
 
 
-REPLACED.update({min: _call_extremum, max: _call_extremum})
+REPLACEMENTS.update({min: _call_extremum, max: _call_extremum})
 
 
 def _call_filter(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call `filter(function, iterable)` or `filterfalse`. If the function is None, the items' truth is tested."""
+    """Call `filter(function, iterable)` or `filterfalse`. Under an observer, `bool` replaces the function None."""
     if machine.observer is not None and len(arguments) == 2 and arguments[0] is None:
         arguments = (bool, arguments[1])
     return BridgedArguments(callables=(0,), iterables=(1,))(machine, function, arguments, keywords)
@@ -90,9 +90,9 @@ def _call_compress(machine: Machine, function: object, arguments: Arguments, key
     """Call `itertools.compress(data, selectors)`, which tests the truth of each selector."""
     operands = dict(zip(("data", "selectors"), arguments, strict=False)) | keywords
     if len(arguments) + len(keywords) != 2 or operands.keys() != {"data", "selectors"}:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     data, selectors = (bridges.iterable(machine, operands[name]) for name in ("data", "selectors"))
-    return machine.natively(function, (data, map(bridges.callback(machine, bool), selectors)), {})
+    return machine.call_unreported(function, (data, map(bridges.callback(machine, bool), selectors)), {})
 
 
 def _call_groupby(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
@@ -122,7 +122,7 @@ def _call_chain_from_iterable(machine: Machine, function: Any, arguments: Argume
     if keywords or len(arguments) != 1 or machine.observer is None:
         return function(*arguments, **keywords)
     outer = bridges.iterable(machine, arguments[0])
-    return machine.natively(function, (map(functools.partial(bridges.iterable, machine), outer),), {})
+    return machine.call_unreported(function, (map(functools.partial(bridges.iterable, machine), outer),), {})
 
 
 _ITERABLE_ARGUMENT = BridgedArguments(iterables=(0, "iterable"))
@@ -146,17 +146,17 @@ _ITERTOOLS_ROUTES: dict[str, Route] = {
     "tee": _ITERABLE_ARGUMENT,
     "zip_longest": BridgedArguments(rest=True),
 }
-REPLACED[filter] = _call_filter
-REPLACED.update(
+REPLACEMENTS[filter] = _call_filter
+REPLACEMENTS.update(
     {
         getattr(itertools, name): _if_observed(shape)
         for name, shape in _ITERTOOLS_ROUTES.items()
         if hasattr(itertools, name)
     }
 )
-REPLACED[itertools.groupby] = _call_groupby
-REPLACED[itertools.starmap] = BridgedArguments(callables=(0,), iterables=(1,))
-REPLACED[itertools.chain.from_iterable] = _call_chain_from_iterable
+REPLACEMENTS[itertools.groupby] = _call_groupby
+REPLACEMENTS[itertools.starmap] = BridgedArguments(callables=(0,), iterables=(1,))
+REPLACEMENTS[itertools.chain.from_iterable] = _call_chain_from_iterable
 
 
 def _call_attrgetter(machine: Machine, getter: Any, arguments: Arguments, keywords: Keywords) -> Any:

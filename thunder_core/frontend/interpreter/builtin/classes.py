@@ -15,7 +15,7 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 def build_class(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Build a class from the function of its body, its name, its bases and its keywords."""
     if len(arguments) < 2 or type(arguments[0]) is not FunctionType or not isinstance(arguments[1], str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     body, name, *bases_given = arguments
     bases = resolve_bases(machine, tuple(bases_given))
     keywords = dict(keywords)

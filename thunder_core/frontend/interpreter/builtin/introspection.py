@@ -20,7 +20,7 @@ _FUTURE_FLAGS = sum(
 
 
 def caller(machine: Machine) -> Frame:
-    """Return the calling frame."""
+    """Return the innermost interpreted frame, which calls the builtin."""
     frame = machine.frame
     if frame is None:
         raise SystemError("no interpreted frame is running")
@@ -30,20 +30,22 @@ def caller(machine: Machine) -> Frame:
 @replaces(globals)
 def global_names(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `globals()`."""
-    return machine.natively(function, arguments, keywords) if arguments or keywords else caller(machine).globals
+    return machine.call_unreported(function, arguments, keywords) if arguments or keywords else caller(machine).globals
 
 
 @replaces(locals)
 def local_names_of_caller(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `locals()`."""
-    return machine.natively(function, arguments, keywords) if arguments or keywords else locals_of(caller(machine))
+    return (
+        machine.call_unreported(function, arguments, keywords) if arguments or keywords else locals_of(caller(machine))
+    )
 
 
 @replaces(vars)
 def variables(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call `vars([owner])`. With an owner, this reads its `__dict__`."""
+    """Call `vars([owner])`: return the caller's variables, or the `__dict__` of the owner."""
     if keywords or len(arguments) > 1:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     if not arguments:
         return locals_of(caller(machine))
     with contextlib.suppress(AttributeError):
@@ -55,9 +57,9 @@ def variables(machine: Machine, function: object, arguments: Arguments, keywords
 def names_in(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `dir([owner])`."""
     if arguments or keywords:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     names = keys_of(machine, locals_of(caller(machine)))
-    return machine.natively(sorted, (names,), {})
+    return machine.call_unreported(sorted, (names,), {})
 
 
 def keys_of(machine: Machine, mapping: object) -> list[Any]:
@@ -81,7 +83,7 @@ def get_frame(machine: Machine, function: object, arguments: Arguments, keywords
     """Call `sys._getframe([depth])`."""
     depth = arguments[0] if len(arguments) == 1 and isinstance(arguments[0], int) else 0
     if keywords or len(arguments) > 1 or (arguments and not isinstance(arguments[0], int)):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     frame = caller(machine).publish()
     for _ in range(depth):
         back = frame.f_back
@@ -94,14 +96,14 @@ def get_frame(machine: Machine, function: object, arguments: Arguments, keywords
 @replaces(sys.getrecursionlimit)
 def get_recursion_limit(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `sys.getrecursionlimit()`."""
-    return machine.natively(function, arguments, keywords) if arguments or keywords else recursion.limit()
+    return machine.call_unreported(function, arguments, keywords) if arguments or keywords else recursion.limit()
 
 
 @replaces(sys.setrecursionlimit)
 def set_recursion_limit(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `sys.setrecursionlimit(limit)`."""
     if keywords or len(arguments) != 1 or not isinstance(arguments[0], int) or arguments[0] < 1:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     limit = arguments[0]
     if machine.depth >= limit:
         raise RecursionError(
@@ -115,10 +117,10 @@ def set_recursion_limit(machine: Machine, function: object, arguments: Arguments
 @replaces(compile)
 def compile_source(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `compile(...)`, which inherits future statements from the interpreted caller."""
-    arguments, keywords = machine.for_native(function, arguments, keywords)
+    arguments, keywords = machine.arguments_for_c(function, arguments, keywords)
     parameters = dict(zip(("source", "filename", "mode", "flags", "dont_inherit", "optimize"), arguments, strict=False))
     if len(arguments) > 6 or parameters.keys() & keywords.keys():
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     parameters.update(keywords)
     if not parameters.get("dont_inherit") and isinstance(parameters.get("flags", 0), int):
         parameters["flags"] = parameters.get("flags", 0) | (caller(machine).code.co_flags & _FUTURE_FLAGS)
@@ -144,27 +146,27 @@ def _namespaces(frame: Frame, arguments: Arguments, keywords: Keywords) -> tuple
 def run_source(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `exec(source, globals, locals)` or `eval(...)`, and interpret the source."""
     frame = caller(machine)
-    arguments = (*machine.for_native(compile, arguments[:1], {})[0], *arguments[1:])
+    arguments = (*machine.arguments_for_c(compile, arguments[:1], {})[0], *arguments[1:])
     closure = keywords.get("closure")
     names_given = {"source", *("globals", "locals")[: len(arguments) - 1]}
     if not 1 <= len(arguments) <= 3 or keywords.keys() - _KEYWORD_NAMES[function] or keywords.keys() & names_given:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     names, local = _namespaces(frame, arguments, keywords)
     source = arguments[0]
     if not isinstance(names, dict) or not hasattr(type(local), "__getitem__"):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     if not dict.__contains__(names, "__builtins__"):  # C code bypasses the methods of a subclass
         machine.invoke(dict.__setitem__, (names, "__builtins__", frame.builtins), {})
     if not isinstance(source, CodeType):
         if closure is not None or not isinstance(source, str | bytes | bytearray | memoryview):
-            return machine.natively(function, arguments, keywords)
+            return machine.call_unreported(function, arguments, keywords)
         if function is eval:
             source = source.lstrip(" \t") if isinstance(source, str) else bytes(source).lstrip(b" \t")
         code = compile(source, "<string>", function.__name__, frame.code.co_flags & _FUTURE_FLAGS, dont_inherit=True)
     else:
         code = source
         if len(code.co_freevars) != len(closure or ()) or not _is_closure(closure):
-            return machine.natively(function, arguments, keywords)
+            return machine.call_unreported(function, arguments, keywords)
     value = machine.run_code(code, names, local, closure or ())
     return value if function is eval else None
 
@@ -178,7 +180,7 @@ def _is_closure(closure: object) -> bool:
 def super_of_caller(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `super(...)`. Without arguments, use the class and the first argument of the interpreted caller."""
     if arguments or keywords:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return super(*super_arguments(caller(machine)))
 
 
@@ -227,7 +229,7 @@ def new_type(machine: Machine, function: object, arguments: Arguments, keywords:
 def call_type(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `type.__call__(kind, ...)`, which makes an instance."""
     if not arguments or not isinstance(arguments[0], type) or arguments[0] is type:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return call_class(machine, arguments[0], arguments[1:], keywords)
 
 
@@ -235,7 +237,7 @@ def module_of_frame(machine: Machine, function: object, arguments: Arguments, ke
     """Call `sys._getframemodulename([depth])` of Python 3.12 and later."""
     depth = keywords.get("depth", arguments[0] if arguments else 0)
     if len(arguments) > 1 or keywords.keys() - {"depth"} or not isinstance(depth, int):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     frame: FrameType | None = caller(machine).publish()
     for _ in range(depth):
         frame = None if frame is None else frame.f_back

@@ -8,7 +8,7 @@ from types import UnionType
 from typing import Any
 
 from thunder_core.frontend.interpreter import bridges, operators, texts
-from thunder_core.frontend.interpreter.calls import REPLACED, Arguments, Keywords, replaces
+from thunder_core.frontend.interpreter.calls import REPLACEMENTS, Arguments, Keywords, replaces
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.lookup import python_method
 
@@ -17,7 +17,7 @@ from thunder_core.frontend.interpreter.lookup import python_method
 def length(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `len(value)`."""
     if keywords or len(arguments) != 1 or python_method(type(arguments[0]), "__len__") is None:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return operators.length(machine, arguments[0])
 
 
@@ -25,7 +25,7 @@ def length(machine: Machine, function: object, arguments: Arguments, keywords: K
 def truth(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `bool(value)`."""
     if keywords or len(arguments) != 1:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return operators.truth(machine, arguments[0])
 
 
@@ -33,7 +33,7 @@ def truth(machine: Machine, function: object, arguments: Arguments, keywords: Ke
 def negation(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Return `not value`."""
     if keywords or len(arguments) != 1:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return not operators.truth(machine, arguments[0])
 
 
@@ -41,11 +41,11 @@ def negation(machine: Machine, function: object, arguments: Arguments, keywords:
 def iterate(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `iter(value)` or `iter(function, sentinel)`."""
     if keywords or len(arguments) not in (1, 2):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     if len(arguments) == 2:
         return function(bridges.callback(machine, arguments[0]), arguments[1])
     if python_method(type(arguments[0]), "__iter__") is None:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return operators.iterate(machine, arguments[0])
 
 
@@ -53,7 +53,7 @@ def iterate(machine: Machine, function: Any, arguments: Arguments, keywords: Key
 def advance(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `next(iterator[, default])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__next__") is None:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     if len(arguments) == 2:
         return operators.advance(machine, *arguments)
     return operators.next_of(machine, arguments[0])
@@ -63,7 +63,7 @@ def advance(machine: Machine, function: object, arguments: Arguments, keywords: 
 def convert(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `str(value)`, `repr(value)` or `ascii(value)`."""
     if keywords or len(arguments) != 1:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return texts.convert(machine, function, arguments[0])
 
 
@@ -71,10 +71,10 @@ def convert(machine: Machine, function: Any, arguments: Arguments, keywords: Key
 def call_format(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `format(value[, specification])`."""
     if keywords or len(arguments) not in (1, 2) or python_method(type(arguments[0]), "__format__") is None:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     specification = arguments[1] if len(arguments) == 2 else ""
     if not isinstance(specification, str):
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return texts.apply_format(machine, arguments[0], specification)
 
 
@@ -82,18 +82,18 @@ def call_format(machine: Machine, function: object, arguments: Arguments, keywor
 def check_class(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `isinstance(value, kind)` or `issubclass(kind, base)`."""
     if keywords or len(arguments) != 2:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     value, kinds = arguments
     if function is isinstance and type(value) is kinds:
         return True
     if type(kinds) is type:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     if issubclass(type(kinds), tuple | UnionType):
         bases = kinds.__args__ if isinstance(kinds, UnionType) else kinds
         return any(check_class(machine, function, (value, base), keywords) for base in bases)
     method = python_method(type(kinds), "__instancecheck__" if function is isinstance else "__subclasscheck__")
     if method is None:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     return operators.truth(machine, machine.invoke(method, (kinds, value), {}))
 
 
@@ -101,7 +101,7 @@ def check_class(machine: Machine, function: object, arguments: Arguments, keywor
 def check_abstract(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call the C part of `ABCMeta.__instancecheck__`, which would call `__subclasscheck__` natively."""
     if keywords or len(arguments) != 2:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     kind, value = arguments
     method = python_method(type(kind), "__subclasscheck__")
     if method is None or method is abc.ABCMeta.__dict__["__subclasscheck__"]:
@@ -118,13 +118,13 @@ def _operator_route(step: Callable[..., Any], count: int) -> Any:
 
     def call_operator(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
         if keywords or len(arguments) != count:
-            return machine.natively(function, arguments, keywords)
+            return machine.call_unreported(function, arguments, keywords)
         return step(machine, function, *arguments)
 
     return call_operator
 
 
-REPLACED.update(dict.fromkeys(operators.BINARY, _operator_route(operators.binary, 2)))
-REPLACED.update(dict.fromkeys(operators.COMPARISONS, _operator_route(operators.compare, 2)))
-REPLACED.update(dict.fromkeys(operators.UNARY, _operator_route(operators.unary, 1)))
-REPLACED[operator.contains] = _operator_route(lambda machine, _, *both: operators.contains(machine, *both), 2)
+REPLACEMENTS.update(dict.fromkeys(operators.BINARY, _operator_route(operators.binary, 2)))
+REPLACEMENTS.update(dict.fromkeys(operators.COMPARISONS, _operator_route(operators.compare, 2)))
+REPLACEMENTS.update(dict.fromkeys(operators.UNARY, _operator_route(operators.unary, 1)))
+REPLACEMENTS[operator.contains] = _operator_route(lambda machine, _, *both: operators.contains(machine, *both), 2)

@@ -1,4 +1,4 @@
-"""`warnings.warn`, whose stack level counts interpreted frames."""
+"""The replacement of `warnings.warn`: its stack level counts interpreted frames."""
 
 import sys
 import warnings
@@ -41,10 +41,10 @@ def _warn_arguments(
 @replaces(warnings.warn)
 def warn(machine: "Machine", function: object, arguments: Arguments, keywords: Keywords) -> Any:
     """Call `warnings.warn(message, category, stacklevel, source)`."""
-    arguments, keywords = machine.for_native(function, arguments, keywords)
+    arguments, keywords = machine.arguments_for_c(function, arguments, keywords)
     located = locate_warning(machine, arguments, keywords)
     if located is None:
-        return machine.natively(function, arguments, keywords)
+        return machine.call_unreported(function, arguments, keywords)
     registry = located.names.setdefault("__warningregistry__", {})
     return warnings.warn_explicit(
         located.message,

@@ -77,7 +77,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 
 
 def arguments_for_call(function: object, arguments: tuple[Any, ...]) -> Sequence[Any]:
-    """Return unpacked arguments: since 3.12 in a list for a Python function, so that they move into its frame."""
+    """Return unpacked arguments. Since 3.12, those of a Python function are in a list, and move into its frame."""
     return list(arguments) if _LISTS_UNPACKED_ARGUMENTS and type(function) is FunctionType else arguments
 
 

@@ -12,7 +12,7 @@ from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 
 def _enter(frame: Frame, enter: str, leave: str, kind: str) -> Any:
-    """Replace the manager on the stack by its exit method. Call its enter method, and return the result."""
+    """Replace the context manager on the stack by its exit method. Call its enter method, and return the result."""
     machine = frame.machine
     manager = frame.stack[-1]
     entering = operators.special(machine, manager, enter)

@@ -88,7 +88,7 @@ def build_set(frame: Frame, count: int) -> None:
     items = take(frame, count)
     for item in items:
         frame.machine.announce_hash(item)
-    frame.stack.append(frame.machine.natively(set, (items,), {}))
+    frame.stack.append(frame.machine.call_unreported(set, (items,), {}))
 
 
 @opcode("SET_ADD", observed=True)
@@ -96,7 +96,7 @@ def set_add(frame: Frame, depth: int) -> None:
     """[set, ..., item] -> [set, ...]."""
     item = frame.stack.pop()
     frame.machine.announce_hash(item)
-    frame.machine.natively(frame.stack[-depth].add, (item,), {})
+    frame.machine.call_unreported(frame.stack[-depth].add, (item,), {})
 
 
 @opcode("SET_UPDATE", observed=True)
@@ -113,7 +113,7 @@ def build_map(frame: Frame, count: int) -> None:
     keys, values = items[::2], items[1::2]
     for key in keys:
         frame.machine.announce_hash(key)
-    frame.stack.append(frame.machine.natively(lambda keys: dict(zip(keys, values, strict=True)), (keys,), {}))
+    frame.stack.append(frame.machine.call_unreported(lambda keys: dict(zip(keys, values, strict=True)), (keys,), {}))
 
 
 @opcode("MAP_ADD", observed=True)
@@ -121,7 +121,7 @@ def map_add(frame: Frame, depth: int) -> None:
     """[dict, ..., key, value] -> [dict, ...]."""
     value, key = frame.stack.pop(), frame.stack.pop()
     frame.machine.announce_hash(key)
-    frame.machine.natively(frame.stack[-depth].__setitem__, (key, value), {})
+    frame.machine.call_unreported(frame.stack[-depth].__setitem__, (key, value), {})
 
 
 @opcode("MATCH_MAPPING", observed=True)

@@ -162,7 +162,7 @@ def call_function_ex(frame: Frame, flags: int) -> None:
 
 @opcode("MAKE_FUNCTION", since=_3_13)
 def make_function(frame: Frame, _argument: object) -> None:
-    """[code] -> [function]; code with free variables stays, and SET_FUNCTION_ATTRIBUTE makes its function."""
+    """[code] -> [function]; code with free variables stays on the stack, for SET_FUNCTION_ATTRIBUTE."""
     code = frame.stack[-1]
     if not code.co_freevars:
         frame.stack[-1] = FunctionType(code, frame.globals, code.co_name)

@@ -132,7 +132,7 @@ def load_special(frame: Frame, number: int) -> None:
 def _missing_method_message(kind: type, name: str) -> str:
     """Return CPython's message for a manager without a method.
 
-    It suggests `async with` or `with` if that would work.
+    The message suggests `async with` or `with` if the manager supports that statement.
     """
     enter = _ENTER_OF_EXIT.get(name, name)
     protocol, other, other_protocol, statement = _PROTOCOLS[enter]
@@ -161,7 +161,7 @@ def check_eg_match(frame: Frame, argument: object) -> None:
     if matched is not None and not isinstance(error, BaseExceptionGroup):
         program = frame.program
         line = program.lines[frame.pc] or frame.code.co_firstlineno
-        matched.__traceback__ = TracebackType(None, frame.native(), program.offsets[frame.pc], line)
+        matched.__traceback__ = TracebackType(None, frame.frame_object(), program.offsets[frame.pc], line)
 
 
 _CONVERSIONS = (None, "s", "r", "a")

@@ -34,7 +34,7 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
     try:
         roots = args[0] if args else kwargs.get("outputs", kwargs.get("tensors"))
         called = run.recorder.gradients.functions_called(roots)
-        return run.machine.natively(engine, (called, *args), kwargs)
+        return run.machine.call_unreported(engine, (called, *args), kwargs)
     except ThunderError as error:
         error.where = error.where or run.location().source
         run.recorder.failure = error
@@ -54,4 +54,4 @@ def differentiate_in_levels(
             return run.recorder.levels.call(function, args, kwargs)
 
     called = [*chain(*map(hooks_in, run.recorder.gradients.hooks))]
-    return run.machine.natively(engine, (called, *args), kwargs)
+    return run.machine.call_unreported(engine, (called, *args), kwargs)

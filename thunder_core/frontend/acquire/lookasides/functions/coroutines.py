@@ -49,7 +49,7 @@ def drive(run: TracedRun, coroutine: Any) -> Any:
     """Run a coroutine to its end. If it yields to other tasks, resume it at once, because there are no other tasks."""
     while True:
         try:
-            awaited = run.machine.natively(coroutine.send, (None,), {})
+            awaited = run.machine.call_unreported(coroutine.send, (None,), {})
         except StopIteration as stop:
             return stop.value
         if awaited is not None:

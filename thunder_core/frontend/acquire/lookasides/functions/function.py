@@ -83,7 +83,7 @@ def _apply_to_fakes(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
     fakes = tuple(tensors.fake(value) if isinstance(value, torch.Tensor) else value for value in positional)
     named = {name: tensors.fake(value) if isinstance(value, torch.Tensor) else value for name, value in by_name.items()}
     with run.functions.without_autograd((*fakes, *named.values())):
-        return tensors.to_real(run.machine.natively(apply_returning_fakes(run, function.__self__), fakes, named))
+        return tensors.to_real(run.machine.call_unreported(apply_returning_fakes(run, function.__self__), fakes, named))
 
 
 def apply_returning_fakes(run: TracedRun, kind: Any) -> Any:

@@ -60,7 +60,7 @@ def pass_to_modes(run: TracedRun, /, function: Any, *args: Any, **kwargs: Any) -
     """Pass an operation of PyTorch to modes, and not the function with which a library has replaced it."""
     frame = run.machine.frame
     operation = function if frame is None else own_operation(function, frame.code, frame.globals)
-    return run.machine.natively(handle_torch_function, (operation, *args), kwargs)
+    return run.machine.call_unreported(handle_torch_function, (operation, *args), kwargs)
 
 
 @lookaside(DEFAULT)

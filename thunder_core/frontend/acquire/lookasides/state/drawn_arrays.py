@@ -186,7 +186,7 @@ def call_method_in_prologue(
         return run.draws.call_method(owner, name, args, kwargs)
     except NotReplayedError:
         run.outside.guard_state(owner)
-        return run.machine.natively(getattr(owner, name), args, kwargs)
+        return run.machine.call_unreported(getattr(owner, name), args, kwargs)
 
 
 def call_writing_method(run: TracedRun, array: object, name: str, args: tuple[Any, ...]) -> Any:
@@ -195,7 +195,7 @@ def call_writing_method(run: TracedRun, array: object, name: str, args: tuple[An
         return run.draws.call_writing_method(array, name, args)
     except NotReplayedError:
         run.outside.guard_state(array)
-        return run.machine.natively(getattr(array, name), args, {})
+        return run.machine.call_unreported(getattr(array, name), args, {})
 
 
 def store_item(run: TracedRun, array: object, key: object, value: object) -> Any:
@@ -213,7 +213,7 @@ def apply_in_prologue(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
         return run.draws.apply(function, args, kwargs)
     except NotReplayedError:
         run.outside.expand_whole((args, kwargs))
-        return run.machine.natively(function, args, kwargs)
+        return run.machine.call_unreported(function, args, kwargs)
 
 
 def with_numbers(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

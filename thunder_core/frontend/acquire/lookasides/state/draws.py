@@ -165,7 +165,7 @@ def replay(run: TracedRun, function: Any, original: Any, draw: Callable[..., Any
         run.note_edge(
             f"randomness outside torch: {function.__qualname__} is not called again by later calls", loud=True
         )
-        return run.machine.natively(function, *original)
+        return run.machine.call_unreported(function, *original)
 
 
 # ---- random items: the prologue draws their positions ------------------------------------------------------------

@@ -54,7 +54,7 @@ def refer_weakly(function: Callable[..., Any], run: TracedRun, /, *args: Any) ->
     if is_computed(run, referent):
         run.leave_to_eager("a weak reference to a computed tensor has a callback", KEEP_THE_TENSOR)
     deferred = DeferredCallback(callback, partial(note_death, run.machine, run))
-    return run.machine.natively(function, (referent, deferred), {})
+    return run.machine.call_unreported(function, (referent, deferred), {})
 
 
 def dereference(run: TracedRun, function: Any, _args: tuple[Any, ...], _kwargs: dict[str, Any]) -> Any:

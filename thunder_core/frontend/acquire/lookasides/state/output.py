@@ -92,7 +92,7 @@ def method_of_stream(run: TracedRun, method: object, args: tuple[Any, ...], kwar
 def _write_lines(run: TracedRun, method: object, path: Path, /, lines: object) -> None:
     texts = run.machine.call(list, lines)
     if not all(isinstance(text, str) for text in texts):
-        run.machine.natively(method, (texts,), {})
+        run.machine.call_unreported(method, (texts,), {})
     for text in texts:
         run.outside.effects.note_stream_write(path, "write", (text,))
 

@@ -120,7 +120,7 @@ def call_with_loud_edge(run: TracedRun, function: Any, args: tuple[Any, ...], kw
     """Call a function that changes the outside world or cannot be called again, and report a loud sharp edge."""
     module = getattr(function.__self__, "__name__", "")
     run.note_edge(f"the outside world: {module}.{function.__name__}", loud=True)
-    return run.machine.natively(function, args, kwargs)
+    return run.machine.call_unreported(function, args, kwargs)
 
 
 def query_or_change(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -133,7 +133,7 @@ def query_or_change(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs
 def call_reading_deeply(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call a C function that reads its arguments. The arguments and their contents are guarded."""
     run.outside.expand_deeply((args, kwargs))
-    return run.machine.natively(function, args, kwargs)
+    return run.machine.call_unreported(function, args, kwargs)
 
 
 def call_unknown(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -241,4 +241,4 @@ def open_file(run: TracedRun, /, file: object, mode: object = "r", *rest: Any, *
         named = run.machine.call(os.fspath, file)
         require_unchanged_file(run, named)
         run.draws.query(file_state, (named,), {})
-    return run.machine.natively(io.open, (file, mode, *rest), options)
+    return run.machine.call_unreported(io.open, (file, mode, *rest), options)

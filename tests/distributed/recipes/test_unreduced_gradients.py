@@ -1,4 +1,4 @@
-"""Held gradients are reduced at the end of a backward, also after a backward that failed."""
+"""Unreduced gradients are reduced at the end of a backward, also after a backward that failed."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_core.backend.parallel.held_gradients import (
-    HeldGradient,
+from thunder_core.backend.parallel.unreduced_gradients import (
     Synchronization,
-    hold_gradient_of,
+    UnreducedGradient,
+    register_accumulation_hook,
     unsharded_leaf,
 )
 
 
-def held_gradient(reduce: Any) -> HeldGradient:
-    """A held gradient of a parameter of two numbers, with a hook."""
+def unreduced_gradient(reduce: Any) -> UnreducedGradient:
+    """An unreduced gradient of a parameter of two numbers, with a hook."""
     synchronization = Synchronization()
-    held = HeldGradient(unsharded_leaf(torch.zeros(1), 2, True), reduce, None, synchronization)
-    hold_gradient_of(held)
-    synchronization.held_gradients["weight"] = held
+    held = UnreducedGradient(unsharded_leaf(torch.zeros(1), 2, True), reduce, None, synchronization)
+    register_accumulation_hook(held)
+    synchronization.unreduced_gradients["weight"] = held
     return held
 
 
-def run_backward(held: HeldGradient, *, fails: bool) -> None:
+def run_backward(held: UnreducedGradient, *, fails: bool) -> None:
     """Run a backward that accumulates a gradient of ones, and then fails in a hook of the user."""
     x = torch.ones(2, requires_grad=True) * 1
 
@@ -39,7 +39,7 @@ def run_backward(held: HeldGradient, *, fails: bool) -> None:
 
 def test_gradients_of_a_failed_backward_are_reduced_by_the_next() -> None:
     reduced: list[list[float]] = []
-    held = held_gradient(lambda gradient: reduced.append(gradient.tolist()))
+    held = unreduced_gradient(lambda gradient: reduced.append(gradient.tolist()))
     with pytest.raises(RuntimeError, match="the user's hook"):
         run_backward(held, fails=True)
     assert reduced == []
@@ -53,7 +53,7 @@ def test_a_gradient_whose_reduction_fails_is_kept() -> None:
     def refuse(gradient: torch.Tensor) -> None:
         raise RuntimeError("the group is gone")
 
-    held = held_gradient(refuse)
+    held = unreduced_gradient(refuse)
     with pytest.raises(RuntimeError, match="the group is gone"):
         run_backward(held, fails=False)
     assert held.gradient is not None

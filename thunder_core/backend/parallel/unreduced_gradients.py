@@ -1,8 +1,8 @@
-"""Held gradients: full gradients that each rank accumulates without communication before they are reduced.
+"""Unreduced gradients: full gradients that each rank accumulates without communication before they are reduced.
 
 They implement `set_requires_gradient_sync` of PyTorch's `fully_shard`. A program that does not reduce the gradient of a
-sharded parameter differentiates with respect to an unsharded leaf, a tensor with the parameter's full shape and no
-memory of that size. The gradient of the leaf is held until a backward reduces it over the ranks.
+sharded parameter differentiates with respect to an unsharded leaf: a tensor with the parameter's full shape, whose
+elements share the memory of one element. The leaf's gradients are accumulated until a backward reduces their sum.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from thunder_core.backend.parallel.buckets import layer_of_path
 
 # Attributes of modules.
 UNSHARDED = "_unsharded_leaves"  # maps names of the module's parameters to their unsharded leaves
-UNSYNCHRONIZED = "_unsynchronized"  # the names of the module's parameters whose gradients are held
+UNSYNCHRONIZED = "_unsynchronized"  # the names of the module's parameters whose gradients are not reduced now
 SYNCHRONIZATION = "_gradient_synchronization"  # of a unit of `fully_shard`: its `Synchronization`, and the unit's path
 # Attributes of the tensors that programs read in place of a parameter.
 OWNER = "_thunder_owner"  # a weak reference to the DTensor parameter that gets the gradients of the tensor
-HELD = "_held_gradient"  # the `HeldGradient` of the shard
+UNREDUCED = "_unreduced_gradient"  # the `UnreducedGradient` of the shard
 
 Reduce = Callable[[torch.Tensor], None]
 
 
 @dataclass(eq=False)
-class HeldGradient:
+class UnreducedGradient:
     """The gradient that backwards have accumulated for one parameter without communication.
 
-    `gradient` is None if nothing is held. `reduce` reduces a gradient over the ranks and adds the result to the
-    parameter's `.grad`. The gradient is held in `reduce_dtype`, or in its own dtype if `reduce_dtype` is None. If
+    `gradient` is None if nothing has been accumulated. `reduce` reduces a gradient over the ranks and adds the result
+    to the parameter's `.grad`. `gradient` has the dtype `reduce_dtype`, or its own dtype if `reduce_dtype` is None. If
     `is_synchronized` is set, backwards reduce the gradients of the parameter.
     """
 
@@ -45,7 +45,7 @@ class HeldGradient:
     gradient: torch.Tensor | None = None
 
     def add(self, gradient: torch.Tensor) -> None:
-        """Add the gradient of a backward."""
+        """Add the gradient of a backward to the accumulated gradient."""
         self.synchronization.pending.add(self)
         if self.gradient is None:
             self.gradient = gradient if self.reduce_dtype is None else gradient.to(self.reduce_dtype)
@@ -53,7 +53,7 @@ class HeldGradient:
             self.gradient += gradient
 
     def take(self) -> torch.Tensor | None:
-        """Return the held gradient, or None if nothing is held, and forget the held gradient."""
+        """Remove the accumulated gradient and return it; return None if nothing has been accumulated."""
         self.synchronization.pending.discard(self)
         gradient, self.gradient = self.gradient, None
         return gradient
@@ -61,34 +61,34 @@ class HeldGradient:
 
 @dataclass(eq=False)
 class Synchronization:
-    """The held gradients of a sharded model, by the paths of the parameters.
+    """The unreduced gradients of a sharded model, by the paths of the parameters.
 
     `holders` are the modules with parameters, each with the paths of its parameters by name. `pending` are the entries
-    of `held_gradients` that hold a gradient now.
+    of `unreduced_gradients` that have accumulated a gradient.
     """
 
-    held_gradients: dict[str, HeldGradient] = field(default_factory=dict)
+    unreduced_gradients: dict[str, UnreducedGradient] = field(default_factory=dict)
     holders: list[tuple[torch.nn.Module, Mapping[str, str]]] = field(default_factory=list)
-    pending: set[HeldGradient] = field(default_factory=set)
+    pending: set[UnreducedGradient] = field(default_factory=set)
     queued_pass: int = -1  # the backward pass for whose end `queue` has last requested the reduction
 
     def require(self, unit: str, required: bool, *, recurse: bool) -> None:
         """Set whether backwards reduce the gradients of a unit, and with `recurse` also of the units inside it."""
-        for path, held_gradient in self.held_gradients.items():
+        for path, unreduced_gradient in self.unreduced_gradients.items():
             if is_below(path, unit) if recurse else layer_of_path(path) == unit:
-                held_gradient.is_synchronized = required
+                unreduced_gradient.is_synchronized = required
         self.update()
 
     def update(self) -> None:
-        """Store in each module the names of its parameters whose gradients are held; programs read these names."""
+        """Store in each module the names of its parameters whose gradients are not reduced; programs read the names."""
         for module, paths in self.holders:
-            names = (name for name, path in paths.items() if path in self.held_gradients)
+            names = (name for name, path in paths.items() if path in self.unreduced_gradients)
             module.__dict__[UNSYNCHRONIZED] = tuple(
-                name for name in names if not self.held_gradients[paths[name]].is_synchronized
+                name for name in names if not self.unreduced_gradients[paths[name]].is_synchronized
             )
 
     def queue(self) -> None:
-        """Let autograd reduce the held gradients of synchronized parameters at the end of the current backward pass."""
+        """Let autograd call `_reduce` at the end of the current backward pass."""
         current_pass = torch._C._current_graph_task_id()
         if self.pending and self.queued_pass != current_pass:
             self.queued_pass = current_pass
@@ -96,11 +96,11 @@ class Synchronization:
 
     @torch.no_grad()
     def _reduce(self) -> None:
-        """Reduce the held gradients of synchronized parameters, in the order of the parameters on all ranks."""
-        for held_gradient in self.held_gradients.values():
-            if held_gradient.is_synchronized and held_gradient.gradient is not None:
-                held_gradient.reduce(held_gradient.gradient)
-                held_gradient.take()
+        """Reduce the unreduced gradients of synchronized parameters, in the order of the parameters on all ranks."""
+        for unreduced_gradient in self.unreduced_gradients.values():
+            if unreduced_gradient.is_synchronized and unreduced_gradient.gradient is not None:
+                unreduced_gradient.reduce(unreduced_gradient.gradient)
+                unreduced_gradient.take()
 
 
 def is_below(path: str, unit: str) -> bool:
@@ -108,22 +108,22 @@ def is_below(path: str, unit: str) -> bool:
     return not unit or path.startswith(f"{unit}.")
 
 
-def hold_gradient_of(held_gradient: HeldGradient) -> None:
-    """Let autograd add the gradients of the unsharded leaf to the held gradient."""
-    reference = weakref.ref(held_gradient)
+def register_accumulation_hook(unreduced_gradient: UnreducedGradient) -> None:
+    """Let autograd add the gradients of the unsharded leaf to the unreduced gradient."""
+    reference = weakref.ref(unreduced_gradient)
 
-    def hold(unsharded: torch.Tensor) -> None:
+    def accumulate(unsharded: torch.Tensor) -> None:
         gradient, unsharded.grad = unsharded.grad, None
-        held_gradient = reference()
-        if held_gradient is None or gradient is None:
+        unreduced_gradient = reference()
+        if unreduced_gradient is None or gradient is None:
             return
-        held_gradient.add(gradient)
-        if held_gradient.is_synchronized:  # `set_requires_gradient_sync(True)` was called after the forward
-            held_gradient.synchronization.queue()
+        unreduced_gradient.add(gradient)
+        if unreduced_gradient.is_synchronized:  # `set_requires_gradient_sync(True)` was called after the forward
+            unreduced_gradient.synchronization.queue()
 
-    requires_grad = held_gradient.unsharded.requires_grad
-    held_gradient.unsharded.requires_grad_().register_post_accumulate_grad_hook(hold)  # type: ignore[no-untyped-call]
-    held_gradient.unsharded.requires_grad_(requires_grad)
+    requires_grad = unreduced_gradient.unsharded.requires_grad
+    unreduced_gradient.unsharded.requires_grad_().register_post_accumulate_grad_hook(accumulate)  # type: ignore[no-untyped-call]
+    unreduced_gradient.unsharded.requires_grad_(requires_grad)
 
 
 def unsharded_leaf(shard: torch.Tensor, rows: int, requires_grad: bool) -> torch.Tensor:
@@ -148,13 +148,16 @@ def no_sync(self: object) -> Iterator[None]:
     After the block, parameters are synchronized again if they were before the block.
     """
     synchronization, path = self.__dict__[SYNCHRONIZATION]
-    before = {held_gradient: held_gradient.is_synchronized for held_gradient in synchronization.held_gradients.values()}
+    before = {
+        unreduced_gradient: unreduced_gradient.is_synchronized
+        for unreduced_gradient in synchronization.unreduced_gradients.values()
+    }
     synchronization.require(path, required=False, recurse=True)
     try:
         yield
     finally:
-        for held_gradient, is_synchronized in before.items():
-            held_gradient.is_synchronized = is_synchronized
+        for unreduced_gradient, is_synchronized in before.items():
+            unreduced_gradient.is_synchronized = is_synchronized
         synchronization.update()
 
 

@@ -1,8 +1,8 @@
-"""The bound on the memory that graphs hold: beyond it, the graphs that were used least recently are dropped.
+"""Limit the memory of CUDA graphs: the graphs that were used least recently are dropped beyond the limit.
 
-A graph holds the buffers of its inputs and the memory of its results, which each replay overwrites. The graph of a
-prompt, for example, holds a whole KV cache. Temporaries do not count: they lie in blocks of the memory pool that all
-graphs of a stream share. A graph that alone exceeds the bound is not kept.
+The memory of a graph consists of the buffers of its inputs, and of its results, which each replay overwrites. The graph
+of a prompt, for example, has a whole KV cache. Temporaries do not count, because all graphs of a stream share a memory
+pool for them. A graph that alone exceeds the limit is not kept.
 """
 
 from __future__ import annotations
@@ -12,16 +12,16 @@ from itertools import count
 from typing import Any, Protocol
 from weakref import WeakSet
 
-SHARE = 16  # the graphs of a device hold at most one sixteenth of its memory
+SHARE = 16  # the graphs of a device may use at most one sixteenth of its memory
 USES = count()  # numbers the uses of graphs
 
 
 class KeptGraph(Protocol):
-    """A graph, with the bytes that it holds and the number of its last use."""
+    """A graph, with the size of its memory and the number of its last use."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes that the graph holds."""
+        """The size of the graph's memory in bytes."""
 
     @property
     def last_use(self) -> int:
@@ -37,8 +37,8 @@ class GraphOwner(Protocol):
         """Drop a graph."""
 
 
-class Room:
-    """The graphs of all functions of this process. The caller of `make` holds the lock of graphs."""
+class GraphMemory:
+    """The graphs of all functions of this process. The caller of `drop_until_fitting` holds the lock of graphs."""
 
     def __init__(self) -> None:
         self._owners: WeakSet[Any] = WeakSet()
@@ -47,15 +47,15 @@ class Room:
         """Add a function, whose graphs count as long as it lives."""
         self._owners.add(owner)
 
-    def require(self, graph: KeptGraph, memory: int) -> None:
-        """Raise `RuntimeError` for a graph that alone holds too much for a device with `memory` bytes."""
+    def require_fits(self, graph: KeptGraph, memory: int) -> None:
+        """Raise `RuntimeError` for a graph that alone exceeds the limit of a device with `memory` bytes."""
         if graph.nbytes > memory // SHARE:
             raise RuntimeError(
-                f"it would hold {graph.nbytes:,} bytes of inputs and results, more than 1/{SHARE} of the GPU's memory"
+                f"it needs {graph.nbytes:,} bytes for inputs and results, more than 1/{SHARE} of the GPU's memory"
             )
 
-    def make(self, device: int, newest: KeptGraph, memory: int) -> None:
-        """Drop graphs of a device with `memory` bytes until all fit; the newest graph is kept."""
+    def drop_until_fitting(self, device: int, newest: KeptGraph, memory: int) -> None:
+        """Drop graphs of a device with `memory` bytes until the others fit into the limit; keep the newest graph."""
         kept = sorted(self._graphs_on(device), key=lambda entry: entry[0].last_use)
         held = sum(graph.nbytes for graph, _, _ in kept)
         for graph, owner, key in kept:

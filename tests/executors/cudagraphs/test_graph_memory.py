@@ -10,7 +10,7 @@ import torch
 
 import thunder_core as thunder
 from tests.executors.cudagraphs.stand_in import OnCpu, StandIn, graphs_in
-from thunder_executors.cudagraphs.room import SHARE
+from thunder_executors.cudagraphs.graph_memory import SHARE
 
 BYTES_OF_ROW = 3 * 4 * 2  # of an input and a result
 
@@ -98,6 +98,6 @@ def test_a_graph_that_alone_holds_too_much_is_not_kept_and_drops_no_other(room_f
     call(model, compiled, 6, 4, 6, 4, 11, 11, 11)
     assert kept(compiled) == [4, 6]
     (line,) = graphs_in(compiled)
-    reason = "it would hold 264 bytes of inputs and results, more than 1/16 of the GPU's memory"
+    reason = "it needs 264 bytes for inputs and results, more than 1/16 of the GPU's memory"
     assert line.symbol.target.failed == reason
     assert cuda.records == 3
