@@ -44,7 +44,8 @@ class Responder:
 
     def _run(self) -> None:
         while not self.ended.wait(PAUSE):
-            with suppress(RuntimeError):  # the store of a group has gone, or a group was created in the meantime
+            # A group or its store has gone, or a group was created in the meantime.
+            with suppress(RuntimeError, LookupError):
                 self.answer()
 
 
