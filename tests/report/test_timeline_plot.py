@@ -38,7 +38,7 @@ def test_rows_name_the_rank_with_the_longest_wait() -> None:
     gather, reduce = collective_rows([rank_times(0), rank_times(1, late=0.002)])
     assert (gather.rank, round(gather.waiting, 6)) == (0, 0.001)
     assert (reduce.rank, round(reduce.waiting, 6)) == (1, 0.002)
-    assert round(reduce.computed, 6) == 0.005  # of 5.5 ms, the rank waits for 0.5 ms for the gather
+    assert round(reduce.overlapped_seconds, 6) == 0.005  # of 5.5 ms, the rank waits for 0.5 ms for the gather
 
 
 def test_pages_show_collectives_only_for_several_ranks(bare: Report) -> None:

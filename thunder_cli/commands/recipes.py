@@ -28,7 +28,7 @@ recipes = typer.Typer(help="List, show, explain or create recipes.", invoke_with
 
 
 @recipes.callback()
-def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
+def list_by_default(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
     """List, show, explain or create recipes."""
     if context.invoked_subcommand is None:
         list_recipes(json=json)
@@ -133,9 +133,9 @@ def explanation_rows(explanation_data: dict[str, Any]) -> list[Text | Table]:
     rows: list[Text | Table] = [Text(explanation_data["name"], "bold"), Text(), table]
     if explanation_data["without"]:
         rows += [Text(), Text(f"without: {', '.join(explanation_data['without'])}")]
-    for matter in ("options", "settings"):
-        values = ", ".join(f"{name}={value}" for name, value in explanation_data[matter].items())
-        rows += [Text(), Text(f"{matter}: {values}")] if values else []
+    for section in ("options", "settings"):
+        values = ", ".join(f"{name}={value}" for name, value in explanation_data[section].items())
+        rows += [Text(), Text(f"{section}: {values}")] if values else []
     if explanation_data["lookasides"]:
         rows += [Text(), Text(f"lookasides: {', '.join(explanation_data['lookasides'])}")]
     return rows
@@ -201,9 +201,12 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
-    """Return the differences of a recipe from `default`; empty if the recipe only names its model families."""
+    """Return the differences of a recipe from `default`, which has no transforms, lookasides and options.
+
+    Model families are not compared.
+    """
     own, others = (set(map(str, side.all_executors())) for side in (recipe, default))
-    differences = {
+    by_section = {
         "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
         "transforms": [type(transform).__name__ for transform in recipe.all_transforms()],
         "lookasides": [lookaside.name for lookaside in recipe.all_lookasides()],
@@ -212,7 +215,7 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
         "device": [recipe.device] if recipe.device else [],
         "dtype": [recipe.dtype] if recipe.dtype else [],
     }
-    added = [f"{matter} {', '.join(names)}" for matter, names in differences.items() if names]
+    added = [f"{section} {', '.join(names)}" for section, names in by_section.items() if names]
     executors_left_out = sorted(others - own)
     return [*added, *([f"without {', '.join(executors_left_out)}"] if executors_left_out else [])]
 
@@ -225,7 +228,7 @@ def differences_in_words(recipe_data: dict[str, Any]) -> str:
 
 
 def skipped_executors(recipe_data: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the executors that this machine lacks, by reason."""
+    """Return the executors that this machine cannot run, by reason."""
     names: dict[str, list[str]] = {}
     for executor in recipe_data["executors"]:
         if executor["reason"]:
@@ -233,8 +236,8 @@ def skipped_executors(recipe_data: dict[str, Any]) -> dict[str, list[str]]:
     return names
 
 
-def missing_parts(recipe_data: dict[str, Any]) -> dict[str, list[str]]:
-    """Return the parts of the recipe that this machine lacks, by reason and fix."""
+def skipped_parts(recipe_data: dict[str, Any]) -> dict[str, list[str]]:
+    """Return the parts of the recipe that are skipped on this machine, by reason and fix."""
     names: dict[str, list[str]] = {}
     for part in recipe_data["degraded"]:
         names.setdefault(f"{part['reason']} ({part['fix']})", []).append(part["part"])
@@ -250,7 +253,10 @@ def describe(recipe_data: dict[str, Any]) -> list[Text | Table]:
     grid.add_row("sample", Text(recipe_data["sample"]))
     if recipe_data["device"] or recipe_data["dtype"]:
         grid.add_row(
-            "runs", Text(f"on {recipe_data['device'] or 'any device'} in {recipe_data['dtype'] or 'its own dtype'}")
+            "runs",
+            Text(
+                f"on {recipe_data['device'] or 'any device'} in {recipe_data['dtype'] or 'the dtype of the checkpoint'}"
+            ),
         )
     grid.add_row("transforms", Text(", ".join(recipe_data["transforms"]) or "none"))
     for lookaside in recipe_data["lookasides"]:
@@ -263,7 +269,7 @@ def describe(recipe_data: dict[str, Any]) -> list[Text | Table]:
         grid.add_row("option", Text(text.rstrip()))
     for title, rows, style in (
         ("skipped here", skipped_executors(recipe_data), "dim"),
-        ("missing here", missing_parts(recipe_data), "yellow"),
+        ("parts skipped here", skipped_parts(recipe_data), "yellow"),
     ):
         for reason, names in rows.items():
             grid.add_row(title, Text(f"{', '.join(names)}: {reason}", style))

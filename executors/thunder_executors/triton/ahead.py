@@ -38,7 +38,7 @@ def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
 
 
 def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
-    """Return the launches of a bound symbol without gradients, except those with an empty grid.
+    """Return the launches when a bound symbol runs with grad mode off, except those with an empty grid.
 
     Symbolic sizes have the values seen while tracing.
     """
@@ -66,6 +66,7 @@ def load_or_compile(specializations: Iterable[Specialization], executor: str, ta
 def key_of(specialization: Specialization, target: str) -> Key:
     """Return the cache key of machine code.
 
+    The field `REGION` identifies the specialization, and `thunder cache why` finds its other entries by this field.
     `source` is Triton's digest of the kernel and of all functions that it calls.
     """
     kernel: Any = plugins.import_object(specialization.kernel)
@@ -80,8 +81,8 @@ def key_of(specialization: Specialization, target: str) -> Key:
 
 def label(specialization: Specialization) -> str:
     """Return a short description of a kernel."""
-    pointers = sorted({kind.removeprefix("*") for _, kind in specialization.types if kind.startswith("*")})
-    return f"{specialization.kernel.partition(':')[2]} of {', '.join(pointers)}"
+    element_types = sorted({kind.removeprefix("*") for _, kind in specialization.types if kind.startswith("*")})
+    return f"{specialization.kernel.partition(':')[2]} of {', '.join(element_types)}"
 
 
 def writer(specialization: Specialization, target: str) -> Any:

@@ -104,7 +104,7 @@ def test_collective_is_progress() -> None:
     after = own_state()
     assert before is not None
     assert after is not None
-    assert after.marks > before.marks
+    assert after.progress > before.progress
 
 
 def test_error_of_another_rank_interrupts_the_main_thread(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from thunder_core.tracing.library.overlap import span
 
 RESIZING_OPERATIONS = ("aten.set_.", "aten.resize_.", "aten.resize_as_.")
 DETACHING_OPERATIONS = ("aten.detach.", "aten.data.")  # autograd does not see writes to their results
-DATA_OPERATION = "aten.data."  # writes to its result do not increase the version of its input, but a final copy would
+# Writes to its result do not increase the version of its input. The final `copy_` of functionalization would.
+DATA_OPERATION = "aten.data."
 FACTORY = re.compile(r"torch\.ops\.aten\.(new_\w+|\w+_like|zeros|ones|full|empty|rand|randn|eye|arange)\.")
 AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 
@@ -29,8 +30,9 @@ AS_STRIDED = "aten.as_strided."  # may address memory outside of its input
 class KeptMemory:
     """Finds the alias sets of a trace whose in-place writes must be kept. A representative stands for an alias set.
 
-    Some alias sets are first used with grad mode off, or detached, and autograd tracks them only since a later write.
-    `tracked_since` maps such an alias set to the index of this write. There, the written tensor gets its own memory.
+    Autograd starts to track some alias sets only at a later write, because they are first used with grad mode off, or
+    detached. `kept_representatives` stores the index of this write in `separated_at`. From this write on,
+    functionalization gives the written tensor its own memory.
     """
 
     def __init__(self, trace: Trace, aliasing: AliasSets) -> None:
@@ -38,8 +40,8 @@ class KeptMemory:
         self.aliasing = aliasing
         self.tracking_starts = tracking_starts(trace)
         self.tracked = {aliasing.representative(name) for name in self.tracking_starts}
-        self.tracked_since: dict[str, int] = {}
-        self.count_by_storage = Counter(
+        self.separated_at: dict[str, int] = {}
+        self.outside_counts = Counter(
             aliasing.representative(name) for name in (*(p.name for p in trace.inputs), *trace.constants)
         )
 
@@ -47,10 +49,10 @@ class KeptMemory:
         """Return the representatives of the alias sets whose in-place writes must be kept."""
         representatives = {
             representative
-            for representative, count in self.count_by_storage.items()
+            for representative, count in self.outside_counts.items()
             if count > 1 or representative in self.tracked
         }
-        enabled = torch.is_grad_enabled()  # after the loop, the grad mode at the end
+        enabled = torch.is_grad_enabled()  # of a trace without bound symbols; otherwise the loop sets the last mode
         bsyms = self.trace.bound_symbols
         tracked_since = self._memory_tracked_since_writes()
         for index, (bsym, enabled) in enumerate(zip(bsyms, grad_modes(bsyms), strict=True)):
@@ -59,28 +61,28 @@ class KeptMemory:
             representatives |= {
                 representative for representative in touched if index > tracked_since.get(representative, -1)
             }
-            self.tracked_since |= {
+            self.separated_at |= {
                 representative: tracked_since[representative] for representative in touched - representatives
             }
             representatives |= self._kept_for_ordered(bsym) if bsym.ordered else set()
             for operation in bsym.at_level("aten"):
                 representatives |= self._kept_for_operation(operation, bsym)
-            if switches_inference_mode(bsym) or is_decisive(bsym):
+            if switches_inference_mode(bsym) or is_decisive(bsym):  # later operations give other results
                 return {
                     self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
                 }
         if enabled:
             return representatives
-        return representatives | self.tracked  # autograd does not see later operations on the results
+        return representatives | self.tracked  # autograd would not track the final copies
 
     def _representatives(self, proxies: Iterable[Proxy]) -> set[str]:
         return {self.aliasing.representative(proxy.name) for proxy in proxies}
 
     def _memory_tracked_since_writes(self) -> dict[str, int]:
-        """Map each alias set that autograd tracks only since a write to the index of the write.
+        """Return, by alias set, the index of the write at which autograd starts to track the alias set.
 
-        The result has alias sets without inputs and constants. From the write on, only the written tensor and tensors
-        that are made later are used.
+        The result has only alias sets without inputs and constants, of which no older tensor except the written one is
+        used after this write.
         """
         tracked_since: dict[str, int] = {}
         for name, index in self.tracking_starts.items():
@@ -98,12 +100,14 @@ class KeptMemory:
             representative: index
             for representative, index in tracked_since.items()
             if index >= 0
-            and representative not in self.count_by_storage
+            and representative not in self.outside_counts
             and lasting.get(representative) == set(self.trace.bound_symbols[index].mutates)
         }
 
     def _detached_memory(self, bsym: BoundSymbol) -> set[str]:
-        """Return the alias sets of the tensors that a bound symbol detaches and that are used.
+        """Return the alias sets of the tensors that a bound symbol detaches, if the detached tensors are used.
+
+        Tensors that the bound symbol has just created do not count.
 
         Autograd does not track a write through a detached tensor as a write to its source, and vice versa.
         """
@@ -119,11 +123,11 @@ class KeptMemory:
     def _kept_for_ordered(self, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets to keep because of a bound symbol that changes the state of the process.
 
-        No alias set is kept if the aten operations of the bound symbol change at most the default generator, or if the
-        bound symbol writes nothing and returns no memory of its inputs. Otherwise, all alias sets that it reads or
-        returns are kept.
+        Of a bound symbol without known aten operations, all alias sets that it reads or returns are kept. Of another
+        one, they are kept if it writes to a tensor or returns memory of its inputs, unless the default generator is the
+        only state that its operations may change.
         """
-        if bsym.subsymbols and all(map(_advances_default_generator_at_most, bsym.at_level("aten"))):
+        if bsym.subsymbols and all(map(_changes_only_default_generator, bsym.at_level("aten"))):
             return set()
         inputs, outputs = self._representatives(bsym.inputs), self._representatives(bsym.outputs)
         only_reads = bool(bsym.subsymbols) and not bsym.mutates and not inputs & outputs
@@ -132,8 +136,10 @@ class KeptMemory:
     def _kept_for_operation(self, operation: BoundSymbol, bsym: BoundSymbol) -> set[str]:
         """Return the alias sets to keep because of an aten operation of a bound symbol.
 
-        Reasons are resizes, in-place view operations on inputs or outputs, `.data` of an input, `as_strided` outside
-        of its input, and updates of running statistics that the schema does not declare.
+        These are resized memory; memory of the trace's inputs, constants or outputs that an in-place view operation
+        such as `unsqueeze_` changes; memory of inputs and constants that `.data` or `as_strided` reads; memory that
+        autograd tracks if `as_strided` may leave its input; and running statistics that are updated without a
+        declaration in the schema, if autograd tracks an output.
         """
         name = operation.symbol.name.removeprefix("torch.ops.")
         memory = self._representatives(operation.outputs)
@@ -142,12 +148,12 @@ class KeptMemory:
         target = operation.symbol.target
         if isinstance(target, torch._ops.OpOverload) and is_reshaping(target):
             return memory & (
-                self.count_by_storage.keys() | self._representatives(self.trace.outputs)
+                self.outside_counts.keys() | self._representatives(self.trace.outputs)
             )  # the object is visible outside
         if name.startswith(DATA_OPERATION):
-            return memory & self.count_by_storage.keys()
+            return memory & self.outside_counts.keys()
         if is_as_strided(operation):
-            return memory & (self.count_by_storage.keys() | (set() if _stays_within(operation) else self.tracked))
+            return memory & (self.outside_counts.keys() | (set() if _stays_within(operation) else self.tracked))
         if updates_statistics(target) and any(proxy.name in self.tracking_starts for proxy in bsym.outputs):
             return {self.aliasing.representative(name) for name in bsym.mutates}
         return set()
@@ -159,19 +165,26 @@ def is_as_strided(operation: BoundSymbol) -> bool:
 
 
 def _stays_within(operation: BoundSymbol) -> bool:
-    """Whether `as_strided` addresses only elements of its input, according to the metadata."""
+    """Whether the metadata proves that `as_strided` addresses only elements of its input.
+
+    The result is False if the call has an offset, or if the input has gaps.
+    """
     (source, *_), result = operation.args, operation.output
     offset = operation.args[3] if len(operation.args) > 3 else operation.kwargs.get("storage_offset")
     if offset is not None or not isinstance(source, TensorProxy) or not isinstance(result, TensorProxy):
         return False
-    read, addressed = (torch.empty_strided(proxy.shape, proxy.stride, device="meta") for proxy in (source, result))
-    return bool(torch.ops.aten.is_non_overlapping_and_dense(read)) and span(addressed) <= span(read)
+    source_layout, result_layout = (
+        torch.empty_strided(proxy.shape, proxy.stride, device="meta") for proxy in (source, result)
+    )
+    return bool(torch.ops.aten.is_non_overlapping_and_dense(source_layout)) and span(result_layout) <= span(
+        source_layout
+    )
 
 
-def _advances_default_generator_at_most(operation: BoundSymbol) -> bool:
-    """Whether an operation changes at most the default random number generator.
+def _changes_only_default_generator(operation: BoundSymbol) -> bool:
+    """Whether the default random number generator is the only state of the process that an operation may change.
 
-    This holds for ATen operators that take neither a generator nor number proxies.
+    This holds for ATen operators that take neither a generator nor another object that is no tensor.
     """
     target = operation.symbol.target
     return isinstance(target, torch._ops.OpOverload) and not any(

@@ -1,4 +1,6 @@
-"""Tensor parallelism: each rank computes some columns or rows of linear layers.
+"""Tensor parallelism: each rank has a part of the weights of linear layers.
+
+The style colwise divides the outputs of a layer (the rows of `weight`), and rowwise the inputs (the columns).
 
 The names of styles are those of `torch.distributed.tensor.parallel` and of the plans of the transformers library.
 """
@@ -33,12 +35,19 @@ from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.foundation.model_configs import config_or_none
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 
-COLWISE, ROWWISE, REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduce"
-STYLES = {COLWISE: COLWISE, ROWWISE: ROWWISE, REDUCED: REDUCED, "ColwiseParallel": COLWISE, "RowwiseParallel": ROWWISE}
+COLWISE, ROWWISE, GRADIENTS_REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduce"
+STYLES = {
+    **{style: style for style in (COLWISE, ROWWISE, GRADIENTS_REDUCED)},
+    "ColwiseParallel": COLWISE,
+    "RowwiseParallel": ROWWISE,
+}
 # Styles of transformers' plans for modules before and after the layers; the recipe does not divide these modules.
 UNDIVIDED_STYLES = frozenset({"colwise_gather_output", "colwise_rep", "embedding_rowwise"})
 HEAD_COUNTS, ATTENTION = ("num_attention_heads", "num_key_value_heads"), ".self_attn."
-FIX = 'pass a plan: parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
+PLAN_FIX = 'pass a plan: parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
+CORRECT_PLAN_FIX = (
+    'correct the plan, for example parallelize_plan={"layers.*.up": "colwise", "layers.*.down": "rowwise"}'
+)
 
 QUANTIZED_FIX = "use another recipe that quantizes, such as int8-weight-only"
 
@@ -52,13 +61,15 @@ def plan_of_model(model: Any, size: int) -> dict[str, str]:
     """
     plan = getattr(model, "tp_plan", None) or getattr(config_or_none(model), "base_model_tp_plan", None)
     if not plan:
-        raise RecipeMismatch(f"this {type(model).__name__} has no plan for tensor parallelism (`tp_plan`)", fix=FIX)
+        raise RecipeMismatch(
+            f"this {type(model).__name__} has no plan for tensor parallelism (`tp_plan`)", fix=PLAN_FIX
+        )
     for name in HEAD_COUNTS:
         heads = getattr(model.config, name, None)
         if isinstance(heads, int) and heads % size and any(ATTENTION in module for module in plan):
             raise RecipeMismatch(
                 f"the model has {heads} heads ({name}), which cannot be divided among {size} ranks",
-                fix="use as many ranks as divide the number, or pass a plan without the attention layers: "
+                fix=f"use a number of ranks that divides {heads}, or pass a plan without the attention layers: "
                 "parallelize_plan",
             )
     return {name: style for name, style in plan.items() if style not in UNDIVIDED_STYLES}
@@ -67,8 +78,8 @@ def plan_of_model(model: Any, size: int) -> dict[str, str]:
 def modules_of(model: torch.nn.Module, plan: Plan) -> Iterator[tuple[str, torch.nn.Module, str]]:
     """Yield the modules that a plan names, each with its path and style.
 
-    A pattern has a part for each part of a path, as in `parallelize_module`. Raises `RecipeMismatch` for an unknown
-    style, for a pattern that matches no module, and for a module with two styles.
+    A pattern has as many names between dots as a path, as in `parallelize_module`. Raises `RecipeMismatch` for an
+    unknown style, for a pattern that matches no module, and for a module with two styles.
     """
     styles: dict[str, str] = {}
     for pattern, style in plan.items():
@@ -79,15 +90,17 @@ def modules_of(model: torch.nn.Module, plan: Plan) -> Iterator[tuple[str, torch.
             )
         matching = [path for path, _ in model.named_modules() if matches(pattern, path)]
         if not matching:
-            raise RecipeMismatch(f"the plan names {pattern!r}, but no module has this name", fix=FIX)
+            raise RecipeMismatch(f"the plan names {pattern!r}, but no module has this name", fix=CORRECT_PLAN_FIX)
         for path in matching:
             if styles.setdefault(path, STYLES[style]) != STYLES[style]:
-                raise RecipeMismatch(f"the plan has two styles for {path}: {styles[path]} and {style}", fix=FIX)
+                raise RecipeMismatch(
+                    f"the plan has two styles for {path}: {styles[path]} and {style}", fix=CORRECT_PLAN_FIX
+                )
     yield from ((path, model.get_submodule(path), style) for path, style in styles.items())
 
 
 def matches(pattern: str, path: str) -> bool:
-    """Whether each part of a path matches the corresponding part of a pattern."""
+    """Whether each name between the dots of a path matches the corresponding name of a pattern."""
     parts, patterns = path.split("."), pattern.split(".")
     return len(parts) == len(patterns) and all(map(fnmatchcase, parts, patterns))
 
@@ -100,16 +113,16 @@ class TensorParallelism:
     mesh: DeviceMesh
 
     def parallelize(self, model: torch.nn.Module, plan: Plan) -> torch.nn.Module:
-        """Parallelize the modules that a plan names in place; all ranks get the values of the first rank."""
+        """Parallelize, in place, the modules that a plan names; all ranks get the values of the first rank."""
         require_shardable(model)
         broadcast_values([*model.parameters(), *model.buffers()], self.group)
         for path, module, style in list(modules_of(model, plan)):
-            if style == REDUCED:
+            if style == GRADIENTS_REDUCED:
                 reduced = {name: self._reducing_property(name) for name in own_parameters(module)}
                 module.__dict__[COPIED_TO] = program_name(self.group)
                 module.__class__ = subclass_like(type(module), reduced)
                 continue
-            self._require_linear(path, module, style)
+            self._require_divisible(path, module, style)
             if not isinstance(module, torch.nn.Linear):
                 self._divide_quantized(path, module, style)
                 continue
@@ -127,18 +140,24 @@ class TensorParallelism:
         model.__dict__[DIVIDED_OVER] = program_name(self.group)
         return model
 
-    def _require_linear(self, path: str, module: torch.nn.Module, style: str) -> None:
+    def _require_divisible(self, path: str, module: torch.nn.Module, style: str) -> None:
+        """Raise `RecipeMismatch` if a module is no linear layer, or if the ranks cannot divide its size."""
+        # A class with `product` is a linear layer that can compute its product without the bias.
         is_plain = type(module).forward is torch.nn.Linear.forward or hasattr(type(module), "product")
         is_linear = isinstance(module, torch.nn.Linear) and is_plain
         if not (is_linear or getattr(type(module), "divisions", None)):
-            fix = f"{QUANTIZED_FIX}, or {FIX}" if hasattr(module, "divisions") else FIX
-            raise RecipeMismatch(f"the plan has {style} for {path}, which is a {type(module).__name__}", fix=fix)
+            fix = f"{QUANTIZED_FIX}, or {CORRECT_PLAN_FIX}" if hasattr(module, "divisions") else CORRECT_PLAN_FIX
+            raise RecipeMismatch(
+                f"the plan has {style} for {path}, which is a {type(module).__name__}; only linear layers with the "
+                "forward of `torch.nn.Linear` can be divided",
+                fix=fix,
+            )
         size = int(getattr(module, "out_features" if style == COLWISE else "in_features"))
         if size % self.group.size():
             raise RecipeMismatch(
                 f"the {size} {'rows' if style == COLWISE else 'columns'} of {path}.weight cannot be divided among "
                 f"{self.group.size()} ranks",
-                fix="use as many ranks as divide the size, or leave the module out of the plan",
+                fix=f"use a number of ranks that divides {size}, or leave the module out of the plan",
             )
 
     def _divide_quantized(self, path: str, layer: Any, style: str) -> None:
@@ -184,7 +203,11 @@ class TensorParallelism:
         return part
 
     def _reducing_property(self, name: str) -> property:
-        """Return the property of a full parameter. During tracing, it calls `copy_to_group`, which sums gradients."""
+        """Return a property that reads a parameter of which each rank has the whole.
+
+        During tracing, the property reads the parameter by `copy_to_group`, whose backward sums the gradients of the
+        ranks.
+        """
         group_name = program_name(self.group)
 
         def read(self: Any) -> torch.Tensor:
@@ -215,7 +238,7 @@ def local_parameter(name: str) -> property:
     """Return a property: during tracing the part of a parameter on this rank, otherwise the DTensor parameter."""
 
     def read(self: Any) -> torch.Tensor:
-        result: torch.Tensor = self._local_shards[name] if is_recording() else self._parameters[name]
+        result: torch.Tensor = getattr(self, LEAVES)[name] if is_recording() else self._parameters[name]
         return result
 
     return property(read)
@@ -251,7 +274,8 @@ def linear_product(layer: Any, x: torch.Tensor) -> torch.Tensor:
 def rowwise_quantized_forward(kind: Any, group_name: str) -> Callable[..., torch.Tensor]:
     """Return the forward of a quantized layer that reads some columns of the input on each rank, and sums the results.
 
-    Sums are computed in the dtype of the input, or exactly for integers.
+    Sums of floating-point numbers have the wider one of the dtypes of the partial results and of the input. Sums of
+    integers are exact.
     """
 
     def forward(self: Any, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in PyTorch

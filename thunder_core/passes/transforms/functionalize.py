@@ -54,14 +54,14 @@ class Functionalize(Transform):
         """
         aliasing = alias_sets(trace.bound_symbols, trace.aliases)
         representatives = {aliasing.representative(name) for bsym in trace.bound_symbols for name in bsym.mutates}
-        tracked_since: dict[str, int] = {}
+        separated_at: dict[str, int] = {}
         if representatives:
             memory = KeptMemory(trace, aliasing)
             representatives -= memory.kept_representatives()
-            tracked_since = memory.tracked_since
+            separated_at = memory.separated_at
         while representatives:
             try:
-                functional = _Rewriting(trace, aliasing, frozenset(representatives), tracked_since).trace()
+                functional = _Rewriting(trace, aliasing, frozenset(representatives), separated_at).trace()
             except _KeepWrites as failure:
                 representatives -= failure.representatives
                 continue
@@ -120,14 +120,14 @@ class _KeepWrites(Exception):
 class _Rewriting:
     """One pass over a trace that functionalizes the writes to the alias sets with these representatives.
 
-    `tracked_since` maps the representative of an alias set to an index. Writes to this set by bound symbols before the
+    `separated_at` maps the representative of an alias set to an index. Writes to this set by bound symbols before the
     index stay in place.
     """
 
     source: Trace
     aliasing: AliasSets
     representatives: frozenset[str]
-    tracked_since: Mapping[str, int]
+    separated_at: Mapping[str, int]
     index: int = 0
     bsyms: list[BoundSymbol] = field(default_factory=list)
 
@@ -155,7 +155,7 @@ class _Rewriting:
     def _functionalized(self, names: Iterable[str]) -> set[str]:
         """Return representatives: of the alias sets that contain these names and are functionalized at this index."""
         touched = {self.aliasing.representative(name) for name in names} & self.representatives
-        return {representative for representative in touched if self.index >= self.tracked_since.get(representative, 0)}
+        return {representative for representative in touched if self.index >= self.separated_at.get(representative, 0)}
 
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to a functionalized alias set, or returns a view of an input in such a set."""

@@ -1,7 +1,7 @@
 """The process of one trial: `python -m thunder_core.workflow.recipe_search.worker FOLDER [DESCRIPTOR]`.
 
-The folder contains the task. A module is received from the file descriptor. The process writes the result into the
-folder atomically, and ends if its parent ends.
+The folder contains the task. If its model is a `torch.nn.Module` in memory, the process receives the module from the
+file descriptor. The process writes the result into the folder atomically, and on Linux ends if its parent ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from thunder_core.workflow.recipe_search.trial_task_format import read_task
 
 RESULT, PATHS, OUTPUT = "result.json", "paths.json", "output.txt"
 END_WITH_PARENT = 1  # the option PR_SET_PDEATHSIG of prctl(2)
-PERMANENT_STATUSES = frozenset({2, 4, 8})  # exit statuses of errors that a second trial raises again
+# Exit statuses of errors that a second trial raises again: usage, validation, and unsupported programs.
+PERMANENT_STATUSES = frozenset({2, 4, 8})
 
 
 def main(folder: Path, *descriptors: int) -> None:

@@ -16,7 +16,7 @@ LEFT_MARGIN = 108
 LANE_HEIGHT = 16  # the height of a row
 RANK_GAP = 14  # the gap between two ranks
 MAX_RANKS = 8
-WAIT = "wait"  # the kind of a mark for a wait; other marks have the number of a colour
+WAIT = "wait"  # the style of a mark for a wait; the other styles are c0, c1 and so on
 FIRST_COLOUR = 1  # the colour of the first kind of collective; computation has colour 0
 
 
@@ -56,19 +56,21 @@ class Timeline:
 
 @dataclass(frozen=True)
 class CollectiveRow:
-    """A collective as a row of a table; `waiting` is the longest wait of all ranks, and `rank` the rank that waits."""
+    """A collective as a row of a table: the seconds of computation of the first rank that overlap with it, and the
+    longest wait of all ranks, with the rank that waits longest.
+    """
 
     times: CollectiveTimes
-    computed: float
+    overlapped_seconds: float
     waiting: float
     rank: int
 
 
 def timeline(ranks: Sequence[RankTimes]) -> Timeline:
-    """Return the timelines of the first ranks."""
+    """Return the timeline of the first `MAX_RANKS` ranks."""
     shown = ranks[:MAX_RANKS]
-    unit, name = time_unit(max(rank.seconds for rank in shown))
-    across = Axis(0.0, max(rank.seconds for rank in shown) / unit, LEFT_MARGIN, WIDTH - LAST_LABEL)
+    seconds_per_unit, unit = time_unit(max(rank.seconds for rank in shown))
+    time_axis = Axis(0.0, max(rank.seconds for rank in shown) / seconds_per_unit, LEFT_MARGIN, WIDTH - LAST_LABEL)
     styles = styles_of(shown)
     labels: list[Label] = []
     marks: list[TimelineMark] = []
@@ -77,16 +79,16 @@ def timeline(ranks: Sequence[RankTimes]) -> Timeline:
         lanes = lanes_of(rank.collectives)
         labels.append(Label(f"rank {rank.rank}", top + 11, strong=True))
         labels += (Label("in flight", top + (number + 1) * LANE_HEIGHT + 11) for number in range(min(1, len(lanes))))
-        marks += _marks(rank, lanes, styles, _TimeAxis(across, unit, top))
+        marks += _marks(rank, lanes, styles, _MarkPlacement(time_axis, seconds_per_unit, top))
         top += (len(lanes) + 1) * LANE_HEIGHT + RANK_GAP
     hidden = len(ranks) - len(shown)
     return Timeline(
         title="Computation and communication of each rank",
         height=top + 24,
-        unit=name,
+        unit=unit,
         labels=tuple(labels),
         marks=tuple(marks),
-        ticks=across.ticks(lambda value: f"{value:g}", target_count=8),
+        ticks=time_axis.ticks(lambda value: f"{value:g}", target_count=8),
         legend=tuple(styles.items()),
         rest=f"and {hidden} more rank{'' if hidden == 1 else 's'}" if hidden else "",
     )
@@ -100,12 +102,12 @@ def collective_rows(ranks: Sequence[RankTimes]) -> tuple[CollectiveRow, ...]:
 def _row(number: int, times: CollectiveTimes, ranks: Sequence[RankTimes]) -> CollectiveRow:
     same = [rank for rank in ranks if number < len(rank.collectives) and rank.collectives[number].kind == times.kind]
     waits = [(rank.collectives[number].end - rank.collectives[number].wait, -rank.rank) for rank in same]
-    waiting, rank = max(waits)
-    return CollectiveRow(times, ranks[0].seconds_computed_during(times), waiting, -rank)
+    waiting, negative_rank = max(waits)  # the lowest rank of equal waits
+    return CollectiveRow(times, ranks[0].seconds_computed_during(times), waiting, -negative_rank)
 
 
 def styles_of(ranks: Iterable[RankTimes]) -> dict[str, str]:
-    """Return the style of each kind of collective, in the order in which the kinds first start."""
+    """Return the style of each kind of collective, in the order of their first starts, rank by rank."""
     kinds = dict.fromkeys(collective.kind for rank in ranks for collective in rank.collectives)
     return {kind: f"c{min(number, COLOURS - 1)}" for number, kind in enumerate(kinds, start=FIRST_COLOUR)}
 
@@ -123,35 +125,35 @@ def lanes_of(collectives: Iterable[CollectiveTimes]) -> list[list[CollectiveTime
 
 
 @dataclass(frozen=True)
-class _TimeAxis:
-    """The axis of times in a unit, and the top of the rows of a rank."""
+class _MarkPlacement:
+    """The placement of the marks of a rank: the axis of times, the seconds of its unit, and the top of the rank's rows."""
 
-    across: Axis
-    unit: float
+    time_axis: Axis
+    seconds_per_unit: float
     top: float
 
     def mark(self, style: str, text: str, lane: int, start: float, end: float) -> TimelineMark:
         """Return a mark in a row."""
-        left, right = self.across(start / self.unit), self.across(end / self.unit)
+        left, right = (self.time_axis(time / self.seconds_per_unit) for time in (start, end))
         return TimelineMark(style, text, left, self.top + lane * LANE_HEIGHT, round(max(right - left, 0.6), 2))
 
 
 def _marks(
-    rank: RankTimes, lanes: Sequence[Sequence[CollectiveTimes]], styles: dict[str, str], place: _TimeAxis
+    rank: RankTimes, lanes: Sequence[Sequence[CollectiveTimes]], styles: dict[str, str], placement: _MarkPlacement
 ) -> Iterator[TimelineMark]:
     for trace in rank.traces:
         text = f"{trace.name}: {format_time(trace.end - trace.start)}"
-        yield place.mark(f"c{FIRST_COLOUR - 1}", text, 0, trace.start, trace.end)
+        yield placement.mark(f"c{FIRST_COLOUR - 1}", text, 0, trace.start, trace.end)
     for collective in rank.collectives:
-        yield place.mark(WAIT, f"wait for {in_words(rank, collective)}", 0, collective.wait, collective.end)
+        yield placement.mark(WAIT, f"wait for {in_words(rank, collective)}", 0, collective.wait, collective.end)
     for number, lane in enumerate(lanes, start=1):
         for collective in lane:
             text = in_words(rank, collective)
-            yield place.mark(styles[collective.kind], text, number, collective.start, collective.end)
+            yield placement.mark(styles[collective.kind], text, number, collective.start, collective.end)
 
 
 def in_words(rank: RankTimes, collective: CollectiveTimes) -> str:
-    """Describe a collective: its name, when it runs, and for how long the rank computes while it runs."""
+    """Describe a collective: its kind, size, group, line and start, the overlapping computation, and the wait."""
     return (
         f"{collective.kind}, {number_format.size(collective.bytes)} in group {collective.group}, "
         f"line {collective.line} of the {collective.trace}: starts at {format_time(collective.start)}, "

@@ -45,8 +45,9 @@ class Classes:
 
     If a name is found in a class, two facts are guarded: the entry of the class, and that earlier bases lack the name.
 
-    Only the user's own classes are guarded. Classes of the standard library and of installed packages do not change. A
-    class that the program creates is a new class at each call, and is not guarded.
+    Classes of the standard library and of installed packages are guarded only where the user's code has replaced an
+    entry, because they do not change otherwise. A class that the program creates is a new class at each call, and is
+    not guarded.
     """
 
     def __init__(self, outside: Outside) -> None:
@@ -73,7 +74,10 @@ class Classes:
         self._used_classes[id(kind)] = kind
 
     def note_attribute_read(self, kind: type) -> None:
-        """Note that the program reads an attribute of a class without a path. A class of the user becomes a root."""
+        """Note that the program reads an attribute of a class that no path reaches.
+
+        A user's class becomes a root, at which paths start.
+        """
         if self.is_users(kind):
             self._outside.root("class", kind.__name__, kind)
 
@@ -93,8 +97,11 @@ class Classes:
                 root = self._outside.root("class", base.__name__, base)
                 self._outside.guard(SpecialMethods(root, special_methods(base)))
 
-    def guard_entry(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
-        """Guard the class entry of a function that the program calls, if the class of its first argument has one."""
+    def guard_called_method(self, function: types.FunctionType, arguments: tuple[Any, ...]) -> None:
+        """Guard the class entry of a function that the program calls, if it is a method of its first argument's class.
+
+        If the function is a method of a descriptor, also guard the class entry of the descriptor.
+        """
         if not arguments or self._outside.path_of(function) is not None:
             return
         index = OWNER_INDEX.get(function.__name__)
@@ -147,7 +154,7 @@ class Classes:
             self._guard_definer(bases[bases.index(this) + 1 :], name)
 
     def _guard_definer(self, bases: Iterable[type], name: str) -> None:
-        """Guard which of the bases of a class defines a name, and that no earlier base does.
+        """Guard the entry of the first of these bases that defines a name, and that the bases before it lack the name.
 
         Classes of libraries are guarded only if the user's code has replaced the entry. An entry that the program has
         written needs no guard.
@@ -157,8 +164,8 @@ class Classes:
         is_replaced = definer is not None and not self.is_users(definer) and _is_users_entry(dict_of(definer)[name])
         for base in bases:
             is_definer = base is definer
-            is_outside = self.is_users(base) or (is_replaced and not self._outside.is_made(base))
-            if is_outside and not self._outside.effects.has_stored(base, name):
+            needs_guard = self.is_users(base) or (is_replaced and not self._outside.is_made(base))
+            if needs_guard and not self._outside.effects.has_stored(base, name):
                 root = self._outside.root("class", base.__name__, base)
                 if is_definer:
                     self._guard_entry(root.entry(name, dict_of(base)[name]), dict_of(base)[name])
@@ -178,7 +185,10 @@ class Classes:
                 self._outside.read(path.attribute(part, function), function)
 
     def _entry_name(self, kind: type, function: types.FunctionType) -> str | None:
-        """Return the name of the class entry that is a function or wraps it; None if there is none."""
+        """Return the name of the class entry that is a function or wraps it.
+
+        Returns None if there is none, or if the entry with the function's own name is another object.
+        """
         bases = list(self._bases(kind))
         named = function.__name__
         for base in bases:
@@ -189,9 +199,9 @@ class Classes:
         )
 
     def _special_entry_name(self, kind: type, function: types.FunctionType) -> str | None:
-        """Return the name of the special method of a class that is this function, even for a class of a library.
+        """Return the name of the special method that is this function or wraps it, also in a class of a library.
 
-        Return None if there is none.
+        Returns None if there is none.
         """
         if (id(kind), id(function)) in self._not_special or issubclass(kind, torch.Tensor):
             return None
@@ -211,14 +221,15 @@ class Classes:
         entry = self._is_users_by_id.get(id(kind))
         if entry is None:
             module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
-            entry = self._is_users_by_id[id(kind)] = kind, _is_users_module(kind, module)
+            entry = self._is_users_by_id[id(kind)] = kind, _counts_as_users(kind, module)
         return entry[1] and not self._outside.is_made(kind)
 
 
-def _is_users_module(kind: type, module: object) -> bool:
-    """Whether a class is no static type of C, and is defined in a module of the user or created by a function.
+def _counts_as_users(kind: type, module: object) -> bool:
+    """Whether a class is defined in Python by the user's module, or created by a function of any module.
 
-    A library may change a class that its function creates, such as the class of each `torch.fx.GraphModule`.
+    A library may change a class that its function creates, such as the class of each `torch.fx.GraphModule`, so the
+    class counts as the user's.
     """
     if not kind.__flags__ & HEAP_TYPE:
         return False

@@ -57,7 +57,12 @@ CLOCK_FUNCTIONS = (
     "monotonic",
     "monotonic_ns",
     "process_time",
+    "process_time_ns",
+    "thread_time",
     "localtime",
+    "gmtime",
+    "ctime",
+    "strftime",
 )
 OS_FUNCTIONS = (
     "open",
@@ -76,9 +81,7 @@ OS_FUNCTIONS = (
 IN_THREAD = "code in another thread"
 # The descriptions of the sharp edges of functions.
 EDGES_OF_FUNCTIONS: dict[Any, str] = {
-    **_edges_by_function(
-        "the time", time, *CLOCK_FUNCTIONS, "process_time_ns", "thread_time", "gmtime", "ctime", "strftime"
-    ),
+    **_edges_by_function("the time", time, *CLOCK_FUNCTIONS),
     **_edges_by_function(IN_THREAD, threading.Thread, "start"),
     **_edges_by_function(IN_THREAD, ThreadPoolExecutor, "submit"),
     **_edges_by_function("the outside world", os, *OS_FUNCTIONS),
@@ -97,8 +100,8 @@ OWNERS_OF_MODULE_FUNCTIONS = frozenset({type(None), types.ModuleType})  # the cl
 OWNERS_WITHOUT_EDGES = frozenset(
     {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
 )
-# The beginnings of descriptions that are reported even if sharp edges are allowed: the action happens only once, or the
-# value stays constant.
+# The beginnings of descriptions that are reported even if sharp edges are allowed: the action happens only while the
+# program is traced, or later calls use the value of the traced call.
 LOUD_PREFIXES = ("the outside world", IN_THREAD, "randomness outside torch", "input and output: builtins.input")
 # The kinds of the sharp edges of functions, by the beginning of the name of their module.
 EDGE_KINDS_OF_MODULES = {"numpy.random": "randomness outside torch", "random": "randomness outside torch"}
@@ -123,20 +126,20 @@ def edge_of(function: object) -> str | None:
         return description
     name = callable_name(function)
     if issubclass(type(owner), type) and any(
-        issubclass(owner, kind) and name == method for kind, method in DATE_METHODS
+        issubclass(owner, date_class) and name == method for date_class, method in DATE_METHODS
     ):
         return f"the time: {owner.__name__}.{name}"
-    for kind, owner_kind in EDGE_KINDS_OF_OWNERS.items() if type(owner) not in OWNERS_OF_MODULE_FUNCTIONS else ():
-        if issubclass(type(owner), kind):
-            return f"{owner_kind}: {type(owner).__name__}.{name}"
+    for owner_class, edge_kind in EDGE_KINDS_OF_OWNERS.items() if type(owner) not in OWNERS_OF_MODULE_FUNCTIONS else ():
+        if issubclass(type(owner), owner_class):
+            return f"{edge_kind}: {type(owner).__name__}.{name}"
     module = str(callable_attribute(function, "__module__") or type(owner).__module__)
-    outside = None if issubclass(type(function), type) else _edge_kind_of_module(module)
-    return f"{outside}: {module}.{name}" if outside else None
+    edge_kind_of_module = None if issubclass(type(function), type) else _edge_kind_of_module(module)
+    return f"{edge_kind_of_module}: {module}.{name}" if edge_kind_of_module else None
 
 
 @cache
 def _edge_kind_of_module(module: str) -> str | None:
-    return next((what for prefix, what in EDGE_KINDS_OF_MODULES.items() if module.startswith(prefix)), None)
+    return next((edge_kind for prefix, edge_kind in EDGE_KINDS_OF_MODULES.items() if module.startswith(prefix)), None)
 
 
 LIBRARY_FOLDERS = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
@@ -181,7 +184,8 @@ def apply_policy(policy: SharpEdges, edges: Iterable[SharpEdge]) -> None:
     elif edge_list:
         raise SharpEdgeError(
             "the program has sharp edges: " + "; ".join(map(str, edge_list)),
-            fix='pass these values as arguments, or allow them with sharp_edges="allow"',
+            fix="move these actions out of the program and pass their results as arguments, or allow them with "
+            'sharp_edges="allow"',
             where=edge_list[0].where,
         )
 

@@ -212,7 +212,7 @@ class ObservedCalls(ObservedReads):
             and self._is_not_subject(function)
         ):
             return self.in_eager(self, function, *args, **kwargs)
-        self.classes.guard_entry(plain, (*owner_of(function), *args))
+        self.classes.guard_called_method(plain, (*owner_of(function), *args))
         self.outside.guard_defaults(plain)
         return NOT_TAKEN
 

@@ -1,4 +1,8 @@
-"""Create example sound: waveforms, and the spectrograms that a family's feature extractor computes from them."""
+"""Create example sound: waveforms and spectrograms.
+
+Models take a spectrogram as `input_features`, which a feature extractor computes from a waveform, or a waveform or a
+spectrogram as `input_values`, for which random numbers are drawn.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +21,11 @@ CODECS = ("dac", "encodec", "mimi", "xcodec")  # families that compress sound
 BINS = ("num_mel_bins", "input_feat_per_channel")  # the attributes of a config that may be the number of bins
 
 
-def spectrogram(draw: RandomInputs) -> dict[str, torch.Tensor]:
+def extracted_features(draw: RandomInputs) -> dict[str, torch.Tensor]:
     """Return the spectrogram that the model's feature extractor computes from one second of noise.
 
-    Whisper gets [batch, bins, frames] with two frames for each position of the encoder, which a config may shorten.
+    Whisper gets random numbers of the shape [batch, bins, frames] instead. It needs two frames for each position of its
+    encoder, and a config may have fewer positions than its feature extractor assumes.
     """
     bins, positions = getattr(draw.config, "num_mel_bins", None), getattr(draw.config, "max_source_positions", None)
     if draw.config.model_type == "whisper" and bins is not None and positions is not None:
@@ -50,10 +55,11 @@ def feature_extractor(config: PretrainedConfig) -> Any:
         ) from error
 
 
-def sound(draw: RandomInputs) -> dict[str, torch.Tensor]:
-    """Return one second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins] if the config has bins.
+def input_values(draw: RandomInputs) -> dict[str, torch.Tensor]:
+    """Return one second of a waveform at 16 kHz, or a spectrogram of [batch, frames, bins].
 
-    The waveform of a codec has channels: [batch, channels, time].
+    A model gets a spectrogram if its config has numbers of bins and of frames. The waveform of a codec has channels:
+    [batch, channels, time].
     """
     frames = spectrogram_frames(draw.config)
     if frames is not None:

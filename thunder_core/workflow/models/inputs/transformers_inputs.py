@@ -14,7 +14,7 @@ from thunder_core.workflow.models.inputs.labels import labels_for
 from thunder_core.workflow.models.inputs.modality import frames_of, main_inputs, requested_image_size
 from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length
-from thunder_core.workflow.models.inputs.sound import sound, spectrogram
+from thunder_core.workflow.models.inputs.sound import extracted_features, input_values
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.names import SENTENCE_TASK
 
@@ -196,8 +196,8 @@ def _lagged_series(draw: RandomInputs, past: int, future: int) -> Tensors:
 BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
     "input_ids": text,
     "pixel_values": image,
-    "input_features": spectrogram,
-    "input_values": sound,
+    "input_features": extracted_features,
+    "input_values": input_values,
     "past_values": series,
 }
 

@@ -104,8 +104,8 @@ class ModelRequest:
         metavar="NAME",
         panel=MODEL,
         help="Outputs of a call: `dict` for named tensors, `tuple`, or `model` for the output class of transformers. "
-        "`dict` and `tuple` have no KV cache, and their artifacts run without transformers.",
-        default_text="the config's own",
+        "With `dict` and `tuple`, calls return no KV cache, and artifacts run without transformers.",
+        default_text="as in the config of the model",
         check=require_outputs,
     )
     adapter: str | None = option(

@@ -29,7 +29,7 @@ SETTINGS = tuple(
 TASK, OUTPUT = "feature-extraction", "token_embeddings"
 TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
 # The settings that change how the model is built, which Thunder does not support.
-CHANGES = ("model_args", "model_kwargs", "config_args", "config_kwargs")
+BUILD_SETTINGS = ("model_args", "model_kwargs", "config_args", "config_kwargs")
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class SentenceStage:
 def transformer_folder(root: Path) -> Path:
     """Return the transformer's folder inside a sentence-transformers folder; return any other folder unchanged."""
     listed = modules_of(root)
-    if not listed or last_name(listed[0]) != TRANSFORMER:
+    if not listed or class_name(listed[0]) != TRANSFORMER:
         return root
     return root / path_of(root, listed[0])
 
@@ -74,7 +74,10 @@ def modules_of(root: Path) -> list[Mapping[str, Any]]:
 
 
 def files_of_modules(root: Path) -> tuple[str, ...]:
-    """Return the paths of the files that the modules of a folder may have, relative to the folder."""
+    """Return the paths of the possible files of a folder's modules, relative to the folder.
+
+    These are the settings of the transformer, and the config and the weights of each later stage.
+    """
     paths = [path_of(root, entry) for entry in modules_of(root)]
     if not paths:
         return ()
@@ -88,7 +91,7 @@ def stages_of(root: Path) -> tuple[SentenceStage, ...]:
     first, *others = modules_of(root)
     for entry in (first, *others):
         allowed_kinds = (TRANSFORMER,) if entry is first else STAGES
-        if last_name(entry) not in allowed_kinds or not str(entry["type"]).startswith(LIBRARY):
+        if class_name(entry) not in allowed_kinds or not str(entry["type"]).startswith(LIBRARY):
             raise BadModelFolder(
                 f"{root / MODULES} lists {str(entry['type'])!r:.120}, which Thunder cannot optimize: a {TRANSFORMER} "
                 f"can be followed by {', '.join(STAGES)} of sentence-transformers",
@@ -102,24 +105,31 @@ def stage_of(root: Path, entry: Mapping[str, Any]) -> SentenceStage:
     """Return the stage that an entry of `modules.json` describes; a stage without a config has no settings."""
     folder = path_of(root, entry)
     file = root / folder / CONFIG_FILE
-    return SentenceStage(last_name(entry), folder, read_json(file) if folder and file.exists() else {})
+    return SentenceStage(class_name(entry), folder, read_json(file) if folder and file.exists() else {})
 
 
 def require_plain_transformer(folder: Path) -> None:
-    """Raise `BadModelFolder` for a transformer whose settings request other outputs than embeddings of text tokens."""
+    """Raise `BadModelFolder` for a transformer whose settings Thunder does not support.
+
+    These settings request other outputs than the embeddings of text tokens, or change how the model is built.
+    """
     file = next((folder / name for name in SETTINGS if (folder / name).is_file()), None)
     settings = {} if file is None else read_json(file)
     is_unsupported = {
         "transformer_task": settings.get("transformer_task", TASK) != TASK,
         "module_output_name": settings.get("module_output_name", OUTPUT) != OUTPUT,
         "modality_config": not returns_token_embeddings(settings.get("modality_config")),
-        **{name: changes_model(settings.get(name)) for name in CHANGES},
+        **{name: changes_model(settings.get(name)) for name in BUILD_SETTINGS},
     }
     refused = [name for name, is_refused in is_unsupported.items() if is_refused]
     if refused:
+        reason = (
+            "Thunder does not support settings that change how the model is built"
+            if refused[0] in BUILD_SETTINGS
+            else "Thunder only supports transformers that return the embeddings of text tokens"
+        )
         raise BadModelFolder(
-            f"{file} sets {refused[0]} to {settings[refused[0]]!r:.120}, but Thunder only supports transformers that "
-            "return the embeddings of text tokens",
+            f"{file} sets {refused[0]} to {settings[refused[0]]!r:.120}, but {reason}",
             fix=f"compile the model in Python: `thunder.compile(model)`; {TRANSFORMER_ALONE}",
         )
 
@@ -130,14 +140,14 @@ def returns_token_embeddings(modalities: object) -> bool:
 
 
 def changes_model(changes: object) -> bool:
-    """Whether the value of a setting among `CHANGES` changes how the model is built.
+    """Whether the value of a setting among `BUILD_SETTINGS` changes how the model is built.
 
-    `trust_remote_code` does not count, because only the user can set it.
+    The entry `trust_remote_code` does not count, because Thunder ignores it: only the user can trust remote code.
     """
     return bool(changes) and (not isinstance(changes, Mapping) or bool(set(changes) - {"trust_remote_code"}))
 
 
-def last_name(entry: Mapping[str, Any]) -> str:
+def class_name(entry: Mapping[str, Any]) -> str:
     """Return the name of an entry's class without its module."""
     return str(entry["type"]).rpartition(".")[2]
 

@@ -1,4 +1,4 @@
-"""Trace the programs that `generate` calls, until prompts of all lengths need no new program."""
+"""Trace the programs that `generate` calls, until no tried batch of prompts needs a new program."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generate
 
 MAX_PROGRAMS = 16  # a model that needs more programs specializes too much for these lengths
-MAX_PROMPTS = 64  # the most prompts that are tried near the numbers in constraints
+MAX_BATCHES = 64  # of prompts near the numbers in constraints, for each set of programs
 
 
 @dataclass(frozen=True)
 class GenerationCoverage:
-    """The programs of a session, which must generate for all prompts and new tokens within the `lengths`."""
+    """The programs of a session, which must serve all batches of prompts and numbers of new tokens within `lengths`."""
 
     session: Session
     lengths: GenerationLengths
@@ -36,20 +36,21 @@ class GenerationCoverage:
         return last_program(self.session.compiled)
 
     def complete(self) -> str:
-        """Generate after prompts of each kind, and of lengths near numbers in constraints; describe the tried prompts.
+        """Generate tokens for batches of each kind (batch size, length, padding) and near numbers in constraints.
 
-        Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are needed, or if no program accepts a call.
+        Returns a description of the tried batches. Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are
+        needed, or if a call runs in eager PyTorch.
         """
         probed: set[Prompts] = set()
         while (prompts := next((probe for probe in self._probes() if probe not in probed), None)) is not None:
             probed.add(prompts)
             self._generate(prompts, min(STEPS, self.lengths.new_tokens))
-        return f"tried {len(probed)} prompts: the ends, and the lengths next to each number in a constraint"
+        return f"tried {len(probed)} batches of prompts: the ends, and lengths near the numbers in constraints"
 
     def require_all_served(self) -> None:
-        """Raise `RangeNotServed` if there are too many programs, or if no program accepted a call."""
-        count, traced = len(self.programs), specializations_of(self.session.compiled).misses
-        if count > MAX_PROGRAMS or traced > count:
+        """Raise `RangeNotServed` if there are too many programs, or if a call ran in eager PyTorch."""
+        count, traced_calls = len(self.programs), specializations_of(self.session.compiled).misses
+        if count > MAX_PROGRAMS or traced_calls > count:  # a traced call without a program ran in eager PyTorch
             raise self._not_served()
 
     def _generate(self, prompts: Prompts, new_tokens: int) -> None:
@@ -64,15 +65,18 @@ class GenerationCoverage:
         """
         yield from self.lengths.all_kinds()
         numbers = numbers_in_constraints(self.programs)
-        nearby = sorted({number + step for number in numbers for step in range(1 - STEPS, 2)})
+        nearby = sorted({number + offset for number in numbers for offset in range(1 - STEPS, 2)})
         batches = sorted({1, self.lengths.batch})
-        kinds = [*((batch, False) for batch in batches), (self.lengths.batch, True)]
-        candidates = (Prompts(batch, length, padded) for length in nearby for batch, padded in kinds if length > 0)
-        yield from [prompts for prompts in candidates if self.lengths.includes(prompts)][:MAX_PROMPTS]
+        batches_and_padding = [*((batch, False) for batch in batches), (self.lengths.batch, True)]
+        candidates = (
+            Prompts(batch, length, padded) for length in nearby for batch, padded in batches_and_padding if length > 0
+        )
+        yield from [prompts for prompts in candidates if self.lengths.includes(prompts)][:MAX_BATCHES]
 
     def _not_served(self) -> RangeNotServed:
         limits = limits_of_programs(self.programs, max_constraints=MAX_PROGRAMS) or "some calls run in eager PyTorch"
         return RangeNotServed(
             f"{len(self.programs)} programs do not serve {self.lengths}: {limits}",
-            fix="use a shorter --prompt-length and --new-tokens, or another model: this model branches on its lengths",
+            fix="use a smaller --prompt-length and --new-tokens, or another model: the code of this model branches on "
+            "the lengths of its inputs",
         )

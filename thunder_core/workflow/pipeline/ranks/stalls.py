@@ -18,7 +18,7 @@ import torch.distributed as dist
 from thunder_core.backend.parallel.positions import sequence_number
 from thunder_core.foundation.progress_marks import last_mark
 
-# If a rank computes for this many seconds without progress while another rank waits, it has failed.
+# A rank that computes for this many seconds without progress has failed, if another rank has waited as long.
 STALL_TIME_LIMIT = 600.0
 # A rank that uses at least this share of a processor computes; on a loaded machine, the share is less than 1.
 MIN_PROCESSOR_SHARE = 0.2
@@ -26,10 +26,12 @@ MIN_PROCESSOR_SHARE = 0.2
 
 @dataclass(frozen=True)
 class RankState:
-    """The state of the main thread of a rank: its processor time, its marks and last step, and its line of code."""
+    """The state of the main thread of a rank: its processor time, its number of marks and collectives, its last step,
+    and its line of code.
+    """
 
-    seconds: float
-    marks: int
+    processor_seconds: float
+    progress: int
     step: str
     line: str
 
@@ -50,7 +52,10 @@ def own_state() -> RankState | None:
 
 
 def collectives() -> int:
-    """Return the number of collectives that this rank has called in all its process groups."""
+    """Return PyTorch's counts of the collectives that this rank has called, summed over its process groups.
+
+    Gloo also counts messages between two ranks.
+    """
     return sum(map(sequence_number, list(dist.distributed_c10d._world.pg_map)))
 
 
@@ -61,24 +66,26 @@ def state_from_text(text: str) -> RankState | None:
 
 @dataclass
 class Stall:
-    """A period in which a rank makes no progress: its start, the start of the current wait, and the last state."""
+    """A period in which a rank makes no progress: its start, the processor time at its start, the time since which the
+    rank waits, and the last state with the time when the state was read.
+    """
 
     began: float
-    began_seconds: float
+    processor_seconds_at_start: float
     waits_since: float
     read_at: float
     last: RankState
 
     def follow(self, now: float, state: RankState) -> None:
         """Update the times with a new state, in which the rank has made no progress."""
-        if state.seconds - self.last.seconds > MIN_PROCESSOR_SHARE * (now - self.read_at):
+        if state.processor_seconds - self.last.processor_seconds > MIN_PROCESSOR_SHARE * (now - self.read_at):
             self.waits_since = now
         self.read_at, self.last = now, state
 
     def computes(self, now: float) -> bool:
-        """Whether the rank has computed for a long time, and not waited."""
-        spent = self.last.seconds - self.began_seconds
-        return now - self.began > STALL_TIME_LIMIT and spent > MIN_PROCESSOR_SHARE * (now - self.began)
+        """Whether the rank has used a processor during a long stall, and does not wait now."""
+        spent, duration = self.last.processor_seconds - self.processor_seconds_at_start, now - self.began
+        return duration > STALL_TIME_LIMIT and spent > MIN_PROCESSOR_SHARE * duration and not self.waits(now)
 
     def waits(self, now: float) -> bool:
         """Whether the rank has waited for a long time."""
@@ -86,9 +93,9 @@ class Stall:
 
 
 def next_stall(stall: Stall | None, now: float, state: RankState) -> Stall:
-    """Return the stall of a rank with a new state: a new stall if the rank has made progress."""
-    if stall is None or stall.last.marks != state.marks:
-        return Stall(now, state.seconds, now, now, state)
+    """Return the stall of a rank, updated with a new state of the rank; it starts now if the rank has made progress."""
+    if stall is None or stall.last.progress != state.progress:
+        return Stall(now, state.processor_seconds, now, now, state)
     stall.follow(now, state)
     return stall
 

@@ -257,7 +257,7 @@ class Request:
         None,
         str,
         metavar="TIME",
-        help="Time for measuring kernels of each program, such as 10s or 1m; 0s measures nothing. "
+        help="Time limit for comparing the kernels of each compiled program, such as 10s or 1m; 0s compares none. "
         "The cache keeps the measurements",
         default_text="1s",
         parse=parse_duration,

@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 from thunder_core.frontend.acquire.lookasides.functions.parallel_modules import PARALLEL_MODULES
 from thunder_core.frontend.acquire.lookasides.operators.transformers_attention import COMPILING, uncompiled_attention
 from thunder_core.frontend.acquire.lookasides.operators.triton_kernels import launch_kernel
-from thunder_core.frontend.acquire.lookasides.state.output_capturing import INSTALLER, install_hooks
+from thunder_core.frontend.acquire.lookasides.state.output_capturing import INSTALLER, record_hooks
 from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -123,7 +123,7 @@ def _run_module(run: TracedRun, function: object, args: tuple[Any, ...], kwargs:
 # The functions that are called in place of functions, which are given by module and name.
 STAND_INS: dict[tuple[str, str], Callable[[Any, Any, Any, Any], Any]] = {
     OPTIMIZED_MODULE: _run_module,
-    INSTALLER: install_hooks,
+    INSTALLER: record_hooks,
     COMPILING: uncompiled_attention,
     **dict.fromkeys(RUNS, launch_kernel),
     **PARALLEL_MODULES,

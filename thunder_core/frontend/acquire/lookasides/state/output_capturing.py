@@ -1,8 +1,8 @@
 """The hooks with which models of transformers collect hidden states and attentions, called as if installed.
 
-The library installs the hooks at the first call that requests such outputs, and sets a flag. If a program installed
-them, its guards would fail at the second call, because the model would have changed. So tracing calls the hooks, and
-leaves the model unchanged.
+The library installs the hooks at the first call that requests such outputs, and sets a flag. If a compiled program
+installed them, its guards would fail at the second call, because the model would have changed. So tracing calls the
+hooks, and leaves the model unchanged.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ INSTALLER = (LIBRARY, "maybe_install_capturing_hooks")
 Hooks = dict[int, list[Callable[..., Any]]]
 
 
-def install_hooks(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def record_hooks(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Make the run call the hooks after the modules on which the library would install them."""
-    for module, hooks in hooks_of(*args, **kwargs).items():
-        run.capturing_hooks.setdefault(module, hooks)
+    for module_id, hooks in hooks_of(*args, **kwargs).items():
+        run.capturing_hooks.setdefault(module_id, hooks)
 
 
 def hooks_of(model: Module) -> Hooks:
-    """Return the hooks by the `id` of their modules. Hooks that the library had not installed are removed again."""
+    """Return the hooks by the `id` of their modules.
+
+    If the library had not installed the hooks before, this function installs them, and then removes them again.
+    """
     library = sys.modules[LIBRARY]
     with library._hook_installation_lock:
         if getattr(model, FLAG, False):
