@@ -126,7 +126,7 @@ def lanes_of(collectives: Iterable[CollectiveTimes]) -> list[list[CollectiveTime
 
 @dataclass(frozen=True)
 class _MarkPlacement:
-    """The placement of the marks of a rank: the axis of times, the seconds of its unit, and the top of the rank's rows."""
+    """The axis of times and its unit in seconds, and the top of the rows of a rank, by which its marks are placed."""
 
     time_axis: Axis
     seconds_per_unit: float
