@@ -170,7 +170,7 @@ def test_plain_file_of_a_stage_reports_an_unknown_model(tmp_path, name):
     assert len(stages) == (1 if name == "tail" else 5)
     for stage in stages:
         text = runnable(subject, stage, stage.read())
-        assert "raise SystemExit('the origin of the model is not known" in text
+        assert "raise SystemExit('the origin of the model is unknown" in text
         block = list(CALLS[name](subject, stage, stage.read()))
         x, y = leaf(0), leaf(1)
         space = {"torch": torch, "ARTIFACT": str(folder), "module": views, "args": (x, y), "kwargs": {}}

@@ -120,7 +120,7 @@ def test_a_diff_shows_the_changes_of_a_stage(subject):
 def test_plain_text_without_a_source_defines_the_function_and_names_missing_parts(subject):
     stage = subject.stage("computation")
     text = runnable(subject, stage, stage.read())
-    assert "raise SystemExit('the origin of the model is not known" in text
+    assert "raise SystemExit('the origin of the model is unknown" in text
     namespace: dict[str, object] = {"__name__": "imported"}
     exec(text, namespace)
     assert callable(namespace["computation"])

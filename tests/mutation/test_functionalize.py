@@ -25,6 +25,7 @@ STAY = {
     "set_item_none", "metadata_in_place", "input_metadata_in_place", "resizes", "resizes_input", "inference",
     "out_arguments", "detached_write", "no_grad_write", "leaf_write", "leaf_write_caught", "parameter_and_view", "tied",
     "expanded_write", "self_overlap", "uses_data", "index_family",
+    "bases_of_inputs",
 }  # fmt: skip
 
 

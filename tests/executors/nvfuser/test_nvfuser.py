@@ -43,7 +43,9 @@ def gated(x):
 
 def views(x):
     y = x.exp() + 1
-    return y, y.t(), y.flatten(), y.unsqueeze(1).expand(8, 3, 16), y[0], x.t(), x.view(2, 4, 16).transpose(1, 2)
+    of_result = (y.t(), y.flatten(), y.unsqueeze(1).expand(8, 3, 16), y[0])
+    of_input = (x.t(), x.view(2, 4, 16).transpose(1, 2))
+    return y, *(view * 2 for view in (*of_result, *of_input))
 
 
 def copies(x):
