@@ -119,9 +119,9 @@ def test_partial_backward_runs_and_keeps_no_later_piece() -> None:
     chain._run_piece = noted  # type: ignore[method-assign]
     torch.autograd.grad(result.sum(), [last], retain_graph=True)
     assert 0 < len(numbers) < len(chain.groups)
-    assert not chain._rests
+    assert not chain._remaining
     result.sum().backward()
-    assert not chain._rests
+    assert not chain._remaining
     with pytest.raises(RuntimeError, match="second time"):
         result.sum().backward()
 
