@@ -28,6 +28,7 @@ from thunder_executors.triton import rms_norm
 from thunder_executors.triton.gated import ACTIVATIONS, factor_and_slope
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
+from thunder_executors.triton.rms_norm import read_sum
 from thunder_executors.triton.rows import (
     MATRIX,
     as_rows,
@@ -47,16 +48,6 @@ WARPS = 4
 
 
 @triton.jit
-def sum_of(x: tl.tensor, residual: tl.tensor, at: tl.tensor, depth: tl.int32) -> tl.tensor:
-    """Return elements of the row, plus those of the residual, rounded to the dtype of the row."""
-    value = tl.load(x + at, at < depth, 0.0).to(tl.float32)
-    if residual is not None:
-        value += tl.load(residual + at, at < depth, 0.0).to(tl.float32)
-        value = value.to(x.dtype.element_ty).to(tl.float32)
-    return value
-
-
-@triton.jit
 def inverse_root(
     x: tl.tensor,
     residual: tl.tensor,
@@ -70,7 +61,7 @@ def inverse_root(
     squares = tl.zeros([BLOCK], tl.float32)
     for start in range(0, depth, BLOCK):
         at = start + tl.arange(0, BLOCK)
-        value = sum_of(x, residual, at, depth)
+        value = read_sum(x, residual, at, at < depth, "")
         if total is not None:
             tl.store(total + at, value.to(x.dtype.element_ty), (at < depth) & (writes != 0))
         squares += value * value
@@ -82,7 +73,7 @@ def normalize_elements(
     x: tl.tensor, residual: tl.tensor, weight: tl.tensor, scale: tl.tensor, at: tl.tensor, depth: tl.int32
 ) -> tl.tensor:
     """Return elements of the normalized row, in float32 after rounding to the dtype of the row."""
-    value = (sum_of(x, residual, at, depth) * scale).to(x.dtype.element_ty).to(tl.float32)
+    value = (read_sum(x, residual, at, at < depth, "") * scale).to(x.dtype.element_ty).to(tl.float32)
     if weight is not None:
         value = (value * tl.load(weight + at, at < depth, 0.0).to(tl.float32)).to(x.dtype.element_ty).to(tl.float32)
     return value

@@ -8,7 +8,7 @@ so these views stay outside of regions.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import replace
 
 from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
@@ -20,16 +20,16 @@ from thunder_core.tracing.ir.trace import Trace
 def returned_views(trace: Trace) -> frozenset[BoundSymbol]:
     """Return the bound symbols that compute the returned views, and the views between these and their bases."""
     returned = {proxy.name for proxy in trace.outputs if isinstance(proxy, TensorProxy)}
-    views = [bsym for bsym in trace.bound_symbols if is_view_alone(bsym)]
-    if not any(proxy.name in returned for bsym in views for proxy in bsym.defines):
+    makers = (bsym for bsym in trace.bound_symbols if any(proxy.name in returned for proxy in bsym.defines))
+    if not any(map(is_view_alone, makers)):
         return frozenset()
     visible = returned | {proxy.name for proxy in trace.inputs}
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
     visible_names = Counter(aliasing.representative(name) for name in visible)
     needed = {name for name in returned if visible_names[aliasing.representative(name)] > 1}
     found = []
-    for bsym in reversed(views):
-        if any(proxy.name in needed for proxy in bsym.defines):
+    for bsym in reversed(trace.bound_symbols):
+        if any(proxy.name in needed for proxy in bsym.defines) and is_view_alone(bsym):
             found.append(bsym)
             needed.update(proxy.name for proxy in bsym.inputs)
     return frozenset(found)
@@ -47,28 +47,31 @@ def move_views(trace: Trace, views: Collection[BoundSymbol]) -> Trace:
     """
     if not views:
         return trace
-    available = {proxy.name for proxy in trace.inputs}
-    first = [bsym for bsym in trace.bound_symbols if bsym in views and is_computed_from(bsym, available)]
-    unread = {id(bsym) for bsym in without_readers(trace.bound_symbols, views)} - set(map(id, first))
-    last = [bsym for bsym in trace.bound_symbols if id(bsym) in unread]
-    moved = unread | set(map(id, first))
-    others = [bsym for bsym in trace.bound_symbols if id(bsym) not in moved]
+    first = views_of_inputs(trace, views)
+    last = [bsym for bsym in views_without_readers(trace, views) if bsym not in first]
+    moved = {*first, *last}
+    others = [bsym for bsym in trace.bound_symbols if bsym not in moved]
     return replace(trace, bound_symbols=(*first, *others, *last))
 
 
-def is_computed_from(bsym: BoundSymbol, available: set[str]) -> bool:
-    """Whether all inputs of a bound symbol are available; if so, its results become available, too."""
-    if any(proxy.name not in available for proxy in bsym.inputs):
-        return False
-    available.update(proxy.name for proxy in bsym.defines)
-    return True
+def views_of_inputs(trace: Trace, views: Collection[BoundSymbol]) -> list[BoundSymbol]:
+    """Return the views of inputs, and the views of these, in order."""
+    available = {proxy.name for proxy in trace.inputs}
+    found = []
+    for bsym in trace.bound_symbols:
+        if bsym in views and all(proxy.name in available for proxy in bsym.inputs):
+            found.append(bsym)
+            available.update(proxy.name for proxy in bsym.defines)
+    return found
 
 
-def without_readers(bsyms: Iterable[BoundSymbol], views: Collection[BoundSymbol]) -> Iterable[BoundSymbol]:
-    """Yield the views that no bound symbol reads, except views without readers."""
+def views_without_readers(trace: Trace, views: Collection[BoundSymbol]) -> list[BoundSymbol]:
+    """Return the views that no bound symbol reads, except views without readers, in order."""
     read = set[str]()
-    for bsym in reversed(tuple(bsyms)):
+    found = []
+    for bsym in reversed(trace.bound_symbols):
         if bsym in views and not any(proxy.name in read for proxy in bsym.defines):
-            yield bsym
+            found.append(bsym)
         else:
             read.update(proxy.name for proxy in bsym.inputs)
+    return found[::-1]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from thunder_core.foundation.errors import OutOfDisk, OutputNotWritable
+from thunder_core.foundation.storage.plain_file import reason_of
 
 
 class FullDisk(NamedTuple):
@@ -60,4 +61,4 @@ def report_unwritable(path: Path, fix: str) -> Iterator[None]:
         with report_full_disk(f"{path} was not written"):
             yield
     except OSError as error:
-        raise OutputNotWritable(f"{path} cannot be written: {error.strerror or error}", fix=fix) from error
+        raise OutputNotWritable(f"{path} cannot be written: {reason_of(error)}", fix=fix) from error

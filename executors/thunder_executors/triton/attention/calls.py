@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from math import prod
 from typing import Any, TypeGuard
 
 import torch
@@ -242,15 +241,7 @@ def are_sizes_supported(query: TensorProxy, key: TensorProxy, value: TensorProxy
 
 def is_transposed(output: TensorProxy) -> bool | None:
     """Whether a result is a transposed view of a contiguous tensor; None if it has neither layout."""
-    sizes = tuple(output.shape)
-    swapped = (sizes[0], sizes[POSITIONS], sizes[HEADS], sizes[3])
-    strides = dict(enumerate(output.stride))
-    strides_swapped = {**strides, HEADS: strides[POSITIONS], POSITIONS: strides[HEADS]}
-    if is_contiguous(sizes, strides):
+    layout = torch.empty_strided(output.shape, output.stride, device="meta")
+    if layout.is_contiguous():
         return False
-    return True if is_contiguous(swapped, strides_swapped) else None
-
-
-def is_contiguous(sizes: Sequence[int], strides: Mapping[int, int]) -> bool:
-    """Whether a tensor is contiguous; the strides of dimensions of size 1 do not matter."""
-    return all(size == 1 or strides[dimension] == prod(sizes[dimension + 1 :]) for dimension, size in enumerate(sizes))
+    return True if layout.transpose(HEADS, POSITIONS).is_contiguous() else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, TypeGuard
 
 from thunder_core.frontend.acquire.outside.guards.containers import ConstantItems, Keys, Length
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
@@ -51,7 +51,7 @@ def constant_items(guard: Length | Keys, guards: Guards) -> tuple[Path, ...]:
     return paths if len(paths) == len(labels) else ()
 
 
-def fixes_literal(guard: Guard | None) -> bool:
+def fixes_literal(guard: Guard | None) -> TypeGuard[OfConstant]:
     """Whether a guard requires a literal."""
     return isinstance(guard, OfConstant) and type(guard.value) in LITERALS
 
@@ -76,5 +76,4 @@ def keys_of_item(path: Path, item: object, guards: Guards) -> list[tuple[Any, ..
     if type(item) is tuple:
         return keys_fixing(path, guards)
     guard = guards.get((OfConstant, path))
-    is_fixed = isinstance(guard, OfConstant) and guard.value is item and type(item) in LITERALS
-    return [(OfConstant, path)] if is_fixed else []
+    return [(OfConstant, path)] if fixes_literal(guard) and guard.value is item else []

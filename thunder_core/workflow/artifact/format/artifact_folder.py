@@ -14,6 +14,7 @@ from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.folder import RequireFree, replaced_folder
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.manifest import MANIFEST, require_outside_artifacts
+from thunder_core.foundation.storage.plain_file import reason_of
 from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error, read_manifest
 from thunder_core.workflow.report import number_format
@@ -46,7 +47,7 @@ def atomic_folder(folder: Path, *, force: bool, require_free: RequireFree | None
         if error in errors_elsewhere:
             raise
         raise OutputNotWritable(
-            f"{folder} cannot be written: {error.strerror or error}", fix="name a writable folder"
+            f"{folder} cannot be written: {reason_of(error)}", fix="name a writable folder"
         ) from error
 
 

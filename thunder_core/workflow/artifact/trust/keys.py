@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 
 from thunder_core.foundation.errors import BadKey, OutputExists, OutputNotWritable
-from thunder_core.foundation.storage.full_disk import report_full_disk
+from thunder_core.foundation.storage.full_disk import report_unwritable
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.foundation.storage.plain_file import read_plain, reason_of
 from thunder_core.workflow.artifact.trust.public_keys import KEY_TYPE, MAX_BYTES, PublicKey, parse_lines
@@ -59,12 +59,10 @@ def write_new(path: Path, content: bytes, mode: int) -> None:
     except OSError as error:
         raise OutputNotWritable(f"{path} cannot be written: {error.strerror}", fix="name another file") from error
     try:
-        with report_full_disk(f"{path} was not written"), os.fdopen(descriptor, "wb") as file:
+        with report_unwritable(path, fix="name another file"), os.fdopen(descriptor, "wb") as file:
             file.write(content)
-    except BaseException as error:
+    except BaseException:
         path.unlink()
-        if isinstance(error, OSError):
-            raise OutputNotWritable(f"{path} cannot be written: {error.strerror}", fix="name another file") from error
         raise
 
 
