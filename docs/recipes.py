@@ -144,7 +144,10 @@ def recipe_rows() -> Iterator[tuple[str, ...]]:
     for name in plugins.names("recipes"):
         recipe = recipe_class(name)()
         families = ", ".join(recipe.families) or "any"
-        shown = {"beside_default": differences(recipe, recipe_class("default")()), "families": recipe.families}
+        shown = {
+            "differences_from_default": differences(recipe, recipe_class("default")()),
+            "families": recipe.families,
+        }
         yield f"`{name}`", families, "" if name == "default" else differences_in_words(shown), recipe.sample
 
 

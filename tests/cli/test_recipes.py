@@ -63,7 +63,7 @@ def test_where_a_recipe_runs_is_shown(thunder):
 def test_the_differences_from_default_are_shown(thunder):
     summaries = {row["name"]: row["summary"] for row in thunder("recipes", "--json").json["recipes"]}
     for name in plugins.names("recipes"):
-        beside = thunder("recipes", "show", name, "--json").json["recipe"]["beside_default"]
+        beside = thunder("recipes", "show", name, "--json").json["recipe"]["differences_from_default"]
         assert ("like default" in summaries[name].replace("`", "")) == (not beside and name != "default"), name
     text = " ".join(thunder("recipes", "show", "hf-llama").out.split())
     assert "compared with default the same program; models of other families are refused" in text

@@ -195,7 +195,7 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
         "executors": [
             {"name": candidate.name, "reason": candidate.reason} for candidate in candidates(recipe.all_executors())
         ],
-        "beside_default": differences(recipe, recipe_class(DEFAULT)()),
+        "differences_from_default": differences(recipe, recipe_class(DEFAULT)()),
         "degraded": [{"part": d.part, "reason": d.reason, "fix": d.fix} for d in recipe.skipped_parts()],
     }
 
@@ -222,8 +222,8 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
 
 def differences_in_words(recipe_data: dict[str, Any]) -> str:
     """Return the differences of a recipe from `default`, in words."""
-    if recipe_data["beside_default"]:
-        return "; ".join(recipe_data["beside_default"])
+    if recipe_data["differences_from_default"]:
+        return "; ".join(recipe_data["differences_from_default"])
     return "the same program" + ("; models of other families are refused" if recipe_data["families"] else "")
 
 

@@ -31,7 +31,7 @@ from tests.distributed.recipes.accumulated import reduce_at_the_end
 from tests.distributed.recipes.saved import artifact_of, shared_folder
 from tests.distributed.recipes.sharded_training import collectives, steps_of, whole
 from tests.distributed.recipes.training import DTYPES, EAGER, OPTIMIZERS, STEPS, assert_close, loss_of
-from thunder_core.backend.parallel.mesh_axes import program_name
+from thunder_core.backend.parallel.mesh_axes import group_name_in_programs
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, RecipeMismatch
 from thunder_core.workflow.artifact.format.read import open_artifact
 
@@ -81,7 +81,7 @@ def hybrid_reduces_shards_over_replicas() -> None:
     loss_of(compiled, 0).backward()
     _, backward = collectives(compiled)
     kinds = [(one.kind, one.group) for one in backward]
-    shard, replicate = (program_name(two_axes().get_group(name)) for name in ("shard", "replicate"))
+    shard, replicate = (group_name_in_programs(two_axes().get_group(name)) for name in ("shard", "replicate"))
     reductions = ["reduce_scatter_tensor", "all_reduce"]
     assert [kinds.count((kind, group)) for kind, group in zip(reductions, (shard, replicate), strict=True)] == [3, 3]
     scattered, reduced = (sum(one.bytes for one in backward if one.kind == kind) for kind in reductions)
@@ -187,7 +187,7 @@ def names_do_not_depend_on_the_order_of_use() -> None:
     shapes = {"first": ("axis", "inner"), "second": ("outer", "axis"), "third": ("axis", "inner")}
     meshes = {name: init_device_mesh("cpu", (2, 2), mesh_dim_names=axes) for name, axes in shapes.items()}
     order = sorted(meshes, reverse=bool(dist.get_rank() % 2))
-    names = {name: program_name(meshes[name].get_group("axis")) for name in order}
+    names = {name: group_name_in_programs(meshes[name].get_group("axis")) for name in order}
     gathered: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(gathered, {name: names[name] for name in meshes})
     assert all(facts == gathered[0] for facts in gathered)
@@ -283,7 +283,7 @@ def both_give_one_program_in_either_order() -> None:
         texts.append([str(trace) for trace in traces])
     assert texts[0] == texts[1]
     forward, backward = collectives(model)
-    dp, tp = (program_name(parallel_axes().get_group(name)) for name in ("dp", "tp"))
+    dp, tp = (group_name_in_programs(parallel_axes().get_group(name)) for name in ("dp", "tp"))
     kinds = {(one.kind, one.group) for one in (*forward, *backward)}
     gathers, scatters = "all_gather_into_tensor_coalesced", "reduce_scatter_tensor"
     assert kinds == {("all_reduce", tp), (gathers, dp), (scatters, dp)}

@@ -13,7 +13,7 @@ import thunder_core as thunder
 from tests.distributed.models import Layers, tokens
 from tests.distributed.ranks import Ranks
 from tests.distributed.recipes.training import EAGER
-from thunder_core.backend.parallel.mesh_axes import program_name
+from thunder_core.backend.parallel.mesh_axes import group_name_in_programs
 
 MODULE = "tests.distributed.meshes.meshes"
 CASES: dict[str, tuple[Any, ...]] = {
@@ -63,7 +63,7 @@ def program_on_meshes(*names: str) -> str:
             name: init_device_mesh("cpu", (2, 2) if name != "third" else (1, 4), mesh_dim_names=shapes[name])
             for name in names
         }
-        groups = [program_name(meshes[name].get_group("axis")) for name in names]
+        groups = [group_name_in_programs(meshes[name].get_group("axis")) for name in names]
         compiled = thunder.compile(Layers(), "fsdp", without=EAGER, process_group=groups[names.index("second")])
         compiled(tokens(0, 0)).sum().backward()
         traces = thunder.last_traces(compiled)[-1], thunder.last_backward_traces(compiled)[-1]

@@ -15,7 +15,7 @@ from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.patterns.match import apply_patterns
 from thunder_core.foundation.progress_marks import mark_progress
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
-from thunder_core.tracing.capture.torch_facts.settings import is_decisive
+from thunder_core.tracing.capture.torch_facts.settings import changes_later_results
 from thunder_core.tracing.ir.proxy import environment_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace, nested_bound_symbols, numbers_of, with_subtraces
@@ -104,7 +104,7 @@ def with_eager_tail(trace: Trace) -> Trace:
 
     A change is decisive if it affects results, such as a change of the default dtype.
     """
-    start = next((index for index, bsym in enumerate(trace.bound_symbols) if is_decisive(bsym)), None)
+    start = next((index for index, bsym in enumerate(trace.bound_symbols) if changes_later_results(bsym)), None)
     if start is None:
         return trace
     tail = (replace(bsym, executor=bsym.executor or EAGER) for bsym in trace.bound_symbols[start:])

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.tracing.analysis.aliasing import AliasSets
 from thunder_core.tracing.analysis.grad_mode import grad_modes, tracking_starts
-from thunder_core.tracing.capture.torch_facts.settings import is_decisive
+from thunder_core.tracing.capture.torch_facts.settings import changes_later_results
 from thunder_core.tracing.capture.torch_facts.switches import switches_inference_mode
 from thunder_core.tracing.capture.torch_facts.writes import is_reshaping, updates_statistics
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -67,7 +67,7 @@ class KeptMemory:
             representatives |= self._kept_for_ordered(bsym) if bsym.ordered else set()
             for operation in bsym.at_level("aten"):
                 representatives |= self._kept_for_operation(operation, bsym)
-            if switches_inference_mode(bsym) or is_decisive(bsym):  # later operations give other results
+            if switches_inference_mode(bsym) or changes_later_results(bsym):  # later operations give other results
                 return {
                     self.aliasing.representative(name) for each in self.trace.bound_symbols for name in each.mutates
                 }

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from thunder_core.backend.parallel.mesh_axes import axis_of, groups_of_axis, groups_of_meshes, program_name
+from thunder_core.backend.parallel.mesh_axes import axis_of, group_name_in_programs, groups_of_axis, groups_of_meshes
 from thunder_core.foundation.errors import OutsideProcessGroup, RecipeMismatch
 from thunder_core.tracing.library.collectives import registered_group
 
@@ -41,7 +41,9 @@ def required_group(name: str, recipe: str) -> Any:
 def with_program_names(transforms: Iterable[Any]) -> tuple[Any, ...]:
     """Return the transforms with the names of process groups that programs use, which are the same on all ranks."""
     return tuple(
-        replace(transform, process_group=program_name(required_group(transform.process_group, transform.name)))
+        replace(
+            transform, process_group=group_name_in_programs(required_group(transform.process_group, transform.name))
+        )
         if transform.is_parallel and transform.process_group
         else transform
         for transform in transforms

@@ -25,7 +25,7 @@ Conversion = Callable[[torch.Tensor], torch.Tensor]
 Distributed = Callable[[torch.Tensor, torch.Tensor], DTensor]
 LEAVES = LOCAL_SHARDS  # the attribute that maps names of sharded parameters to the tensors that programs read
 PLACEMENTS_OF_PARTS = "_placements_of_parts"  # maps names of parameters that tensor parallelism divides to placements
-COPIED_TO = "_copied_to"  # the name of the group whose ranks each use a module's parameters for a part of the data
+DATA_PARALLEL_GROUP = "_data_parallel_group"  # names the group whose ranks each use a parameter for a part of the data
 DIVIDED_OVER = "_divided_over"  # the name of the process group of a model with tensor parallelism
 
 
@@ -170,7 +170,7 @@ def refuse_parameter(self: Any, name: str, param: Any) -> Any:
 
 
 # Methods that a module with sharded parameters gets: they refuse to convert, copy or replace the parameters.
-REFUSALS: Mapping[str, Any] = {
+REFUSING_METHODS: Mapping[str, Any] = {
     "_apply": convert_rest,
     "register_parameter": refuse_parameter,
     **dict.fromkeys(("__deepcopy__", "__copy__", "__reduce_ex__"), refuse_copy),

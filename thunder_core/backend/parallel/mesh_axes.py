@@ -71,7 +71,7 @@ def groups_of_meshes(name: str) -> list[Any]:
     return [group for group in groups if is_alive(group)]
 
 
-def program_name(group: Any) -> str:
+def group_name_in_programs(group: Any) -> str:
     """Return the name of a process group in programs: its axis in a mesh with the layout of the axis, or its own name.
 
     The name does not depend on other meshes with an axis of this name, unless an axis has the same layout. Groups of

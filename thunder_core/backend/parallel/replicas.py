@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 
 from thunder_core.backend.parallel.local_parts import subclass_like
-from thunder_core.backend.parallel.mesh_axes import program_name
+from thunder_core.backend.parallel.mesh_axes import group_name_in_programs
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.foundation.errors import RecipeMismatch
 
@@ -35,10 +35,10 @@ def replica_of(model: torch.nn.Module, group: object, *, broadcast_buffers: bool
     if has_values:
         broadcast_values([*model.parameters(), *model.buffers()], group)
     kind: Any = type(model)
-    replica: Any = object.__new__(replica_class(kind, program_name(group), broadcast_buffers))
+    replica: Any = object.__new__(replica_class(kind, group_name_in_programs(group), broadcast_buffers))
     object.__setattr__(replica, "__dict__", model.__dict__)
     replica.__dict__[SYNCHRONIZES] = True
-    replica.__dict__[REPLICATES] = program_name(group)
+    replica.__dict__[REPLICATES] = group_name_in_programs(group)
     return replica  # type: ignore[no-any-return]
 
 

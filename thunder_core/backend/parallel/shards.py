@@ -15,10 +15,10 @@ from torch.distributed.tensor.placement_types import Placement, _StridedShard
 from thunder_core.backend.parallel.buckets import layer_of_path
 from thunder_core.backend.parallel.groups import mesh_of
 from thunder_core.backend.parallel.local_parts import (
-    COPIED_TO,
+    DATA_PARALLEL_GROUP,
     DIVIDED_OVER,
     LEAVES,
-    REFUSALS,
+    REFUSING_METHODS,
     Conversion,
     Distributed,
     add_gradient,
@@ -31,7 +31,7 @@ from thunder_core.backend.parallel.local_parts import (
     placement_of_part,
     subclass_like,
 )
-from thunder_core.backend.parallel.mesh_axes import program_name
+from thunder_core.backend.parallel.mesh_axes import group_name_in_programs
 from thunder_core.backend.parallel.offload import DEVICES, Offload, is_offloaded
 from thunder_core.backend.parallel.operators import (
     OPERATORS,
@@ -180,7 +180,7 @@ class Sharding:
 
         def reduce(gradient: torch.Tensor) -> None:
             parameter = parameter_of()
-            shard = reduced_shard(gradient, program_name(self.group))
+            shard = reduced_shard(gradient, group_name_in_programs(self.group))
             if self.replicate_group_name is not None:
                 shard = average_over(shard, self.replicate_group_name)
             if parameter is not None:
@@ -193,16 +193,18 @@ class Sharding:
     ) -> None:
         """Change a module's class so that a program that reads a parameter gathers it from the shards."""
         keep_shards(module, shards)
-        copied_to = module.__dict__.get(COPIED_TO)
-        gathers = {name: self._gathering_property(name, shards[name].rows, copied_to) for name in shards}
-        module.__class__ = subclass_like(type(module), {**REFUSALS, "_apply": materialize.method(shards), **gathers})
+        data_group = module.__dict__.get(DATA_PARALLEL_GROUP)
+        gathers = {name: self._gathering_property(name, shards[name].rows, data_group) for name in shards}
+        module.__class__ = subclass_like(
+            type(module), {**REFUSING_METHODS, "_apply": materialize.method(shards), **gathers}
+        )
 
-    def _gathering_property(self, name: str, rows: int, copied_to: str | None) -> property:
+    def _gathering_property(self, name: str, rows: int, data_group: str | None) -> property:
         """Return a property that gathers a parameter of a module when a program reads the property.
 
-        `copied_to` is the group in which each rank uses the parameter for its part of the data, or None.
+        `data_group` is the group in which each rank uses the parameter for its part of the data, or None.
         """
-        group_name, reshard = program_name(self.group), self.reshard_after_forward
+        group_name, reshard = group_name_in_programs(self.group), self.reshard_after_forward
         offloads = self.offload is not None
 
         def gather(self: Any) -> torch.Tensor:
@@ -213,7 +215,7 @@ class Sharding:
             local = self._local_shards[name]
             device = (None, self._compute_devices[name]) if offloads else ()
             result: torch.Tensor = OPERATORS.gather_parameter(local, rows, group_name, reshard, unsharded, *device)
-            return result if copied_to is None else OPERATORS.copy_to_group(result, copied_to)
+            return result if data_group is None else OPERATORS.copy_to_group(result, data_group)
 
         return property(gather)
 

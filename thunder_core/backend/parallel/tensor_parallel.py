@@ -18,16 +18,16 @@ from torch.distributed.tensor import Replicate, Shard
 from torch.distributed.tensor.placement_types import Placement
 
 from thunder_core.backend.parallel.local_parts import (
-    COPIED_TO,
+    DATA_PARALLEL_GROUP,
     DIVIDED_OVER,
     LEAVES,
     PLACEMENTS_OF_PARTS,
-    REFUSALS,
+    REFUSING_METHODS,
     distributed_parameter,
     own_parameters,
     subclass_like,
 )
-from thunder_core.backend.parallel.mesh_axes import program_name
+from thunder_core.backend.parallel.mesh_axes import group_name_in_programs
 from thunder_core.backend.parallel.operators import FUNCTIONAL, OPERATORS
 from thunder_core.backend.parallel.replicas import broadcast_values
 from thunder_core.backend.parallel.shards import require_shardable
@@ -119,7 +119,7 @@ class TensorParallelism:
         for path, module, style in list(modules_of(model, plan)):
             if style == GRADIENTS_REDUCED:
                 reduced = {name: self._reducing_property(name) for name in own_parameters(module)}
-                module.__dict__[COPIED_TO] = program_name(self.group)
+                module.__dict__[DATA_PARALLEL_GROUP] = group_name_in_programs(self.group)
                 module.__class__ = subclass_like(type(module), reduced)
                 continue
             self._require_divisible(path, module, style)
@@ -135,9 +135,9 @@ class TensorParallelism:
             module.__dict__[LEAVES] = {name: leaf for name, (_, leaf) in shards.items()}
             module.__dict__[PLACEMENTS_OF_PARTS] = {name: placements[name] for name in shards}
             members = {name: local_parameter(name) for name in shards}
-            forward = FORWARDS[style](type(module), program_name(self.group))
-            module.__class__ = subclass_like(type(module), {**REFUSALS, **members, "forward": forward})
-        model.__dict__[DIVIDED_OVER] = program_name(self.group)
+            forward = FORWARDS[style](type(module), group_name_in_programs(self.group))
+            module.__class__ = subclass_like(type(module), {**REFUSING_METHODS, **members, "forward": forward})
+        model.__dict__[DIVIDED_OVER] = group_name_in_programs(self.group)
         return model
 
     def _require_divisible(self, path: str, module: torch.nn.Module, style: str) -> None:
@@ -178,7 +178,7 @@ class TensorParallelism:
                 layer._parameters[name] = torch.nn.Parameter(part, requires_grad=False)
         setattr(layer, "rows" if style == COLWISE else "columns", size)
         layer.in_features, layer.out_features = layer.columns, layer.rows
-        forward = QUANTIZED_FORWARDS[style](type(layer), program_name(self.group))
+        forward = QUANTIZED_FORWARDS[style](type(layer), group_name_in_programs(self.group))
         layer.__class__ = subclass_like(type(layer), {"forward": forward})
 
     def _require_whole_groups(self, path: str, layer: Any, columns: int) -> None:
@@ -208,7 +208,7 @@ class TensorParallelism:
         During tracing, the property reads the parameter by `copy_to_group`, whose backward sums the gradients of the
         ranks.
         """
-        group_name = program_name(self.group)
+        group_name = group_name_in_programs(self.group)
 
         def read(self: Any) -> torch.Tensor:
             parameter: torch.Tensor = self._parameters[name]

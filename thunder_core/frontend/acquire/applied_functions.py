@@ -49,14 +49,14 @@ FIX_OF_CLASS = "save these values in `ctx`, or define the class outside the comp
 FIX = "pass the values that the function reads as arguments, or write to them after the line that applies it"
 
 
-def is_same_at_each_call(kind: Function, names: Iterable[str], is_made: Callable[[type], bool]) -> bool:
+def is_same_at_each_call(kind: Function, names: Iterable[str], is_created_by_program: Callable[[type], bool]) -> bool:
     """Whether methods of a class that the program creates refer only to constants, functions and classes.
 
     Methods refer to their free variables, their defaults, and the attributes of classes that the program creates. Later
     calls use the class of the traced call, so it must not refer to other objects of that call.
     """
     waiting: list[Any] = [getattr(kind, name) for name in names if name in own_methods(kind)]
-    own_classes = [base for base in kind.__mro__ if base is kind or is_made(base)]
+    own_classes = [base for base in kind.__mro__ if base is kind or is_created_by_program(base)]
     entries = itertools.chain.from_iterable(vars(base).items() for base in own_classes)
     waiting += [value for name, value in entries if name not in (*METHODS, *ENTRIES_OF_ALL_CLASSES)]
     seen = {id(kind)}
@@ -69,7 +69,7 @@ def is_same_at_each_call(kind: Function, names: Iterable[str], is_made: Callable
         if type(value) is FunctionType:
             cells = [cell.cell_contents for cell in value.__closure__ or ()]
             waiting += [*cells, *(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values()]
-        elif isinstance(value, type) and is_made(value):
+        elif isinstance(value, type) and is_created_by_program(value):
             waiting += [entry for name, entry in vars(value).items() if name not in ENTRIES_OF_ALL_CLASSES]
         elif not isinstance(value, BY_IDENTITY):
             return False
@@ -117,12 +117,12 @@ class AppliedFunctions:
         if an argument is an object with tensors that cannot be copied.
         """
         self._read_methods(kind)
-        if self._run.outside.is_made(kind):
-            if not is_same_at_each_call(kind, BACKWARDS, self._run.outside.is_made):
+        if self._run.outside.is_created_by_program(kind):
+            if not is_same_at_each_call(kind, BACKWARDS, self._run.outside.is_created_by_program):
                 self._run.leave_to_eager(
                     f"the program makes `{kind.__qualname__}`, {BACKWARD_OF_ONE_CALL}", FIX_OF_CLASS
                 )
-            if not kwargs and not is_same_at_each_call(kind, FORWARDS, self._run.outside.is_made):
+            if not kwargs and not is_same_at_each_call(kind, FORWARDS, self._run.outside.is_created_by_program):
                 return InlinedFunction(self._run, kind, args, self._kept, self._refusing_function(kind)).apply()
         with without_functions():
             objects = GivenObjects(self._run.outside, args, kwargs, self._refusing_function(kind))

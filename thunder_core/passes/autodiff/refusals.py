@@ -10,7 +10,7 @@ from thunder_core.passes.autodiff.step import Step
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.aliasing import alias_sets, is_view
 from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, call_of
-from thunder_core.tracing.capture.torch_facts.settings import is_decisive
+from thunder_core.tracing.capture.torch_facts.settings import changes_later_results
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -80,7 +80,7 @@ def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> N
     """
     if switches_autocast(bsym) or changes_autograd(bsym):
         raise underivable(bsym, "it changes a setting of autograd or autocast")
-    if is_decisive(bsym):
+    if changes_later_results(bsym):
         raise underivable(bsym, "it changes the results of later operations")
     if any(name in requires_grad_names for name in bsym.mutates):
         raise underivable(bsym, "it writes to a tensor that needs a gradient")

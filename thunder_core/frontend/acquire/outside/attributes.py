@@ -45,7 +45,7 @@ class GuardedReads(Protocol):
     def guard(self, guard: Guard) -> None:
         """Add a guard, which later calls check."""
 
-    def is_made(self, kind: type) -> bool:
+    def is_created_by_program(self, kind: type) -> bool:
         """Whether the program has created a class."""
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
@@ -130,12 +130,12 @@ def _attribute_of_class(outside: GuardedReads, path: Path, name: str, value: Any
 def _guard_entry(outside: GuardedReads, kind: type, base: type, name: str) -> None:
     """Guard the entry of a name in a base of a class, and that no class before the base has the name."""
     for earlier_base in mro_of(kind)[: mro_of(kind).index(base)]:
-        if outside.is_made(earlier_base):
+        if outside.is_created_by_program(earlier_base):
             continue
         hidden = outside.root("class", earlier_base.__name__, earlier_base)
         outside.guard_absence(hidden.attribute("__dict__", dict_of(earlier_base)), name)
     unbound = dict_of(base)[name]
-    if not outside.is_made(base):
+    if not outside.is_created_by_program(base):
         outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
 
 
@@ -194,7 +194,7 @@ def _attribute_from_class(outside: GuardedReads, path: Path, name: str, value: o
     for base in mro_of(kind):
         if name not in dict_of(base):
             continue
-        if outside.is_made(base):
+        if outside.is_created_by_program(base):
             return None
         unbound = dict_of(base)[name]
         is_python_entry = isinstance(unbound, types.FunctionType | property | staticmethod)
@@ -206,7 +206,7 @@ def _attribute_from_class(outside: GuardedReads, path: Path, name: str, value: o
             return path.attribute(name, value)
         if is_python_entry:
             guard_not_in_instance(outside, path, name, unbound)
-            if outside.is_made(kind):
+            if outside.is_created_by_program(kind):
                 _guard_entry(outside, kind, base, name)
                 return None
             read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
@@ -233,7 +233,7 @@ def _guard_absence_everywhere(outside: GuardedReads, path: Path, name: str) -> N
     if isinstance(namespace, dict):
         outside.guard_absence(path.attribute("__dict__", namespace), name)
     for kind in (*mro_of(type(owner)), *(mro_of(owner) if isinstance(owner, type) else ())):
-        if not is_native(kind) and not outside.is_made(kind):
+        if not is_native(kind) and not outside.is_created_by_program(kind):
             outside.guard_absence(outside.root("class", kind.__name__, kind).attribute("__dict__", dict_of(kind)), name)
 
 

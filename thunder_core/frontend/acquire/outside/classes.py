@@ -64,7 +64,11 @@ class Classes:
 
         The opposite needs no guard: an abstract class remembers each subclass that it has found.
         """
-        if self._outside.is_made(kind) or self._outside.is_made(candidate) or not isinstance(kind, abc.ABCMeta):
+        if (
+            self._outside.is_created_by_program(kind)
+            or self._outside.is_created_by_program(candidate)
+            or not isinstance(kind, abc.ABCMeta)
+        ):
             return
         if isinstance(candidate, type) and not regards(kind, candidate):
             self._outside.guard_abstract(kind, candidate)
@@ -164,7 +168,7 @@ class Classes:
         is_replaced = definer is not None and not self.is_users(definer) and _is_users_entry(dict_of(definer)[name])
         for base in bases:
             is_definer = base is definer
-            needs_guard = self.is_users(base) or (is_replaced and not self._outside.is_made(base))
+            needs_guard = self.is_users(base) or (is_replaced and not self._outside.is_created_by_program(base))
             if needs_guard and not self._outside.effects.has_stored(base, name):
                 root = self._outside.root("class", base.__name__, base)
                 if is_definer:
@@ -222,7 +226,7 @@ class Classes:
         if entry is None:
             module = sys.modules.get(kind.__module__) if isinstance(kind.__module__, str) else None
             entry = self._is_users_by_id[id(kind)] = kind, _counts_as_users(kind, module)
-        return entry[1] and not self._outside.is_made(kind)
+        return entry[1] and not self._outside.is_created_by_program(kind)
 
 
 def _counts_as_users(kind: type, module: object) -> bool:

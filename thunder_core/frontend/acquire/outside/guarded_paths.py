@@ -50,7 +50,7 @@ class GuardedPaths:
         The prologue refers to a class by its name, unless the program has created the class.
         """
         path = self.paths.get(id(key))
-        if path is None and issubclass(type(key), type) and not self.is_made(key):
+        if path is None and issubclass(type(key), type) and not self.is_created_by_program(key):
             return self.root("class", key.__name__, key)
         return path
 
@@ -73,14 +73,14 @@ class GuardedPaths:
         """Note that the program has created a class, which is new at each call and therefore not guarded."""
         self._created_classes[id(kind)] = kind
 
-    def is_made(self, kind: type) -> bool:
+    def is_created_by_program(self, kind: type) -> bool:
         """Whether the program has created a class."""
         return id(kind) in self._created_classes
 
     def note_class_read(self, value: object) -> None:
         """Note that the program has read the class of an object. The class of an outside object becomes a root."""
         kind = type(value)
-        if id(value) in self.paths and id(kind) not in self.paths and not self.is_made(kind):
+        if id(value) in self.paths and id(kind) not in self.paths and not self.is_created_by_program(kind):
             self.root("class", kind.__name__, kind)
 
     def globals_root(self, namespace: dict[str, Any]) -> Path:
@@ -166,7 +166,7 @@ class GuardedPaths:
 
         Classes of C need no guard, because they do not change. All names of a class share one guard.
         """
-        if is_native(kind) or not name.isidentifier() or self.is_made(kind):
+        if is_native(kind) or not name.isidentifier() or self.is_created_by_program(kind):
             return
         names = (self._stored_names if is_stored else self._getattr_names).setdefault(kind, {})
         if name not in names:

@@ -214,7 +214,7 @@ def setting_of(bsym: BoundSymbol) -> Setting | None:
     return SETTERS.get(bsym.symbol.target) if bsym.ordered else None
 
 
-def is_decisive(bsym: BoundSymbol) -> bool:
+def changes_later_results(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol changes the results of later bound symbols."""
     setting = setting_of(bsym)
     return setting is not None and setting.decisive

@@ -180,8 +180,8 @@ def is_state(bsym: BoundSymbol) -> bool:
     symbols.
     """
     setting = setting_of(bsym)
-    is_decisive = setting is None or setting.decisive
-    if bsym.symbol.name in IRRELEVANT_TO_VALUES or _is_thunders(bsym) or not is_decisive:
+    changes_results = setting is None or setting.decisive
+    if bsym.symbol.name in IRRELEVANT_TO_VALUES or _is_thunders(bsym) or not changes_results:
         return False
     return not (bsym.outputs or bsym.mutates or _sets_seed(bsym))
 

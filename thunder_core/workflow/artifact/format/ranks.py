@@ -16,9 +16,9 @@ from thunder_core.backend.parallel.local_parts import DIVIDED_OVER, LEAVES
 from thunder_core.backend.parallel.mesh_axes import (
     AxisLayout,
     axis_of,
+    group_name_in_programs,
     groups_of_axis,
     layout_of,
-    program_name,
     register,
 )
 from thunder_core.backend.parallel.replicas import SYNCHRONIZES
@@ -47,7 +47,9 @@ def group_facts(transforms: Iterable[Transform], *, include_weights: bool) -> tu
 def facts_of_group(recipe: str, process_group: str) -> GroupFacts:
     """Return the facts about the process group of a recipe; raise `CannotReplay` for a group that cannot be saved."""
     group = required_group(process_group, recipe)
-    facts = GroupFacts(recipe=recipe, process_group=process_group, name=program_name(group), size=group.size())
+    facts = GroupFacts(
+        recipe=recipe, process_group=process_group, name=group_name_in_programs(group), size=group.size()
+    )
     if group.size() == dist.get_world_size():
         return facts
     layout = layout_of(group)
@@ -83,10 +85,10 @@ def require_group(facts: GroupFacts) -> None:
             f"has {group.size()}",
             fix=f"start {facts.size} processes (`torchrun --nproc-per-node {facts.size}`), or make the artifact again",
         )
-    if program_name(group) != facts.name:
+    if group_name_in_programs(group) != facts.name:
         raise ArtifactForeign(
             f"the programs of the artifact communicate in the process group {facts.name!r}, but the group here is "
-            f"{program_name(group)!r}",
+            f"{group_name_in_programs(group)!r}",
             fix="make process groups in the same order as when the artifact was made, or make the artifact again",
         )
 

@@ -234,7 +234,7 @@ def _pickled_note(name: str, revision: str) -> str:
     return f" ({pickled[0]} exists, but Thunder does not read pickled weights)" if pickled else ""
 
 
-REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
+_HUB_ERRORS: tuple[tuple[type[Exception], str, str], ...] = (
     (GatedRepoError, "is gated", "accept its terms on the Hub, then run `hf auth login`"),
     (RepositoryNotFoundError, "does not exist on the Hub, or is private", "check the name, or run `hf auth login`"),
     (RevisionNotFoundError, "has no revision {revision!r}", "use an existing branch, tag or commit"),
@@ -243,7 +243,7 @@ REFUSALS: tuple[tuple[type[Exception], str, str], ...] = (
 
 def _download_error(name: str, revision: str, error: Exception) -> ThunderError:
     """Return the error for a download that failed: a refusal of the Hub, an unusable cache or a network error."""
-    for kind, verdict, fix in REFUSALS:
+    for kind, verdict, fix in _HUB_ERRORS:
         if isinstance(error, kind):
             why = verdict.format(revision=revision)
             return ModelNotFound(f"there is no folder {name!r}, and {name} {why}", fix=fix)

@@ -78,7 +78,7 @@ def note_own_methods(run: TracedRun, module: Module) -> None:
                 run.outside.read(path.entry(name, None), None)
             else:
                 run.outside.guard_absence(path.attribute("__dict__", vars(module)), name)
-    if not run.outside.is_made(kind):
+    if not run.outside.is_created_by_program(kind):
         names = [name for name in OWN if keeps_methods(kind, name)]
         run.outside.guard(KeepsCall(run.outside.root("class", kind.__name__, kind), tuple(names)))
 
