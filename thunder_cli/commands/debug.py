@@ -1,4 +1,4 @@
-"""`thunder debug`: finds the first wrong line of a model under a recipe, or of an artifact."""
+"""`thunder debug`: finds the first wrong line of a model with a recipe, or of an artifact."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
 
 
 def diagnose_model(settings: Settings, debug_request: DebugRequest, console: Console) -> Diagnosis:
-    """Check a model under a recipe."""
+    """Check a model with a recipe."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import show_progress

@@ -73,7 +73,7 @@ class Request:
     A field that is defined by `option` is also a command-line option and a key of a settings file.
 
     - `model`: if `model.model` and `model.sample` are None, the recipe's own sample is used.
-    - `out`: None is a new folder in the working folder, named after the model and the recipe.
+    - `out`: None is a new folder in the working directory, named after the model and the recipe.
     - `seq`: None is 128, or the model's maximum if that is less; with a cache, None is 1.
     - `runs` and `warmup`: the rounds of the benchmark. `inputs`: the number of inputs of the validation.
     - `include_weights`: copy the model's weights into the artifact, which then needs no checkpoint.
