@@ -31,17 +31,18 @@ def debug(
     trust: options.TrustOptions,
     ci: CiOptions,
     json: options.Json = False,
-    quiet: options.Quiet = False,
+    quiet: Annotated[bool, options.quiet_option("Do not print progress.")] = False,
     allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
     """Find the first wrong line of the traces, and the transform, executor, derivative or guard that causes it.
 
     A line is an operation or a fused region. On one input, each line that an executor runs is compared with eager
-    PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. The
-    programs of an artifact are compared with newly compiled programs. With --dynamic, the command checks the program
-    for the range. With --task generate, the command checks each program of `generate`.
-    The exit status is 1 if an error was found and 0 otherwise.
+    PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. For
+    an artifact, the stored program for this input is compared with a newly compiled one. With --dynamic, the command
+    checks the program for the range. With --task generate, the command checks each program of `generate`.
+
+    The exit status is 1 if a wrong line or (with --nan) a non-finite value was found, and 0 if none was found.
     """
     from thunder_cli.ci.ci_report import collect_checks
 

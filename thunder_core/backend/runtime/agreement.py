@@ -5,7 +5,7 @@ collectives of a program to the store of the group, with the position of the run
 that this rank has called before. Runs at the same position must have the same collectives. A rank that finds a
 difference raises an error, and writes the error to the store for the other ranks.
 
-A rank does not write a program again after its first run. If another rank runs such a program, this rank asks for the
+A rank writes a program only before its first run. If another rank runs such a program, this rank asks for the
 program, and a thread of the other rank answers. A rank that hears nothing within `WAIT_SECONDS` stops comparing, and
 runs its collectives, which wait for the other rank. An answer that the other rank is compiling extends the wait. A late
 rank still compares before its run, and may be the only rank that raises.
@@ -200,7 +200,7 @@ def raise_difference(own_run: RunInGroup, rank: int, lines_of_rank: Sequence[str
 
 
 def raise_reported_error(programs: Sequence[RunningProgram], error: RuntimeError) -> None:
-    """Raise `CollectivesDiffer` if a run failed because a rank has reported a difference or a deadlock, or has ended."""
+    """Raise `CollectivesDiffer` if a run failed because a rank has reported a difference or deadlock, or has ended."""
     for program in programs:
         with suppress(RuntimeError):
             if message := _watch.message_of(program.ledger) or program.ledger.error_of(program.ledger.last):

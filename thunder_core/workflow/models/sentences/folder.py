@@ -96,8 +96,8 @@ def stages_of(root: Path) -> tuple[SentenceStage, ...]:
         allowed_kinds = (TRANSFORMER,) if entry is first else STAGES
         if class_name(entry) not in allowed_kinds or not str(entry["type"]).startswith(LIBRARY):
             raise BadModelFolder(
-                f"{root / MODULES} lists {str(entry['type'])!r:.120}, which Thunder cannot optimize: the first module must be a "
-                f"{TRANSFORMER} of sentence-transformers, and the others can be {', '.join(STAGES)}",
+                f"{root / MODULES} lists {str(entry['type'])!r:.120}, which Thunder cannot optimize: the first "
+                f"module must be a {TRANSFORMER} of sentence-transformers, and the others can be {', '.join(STAGES)}",
                 fix=f"compile the model in Python: `thunder.compile(model)`; {TRANSFORMER_ALONE}",
             )
     require_plain_transformer(root / path_of(root, first))

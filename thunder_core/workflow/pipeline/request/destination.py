@@ -49,7 +49,10 @@ def free_name(parent: Path, stem: str) -> Path:
 
 
 def file_stem(name: str) -> str:
-    """Return the part of a model's name after the last slash, with other characters than letters, digits and `_.-` replaced by `-`."""
+    """Return the part of a model's name after the last slash.
+
+    Characters that are not letters, digits, `_`, `.` or `-` are replaced by `-`.
+    """
     return re.sub(r"[^\w.-]+", "-", name.rstrip("/").rpartition("/")[2]).strip("-.") or "model"
 
 

@@ -128,7 +128,7 @@ class SearchRequest:
         panel=SEARCH,
         parse=bytes_of,
         check=require_bytes,
-        help="Largest sum of the size of the weights and the peak memory of a call, such as 8GiB.",
+        help="Memory limit (weights plus the peak of a call), such as 8GiB.",
     )
     fresh: bool = option(False, bool, panel=SEARCH, help="Measure all candidates again, and ignore stored results.")
 
