@@ -84,7 +84,8 @@ def bench(
     distinguishable or unstable.
 
     With --task generate, the benchmark measures the model's `generate`. The report then shows the time to the first
-    token, the time of each further token, and whether the tokens agree with those of the first contender.
+    token, and the time of each further token. The report also shows whether the tokens agree with those of the first
+    contender.
 
     With --candidates, the command tries the candidates of `thunder optimize --search`, and reports which candidate
     would win.

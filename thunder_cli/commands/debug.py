@@ -42,7 +42,7 @@ def debug(
     an artifact, the stored program for this input is compared with a newly compiled one. With --dynamic, the command
     checks the program for the range. With --task generate, the command checks each program of `generate`.
 
-    The exit status is 1 if a wrong line or (with --nan) a non-finite value was found, and 0 if none was found.
+    The exit status is 1 if a wrong line was found, or with --nan a non-finite value. If none was found, it is 0.
     """
     from thunder_cli.ci.ci_report import collect_checks
 

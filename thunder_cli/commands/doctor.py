@@ -30,8 +30,8 @@ def doctor(
         typer.Option(
             "--strict",
             metavar=FLAG,
-            help="Exit with status 3 if a required part is missing, or if any part does not work, was never tested or"
-            " lacks disk space.",
+            help="Exit with status 3 if a required part is missing, or if any part has a problem. A version that was"
+            " never tested and a nearly full disk are problems, too.",
         ),
     ] = False,
     json: Json = False,

@@ -188,7 +188,7 @@ def gathers_run_ahead_and_reductions_are_waited_for_late() -> None:
         # the wait is right before the next bucket, whose gradients are computed, so that only one has memory
         between = [bsym.symbol.name.removesuffix(".default").rpartition(".")[2] for bsym in backward[wait + 1 : later]]
         computed = {name for name in between if not name.startswith(("python", "view", "split_with_sizes", "del"))}
-        assert computed == {"own_row_of_average", "take_unreduced_gradients", "_chunk_cat"}
+        assert computed == {"average_own_row", "take_unreduced_gradients", "_chunk_cat"}
 
 
 def state_is_that_of_pytorch() -> None:

@@ -48,7 +48,7 @@ def reduces_in_place(group_name: str, device: torch.device) -> bool:
 
 
 @operator("(Tensor rows_by_rank, str group_name) -> Tensor")
-def own_row_of_average(rows_by_rank: Tensor, group_name: str) -> Tensor:
+def average_own_row(rows_by_rank: Tensor, group_name: str) -> Tensor:
     """Return this rank's row of the sum over the ranks of a group, divided by the number of ranks."""
     if rows_by_rank.is_meta:
         return rows_by_rank.new_empty(rows_by_rank.shape[1:])
@@ -113,7 +113,7 @@ def scatter_in_place(emitter: Emitter, group_name: str, at: BoundSymbol, rows_by
     begin = emitter.call(C10D.reduce_scatter_tensor_.default, rows_by_rank, "sum", group_name, at=at)
     wait = emitter.call(C10D.wait.default, begin.output, [rows_by_rank], [], at=at)
     begin, wait = (replace(bsym, mutates=(rows_by_rank.name,)) for bsym in (begin, wait))
-    average = emitter.call(OPERATORS.own_row_of_average.default, rows_by_rank, group_name, at=at)
+    average = emitter.call(OPERATORS.average_own_row.default, rows_by_rank, group_name, at=at)
     return begin, [wait, average], average.output
 
 

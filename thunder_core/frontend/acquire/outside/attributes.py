@@ -100,7 +100,7 @@ def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path 
 
 
 def is_newly_bound(value: Any, owner: Any) -> bool:
-    """Whether a value is a C method that is bound to `owner` or its class anew at each read of the attribute.
+    """Whether a value is a C method that each read of the attribute binds to `owner` or to its class.
 
     The C functions that a module stores are not bound at each read, and may be replaced. Those of PyTorch's modules
     are never replaced, so they count as bound. A method of pybind11 is a `MethodType` of a C function.
