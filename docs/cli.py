@@ -57,9 +57,10 @@ and tasks, without slow imports. [The tutorial](tutorial.md) explains the comman
 
 The page [benchmarks](benchmark.md) explains how to read a measurement.
 
-Without `--out`, the artifact is written to `MODEL-RECIPE.thunder` in the working folder, or to `MODEL-RECIPE-2.thunder`
-and so on if that exists. An existing folder in `--out` is kept, unless `--force` is given. `--force` replaces empty
-folders, and artifacts without other files in them. The old artifact remains until the new one is complete.
+Without `--out`, the artifact is written to `MODEL-RECIPE.thunder` in the working directory, or to
+`MODEL-RECIPE-2.thunder` and so on if that exists. An existing folder in `--out` is kept, unless `--force` is given.
+`--force` replaces empty folders, and artifacts without other files in them. The old artifact remains until the new one
+is complete.
 
 `--config FILE` reads the long options of `thunder optimize` from TOML; options on the command line take precedence:
 

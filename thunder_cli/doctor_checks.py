@@ -48,7 +48,7 @@ class CheckResult:
 
     - `ok`: the part works;
     - `optional`: the part is absent, and Thunder works without it;
-    - `degraded`: the part is present, but it does not work or was never tested;
+    - `degraded`: the part does not work, was never tested or lacks disk space;
     - `missing`: a required library is not installed, or Thunder does not support this version of Python or PyTorch.
     """
 
@@ -216,7 +216,7 @@ def hub() -> Iterator[CheckResult]:
 
 @doctor_check
 def folders() -> Iterator[CheckResult]:
-    """Check that the kernel cache and the working folder are writable and have free space."""
+    """Check that the kernel cache and the working directory are writable and have free space."""
     for name, folder in (("cache folder", cache_folder()), ("working folder", Path.cwd())):
         existing = nearest_existing(folder)
         problem = reason_not_writable(existing)

@@ -101,9 +101,14 @@ AllowUntestedTorch = Annotated[
         rich_help_panel=TRUST,
     ),
 ]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Do not print the plan or progress.", rich_help_panel=OUTPUT)
-]
+
+
+def quiet_option(help_text: str) -> Any:
+    """Return the option --quiet with the help for a command."""
+    return typer.Option("--quiet", "-q", metavar=FLAG, help=help_text, rich_help_panel=OUTPUT)
+
+
+Quiet = Annotated[bool, quiet_option("Do not print the plan or progress.")]
 Model = Annotated[
     str | None,
     typer.Argument(metavar="MODEL", help=options_of(ModelRequest)["model"].help, show_default=False),

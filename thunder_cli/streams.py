@@ -64,11 +64,11 @@ def require_text(arguments: Sequence[str]) -> None:
 
 
 def deleted_folder_error(error: BaseException) -> OutputNotWritable | None:
-    """Return the error for a deleted working folder; None for any other error."""
+    """Return the error for a deleted working directory; None for any other error."""
     if not isinstance(error, FileNotFoundError):
         return None
     try:
         os.getcwd()  # noqa: PTH109 - `Path.cwd` calls it
     except FileNotFoundError:
-        return OutputNotWritable("the working folder has been deleted", fix="`cd` into a folder that exists")
+        return OutputNotWritable("the working directory has been deleted", fix="`cd` into a folder that exists")
     return None

@@ -47,18 +47,18 @@ def counting(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeCuda:  # no
 
 def test_pool_of_a_replayed_graph_is_counted(counting: FakeCuda) -> None:
     replay, _ = Cuda().record(lambda: (), (0, 7))
-    assert timing.peak_of(replay, GPU) == 40 + 400
+    assert timing.peak_memory_of(replay, GPU) == 40 + 400
     assert counting.replayed == 1
 
 
 @pytest.mark.usefixtures("counting")
 def test_pool_of_a_graph_that_is_not_replayed_is_not_counted() -> None:
-    assert timing.peak_of(lambda: None, GPU) == 40
+    assert timing.peak_memory_of(lambda: None, GPU) == 40
 
 
 @pytest.mark.usefixtures("counting")
 def test_replay_is_as_before_after_a_measurement() -> None:
     before = Graph.replay
     with pytest.raises(ZeroDivisionError):
-        timing.peak_of(lambda: 1 / 0, GPU)
+        timing.peak_memory_of(lambda: 1 / 0, GPU)
     assert Graph.replay is before

@@ -66,7 +66,7 @@ def test_memory_is_counted_on_a_cpu_on_request() -> None:
 def test_leftovers_of_earlier_calls_are_released_before_memory_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A training step frees the gradients of the previous step, which must not reduce its measured memory."""
     asked: list[str] = []
-    monkeypatch.setattr(measurement, "peak_of", lambda call, device, on_host: asked.append("count"))
+    monkeypatch.setattr(measurement, "peak_memory_of", lambda call, device, profile_cpu: asked.append("count"))
     measure_three([], release=lambda: asked.append("release"))
     assert asked == ["release", "count"] * 3
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from thunder_cli.ci.ci_report import CiReport
+from thunder_cli.views.quantity import count_noun
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite
 from thunder_core.workflow.benchmark.gate import size_prefix
 from thunder_core.workflow.pipeline.debug import Diagnosis
@@ -25,11 +26,11 @@ def note_report(checks: CiReport, report: Report) -> None:
 def note_validation(checks: CiReport, validation: ValidationReport | GenerationReport) -> None:
     """Add a check for each output that was compared with eager PyTorch; for generation, one for each prompt size."""
     if isinstance(validation, GenerationReport):
-        compared = [(f"prompts {prompt.size}", prompt.failures) for prompt in validation.prompts]
+        compared = [(f"generation ({prompt.size})", prompt.failures) for prompt in validation.prompts]
     else:
         compared = [(output.name, output.failures) for output in validation.outputs]
     for name, failures in compared:
-        checks.note(f"{name} agrees with eager PyTorch", failures)
+        checks.note(f"{name}: matches eager PyTorch", failures)
 
 
 def note_suite(checks: CiReport, suite: BenchmarkSuite) -> None:
@@ -40,19 +41,19 @@ def note_suite(checks: CiReport, suite: BenchmarkSuite) -> None:
 
 
 def note_diagnosis(checks: CiReport, diagnosis: Diagnosis) -> None:
-    """Add a failed check for each wrong line, and for each line that first computes NaN or an infinity.
+    """Add a failed check for each wrong line, for the first that computes NaN, and the first that computes infinity.
 
     Without such lines, add one passed check.
     """
     for fault in diagnosis.faults:
         checks.note(fault.line, [f"{fault.difference}; {fault.reason}"])
     for line in diagnosis.non_finite:
-        checks.note(line.line, [f"the first {line.kind} in {line.run_by}: {line.count} elements"])
+        checks.note(line.line, [f"the first {line.kind} in {line.run_by}: {count_noun(line.count, 'element')}"])
     if diagnosis.is_clean:
         checks.note(f"no wrong line in {diagnosis.subject}")
 
 
 def _note_speed(checks: CiReport, report: BenchmarkReport) -> None:
-    """Add a measurement as a passed check whose name contains the verdict."""
+    """Add a passed check for each candidate except the first, the baseline. The check's name contains the verdict."""
     for candidate in report.candidates[1:]:
-        checks.note(f"{size_prefix(report)}{candidate.name} was measured: {report.verdict_in_words(candidate)}")
+        checks.note(f"{size_prefix(report)}{candidate.name} is {report.verdict_in_words(candidate)}")

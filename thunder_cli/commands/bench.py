@@ -54,8 +54,8 @@ Candidates = Annotated[
     typer.Option(
         "--candidates",
         metavar=options.FLAG,
-        help="Measure the candidates of a search for MODEL without writing an artifact. --search sets the time"
-        " limit [default: 5m]",
+        help="Try the candidates of `thunder optimize --search` on MODEL, without writing an artifact. The time limit"
+        " is 5 minutes, or the value of --search.",
         rich_help_panel=SEARCH,
     ),
 ]
@@ -80,10 +80,15 @@ def bench(
     """Benchmark an artifact, or MODEL with a recipe, against eager PyTorch or the contenders of --against.
 
     With two artifacts or two result files, the command compares them. With --train, and for artifacts that contain a
-    training step, the benchmark measures a training step. With --task generate, the benchmark measures the model's
-    `generate`. The report shows the time to the first token, the time of each further token, and whether the
-    tokens agree. Each speed-up is reported as faster, slower, not distinguishable or unstable. With --candidates, the
-    command tries the candidates of `thunder optimize --search`, and reports which candidate would win.
+    training step, the benchmark measures a training step. Each speed-up is reported as faster, slower, not
+    distinguishable or unstable.
+
+    With --task generate, the benchmark measures the model's `generate`. The report then shows the time to the first
+    token, and the time of each further token. The report also shows whether the tokens agree with those of the first
+    contender.
+
+    With --candidates, the command tries the candidates of `thunder optimize --search`, and reports which candidate
+    would win.
     """
     from thunder_cli.ci.ci_report import collect_checks
 
@@ -106,7 +111,8 @@ def bench(
 def compare_results(first: str | None, second: str | None, output: BenchOutput, options_of_run: list[str]) -> bool:
     """Compare two result files, if both paths are files; return whether they are.
 
-    Raises `BadOption` for one result alone, and for `options_of_run`, the specified options of a measurement.
+    Raises `BadOption` for a result file without a second path. Also raises `BadOption` if two result files are compared
+    and `options_of_run`, the specified options of a measurement, is not empty.
     """
     first_file, second_file = (Path(name or "").expanduser() for name in (first, second))
     if second is None and is_result(first_file):
@@ -158,21 +164,21 @@ def bench_subject(
 def bench_candidates(
     settings: Settings, second_artifact: str | None, bench_request: BenchRequest, output: BenchOutput
 ) -> None:
-    """Measure the candidates of a search for a model."""
+    """Try the candidates of a search on a model, and print the results; raise `BadOption` for a second artifact."""
     from thunder_cli.search.bench_by_search import bench_by_search
 
     if second_artifact is not None:
-        raise BadOption("--candidates is for one model, and two were named", fix=f"leave out {second_artifact}")
+        raise BadOption("--candidates accepts one model, but two were specified", fix=f"leave out {second_artifact}")
     bench_by_search(settings, bench_request, output)
 
 
 def refuse_search(settings: Settings) -> None:
-    """Raise `BadOption` for options of a search if `--candidates` is not set."""
+    """Raise `BadOption` for options of a search; the caller has checked that `--candidates` is not set."""
     search_options = [f"--{name}" for name in options.SEARCH_SETTINGS if settings.get(name) is not None]
     if search_options:
         names = ", ".join(search_options)
-        verb = "is" if len(search_options) == 1 else "are"
-        raise BadOption(f"{names} {verb} for a search", fix=f"add --candidates, or leave out {names}")
+        verb = "needs" if len(search_options) == 1 else "need"
+        raise BadOption(f"{names} {verb} --candidates", fix=f"add --candidates, or leave out {names}")
 
 
 def with_task(settings: Settings, bench_request: BenchRequest) -> BenchRequest:
@@ -196,9 +202,9 @@ def measure_subject(
     trust: options.TrustOptions,
     console: Console,
 ) -> tuple[BenchmarkSuite, str]:
-    """Measure the subject of the settings: two artifacts, one artifact, or a model with a recipe.
+    """Measure two artifacts, one artifact, or a model with a recipe.
 
-    Also return the name of the tested candidate.
+    Returns the results, and the name of the candidate that is tested against the others.
     """
     from thunder_core.workflow.artifact.format.read import is_artifact
 
@@ -216,7 +222,7 @@ def measure_subject(
 def measure_artifacts(
     first: Path, second: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, console: Console
 ) -> BenchmarkSuite:
-    """Measure the second artifact compared with the first; only the device may be changed."""
+    """Measure two artifacts, and compare the second with the first; `device_of_artifact` checks the settings."""
     from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import show_progress
 
@@ -237,7 +243,7 @@ def measure_artifacts(
 def measure_artifact(
     folder: Path, settings: Settings, bench_request: BenchRequest, consent: Consent, console: Console
 ) -> BenchmarkSuite:
-    """Measure an artifact; only the device may be changed."""
+    """Measure an artifact; `device_of_artifact` checks the settings."""
     from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import show_progress
 
@@ -254,9 +260,10 @@ def measure_artifact(
 
 
 def device_of_artifact(folder: Path, settings: Settings) -> str | None:
-    """Return the device in the settings of an artifact.
+    """Return the device that the user specified for an artifact, or None.
 
-    Raises an error if the folder is not an artifact, or if another setting of a model was specified.
+    Raises an error if the folder is not an artifact. Raises `BadOption` for settings of a model, except --device,
+    --trust-remote-code and --task generate.
     """
     from thunder_cli.settings import refuse_model_settings
     from thunder_core.workflow.artifact.format.read import read_manifest
@@ -270,7 +277,7 @@ def device_of_artifact(folder: Path, settings: Settings) -> str | None:
 
 
 def measure_model(settings: Settings, bench_request: BenchRequest, console: Console) -> BenchmarkSuite:
-    """Measure a model under a recipe."""
+    """Measure a model with a recipe."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import show_progress

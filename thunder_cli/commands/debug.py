@@ -1,4 +1,4 @@
-"""`thunder debug`: finds the first wrong line of a model under a recipe, or of an artifact."""
+"""`thunder debug`: finds the first wrong line of a model with a recipe, or of an artifact."""
 
 from __future__ import annotations
 
@@ -31,17 +31,18 @@ def debug(
     trust: options.TrustOptions,
     ci: CiOptions,
     json: options.Json = False,
-    quiet: options.Quiet = False,
+    quiet: Annotated[bool, options.quiet_option("Do not print progress.")] = False,
     allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
     """Find the first wrong line of the traces, and the transform, executor, derivative or guard that causes it.
 
     A line is an operation or a fused region. On one input, each line that an executor runs is compared with eager
-    PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. The
-    programs of an artifact are compared with newly compiled programs. With --dynamic, the command checks the program
-    for the range. With --task generate, the command checks each program of `generate`.
-    The exit status is 1 if an error was found and 0 otherwise.
+    PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. For
+    an artifact, the stored program for this input is compared with a newly compiled one. With --dynamic, the command
+    checks the program for the range. With --task generate, the command checks each program of `generate`.
+
+    The exit status is 1 if a wrong line was found, or with --nan a non-finite value. If none was found, it is 0.
     """
     from thunder_cli.ci.ci_report import collect_checks
 
@@ -76,7 +77,7 @@ def diagnose(settings: Settings, request: DebugRequest, trust: options.TrustOpti
 
 
 def diagnose_model(settings: Settings, debug_request: DebugRequest, console: Console) -> Diagnosis:
-    """Check a model under a recipe."""
+    """Check a model with a recipe."""
     from thunder_cli.checked_request import checked_request
     from thunder_cli.import_notice import importing_tested_torch
     from thunder_cli.progress import show_progress

@@ -1,4 +1,4 @@
-"""`thunder doctor`: checks the features of this machine, and prints the fix for missing ones."""
+"""`thunder doctor`: checks the environment, and prints a fix for each part with a problem."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from thunder_cli.doctor_checks import CheckResult
 
 MARKS = {"ok": ("ok", "green"), "optional": ("--", "dim"), "degraded": ("!!", "yellow"), "missing": ("no", "bold red")}
-NAME_WIDTH = 22  # columns for the name of a check; the longest is `prepacked-convolution`
+NAME_WIDTH = 22  # columns for the name of a check; longer names, such as `executor prepacked-convolution`, wrap
 
 
 def doctor(
@@ -30,13 +30,14 @@ def doctor(
         typer.Option(
             "--strict",
             metavar=FLAG,
-            help="Exit with status 3 if a required part is missing, or if any part does not work.",
+            help="Exit with status 3 if a required part is missing, or if any part has a problem. A version that was"
+            " never tested and a nearly full disk are problems, too.",
         ),
     ] = False,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check the environment, and print a fix for each part that is missing or does not work.
+    """Check the environment, and print a fix for each part that is missing or has a problem.
 
     The checks compile three lines of C++. They sum a tensor over two processes with gloo, and over up to two GPUs with
     NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
@@ -52,7 +53,7 @@ def doctor(
         stdout().print(verdict(results))
     if strict and failing:
         raise EnvironmentLacks(
-            f"missing or not working: {', '.join(result.name for result in failing)}",
+            f"these parts are missing or have problems: {', '.join(result.name for result in failing)}",
             fix="; ".join(dict.fromkeys(result.fix for result in failing)),
         )
 
@@ -88,7 +89,7 @@ def verdict(results: Sequence[CheckResult]) -> Text:
     if names_by_state["missing"]:
         return Text(f"Missing requirements: {', '.join(names_by_state['missing'])}.", "bold red")
     if names_by_state["degraded"]:
-        return Text(f"Thunder runs, but these parts do not work: {', '.join(names_by_state['degraded'])}.", "yellow")
+        return Text(f"Thunder runs, but these parts have problems: {', '.join(names_by_state['degraded'])}.", "yellow")
     return Text("All checks passed.", "green")
 
 

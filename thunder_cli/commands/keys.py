@@ -18,7 +18,7 @@ keys = typer.Typer(help="Create signing keys, and manage the list of trusted key
 
 
 @keys.callback()
-def choose(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
+def list_by_default(context: typer.Context, *, json: Json = False, debug: Debug = False) -> None:
     """Create signing keys, and manage the list of trusted keys."""
     if context.invoked_subcommand is None:
         list_keys(json=json)
@@ -95,13 +95,14 @@ def trust(
 @keys.command()
 def forget(
     key: Annotated[
-        str, typer.Argument(metavar="KEY", help="Fingerprint or comment of the key, or the file with the key.")
+        str,
+        typer.Argument(metavar="KEY", help="Fingerprint, comment or base64 text of a key, or a file of public keys."),
     ],
     *,
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove a key from the list of trusted keys. A comment removes every key that has this comment."""
+    """Remove keys from the list of trusted keys: every key that matches KEY, or every key in the file KEY."""
     from thunder_core.foundation.errors import UnknownName
     from thunder_core.foundation.similar_names import did_you_mean
     from thunder_core.workflow.artifact.trust.keys import read_public_keys
@@ -111,7 +112,7 @@ def forget(
     removed = [
         known_key
         for known_key in trusted
-        if key and key in (known_key.fingerprint, known_key.comment, known_key.text)  # "" is no comment
+        if key and key in (known_key.fingerprint, known_key.comment, known_key.text)  # an empty KEY matches no key
     ]
     if not removed and Path(key).expanduser().is_file():
         keys_of_file = read_public_keys(Path(key).expanduser())

@@ -37,7 +37,9 @@ def optimize(
     ci: CiOptions,
     dry_run: Annotated[bool, typer.Option("--dry-run", metavar=options.FLAG, help="Print the plan and exit.")] = False,
     json: options.Json = False,
-    quiet: options.Quiet = False,
+    quiet: Annotated[
+        bool, options.quiet_option("Print the artifact's path and warnings, but no plan, progress or report.")
+    ] = False,
     allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
@@ -53,8 +55,8 @@ def optimize(
     from thunder_cli.ci.ci_report import collect_checks
 
     with quiet_libraries(debug=debug), collect_checks(ci, "optimize") as checks:
-        merge_settings = settings.with_model(model).with_defaults(read_settings(config) if config else Settings())
-        request, search = merge_settings.request(), merge_settings.search_request()
+        merged_settings = settings.with_model(model).with_defaults(read_settings(config) if config else Settings())
+        request, search = merged_settings.request(), merged_settings.search_request()
         refuse_early(request, search, dry_run=dry_run)
         if search.search is not None:
             from thunder_cli.search.optimize_by_search import optimize_by_search
@@ -70,7 +72,7 @@ def optimize(
 
 
 def optimize_by_recipe(request: Request, checks: CiReport, *, dry_run: bool, json: bool, quiet: bool) -> None:
-    """Plan and carry out a request, and note its report among the checks of continuous integration."""
+    """Plan and carry out a request, and record the report's results as checks for continuous integration."""
     from thunder_cli.hub_notice import print_hub_notice
     from thunder_cli.import_notice import importing, importing_tested_torch
     from thunder_cli.trusted_recipe import show_trusted_recipe
@@ -118,7 +120,7 @@ def carry_out_plan(planned: Plan, console: Console) -> Outcome:
 
 
 def follow_first_rank(request: Request, *, dry_run: bool) -> None:
-    """Follow the first rank in a run of several ranks: it makes the plan, prints results and writes the artifact."""
+    """Carry out this rank's part of a request. The first rank prints the results and writes the artifact."""
     from thunder_core.workflow.pipeline import outline, with_memory
 
     planned = with_memory(outline(request, dry_run=dry_run))

@@ -147,7 +147,9 @@ def new(
     *,
     out: Annotated[
         Path,
-        typer.Option("--out", "-o", metavar="DIR", help="Folder for the recipe and its test.", show_default="here"),
+        typer.Option(
+            "--out", "-o", metavar="DIR", help="Folder for the recipe and its test.", show_default="current folder"
+        ),
     ] = Path(),
     json: Json = False,
     debug: Debug = False,
@@ -201,13 +203,15 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
-    """Return the differences of a recipe from `default`, which has no transforms, lookasides and options.
+    """Return the differences between a recipe and `default`, which has no transforms, lookasides or options.
 
     Model families are not compared.
     """
-    own, others = (set(map(str, side.all_executors())) for side in (recipe, default))
+    recipe_executors, default_executors = (set(map(str, side.all_executors())) for side in (recipe, default))
     by_section = {
-        "executors": [name for name in map(str, recipe.all_executors()) if name in own - others],
+        "executors": [
+            name for name in map(str, recipe.all_executors()) if name in recipe_executors - default_executors
+        ],
         "transforms": [type(transform).__name__ for transform in recipe.all_transforms()],
         "lookasides": [lookaside.name for lookaside in recipe.all_lookasides()],
         "options": list(type(recipe).Options.model_fields),
@@ -216,12 +220,12 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
         "dtype": [recipe.dtype] if recipe.dtype else [],
     }
     added = [f"{section} {', '.join(names)}" for section, names in by_section.items() if names]
-    executors_left_out = sorted(others - own)
+    executors_left_out = sorted(default_executors - recipe_executors)
     return [*added, *([f"without {', '.join(executors_left_out)}"] if executors_left_out else [])]
 
 
 def differences_in_words(recipe_data: dict[str, Any]) -> str:
-    """Return the differences of a recipe from `default`, in words."""
+    """Return the differences between a recipe and `default`, in words."""
     if recipe_data["differences_from_default"]:
         return "; ".join(recipe_data["differences_from_default"])
     return "the same program" + ("; models of other families are refused" if recipe_data["families"] else "")
@@ -268,8 +272,8 @@ def describe(recipe_data: dict[str, Any]) -> list[Text | Table]:
         text = f"{option['name']}={option['default']}  ({option['type']}) {option['description']}"
         grid.add_row("option", Text(text.rstrip()))
     for title, rows, style in (
-        ("skipped here", skipped_executors(recipe_data), "dim"),
-        ("parts skipped here", skipped_parts(recipe_data), "yellow"),
+        ("executors skipped", skipped_executors(recipe_data), "dim"),
+        ("parts skipped", skipped_parts(recipe_data), "yellow"),
     ):
         for reason, names in rows.items():
             grid.add_row(title, Text(f"{', '.join(names)}: {reason}", style))

@@ -30,7 +30,9 @@ def run(
     settings: Annotated[Settings, ("trust-remote-code",)],
     trust: options.TrustOptions,
     json: options.Json = False,
-    quiet: options.Quiet = False,
+    quiet: Annotated[
+        bool, options.quiet_option("Do not print progress, nor the last line with the number of tokens and the speed.")
+    ] = False,
     allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:
@@ -124,14 +126,14 @@ class GeneratedOutput:
         return "".join(self._text) if self._pieces else None
 
     def add(self, token: Token) -> None:
-        """Add a token, and print the text that is complete with it."""
+        """Add a token, and print the text that this token completes."""
         self.tokens.append(token)
         separated_id = f"{',' if len(self.tokens) > 1 else ''}{token.id}"
         self._print(self._pieces.after(token) if self._pieces else separated_id)
 
     @contextmanager
     def end_line(self) -> Iterator[None]:
-        """After the block, print the rest of the text and a line end, even if Ctrl-C ends the block."""
+        """After the block, print the rest of the text; then print a newline, even after Ctrl-C."""
         try:
             yield
             if self._pieces:

@@ -25,7 +25,7 @@ def validate(
     trust: options.TrustOptions,
     ci: CiOptions,
     json: options.Json = False,
-    quiet: options.Quiet = False,
+    quiet: Annotated[bool, options.quiet_option("Print only the verdict, without progress and tables.")] = False,
     allow_untested_torch: options.AllowUntestedTorch = False,
     debug: options.Debug = False,
 ) -> None:

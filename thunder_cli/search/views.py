@@ -76,7 +76,7 @@ def _parts(report: SearchReport, width: int) -> Iterator[RenderableType]:
     detail = f"{report.call}, {report.machine}; {time_text}{reused_text}"
     yield with_title(
         "Candidates",
-        f"{detail}; {report.ended}",
+        f"{detail}; {report.end_reason}",
         fit_table(_table_of(report), list(COLUMNS), COLUMNS_LEFT_OUT_FIRST, width),
     )
     missed = [(row.name, row.reason) for row in report.measured if row.reason and not row.is_within]

@@ -19,12 +19,12 @@ MILLI = 1e3
 
 
 def draw_suite(suite: BenchmarkSuite, file: Path) -> None:
-    """Plot the suite into a file, in the format of its suffix: a page for .html, otherwise an image."""
+    """Save a plot of the suite. The suffix of `file` selects the format: .html is a page, any other an image."""
     if file.suffix.lower() == ".html":
         file.write_text(render_benchmark(suite), encoding="utf-8")
         return
-    draw = draw_tokens if suite.generations else draw_times
-    # A dollar sign in the name of a folder or model begins no formula. SVG files contain text, not outlines of letters.
+    draw = draw_tokens if suite.generations else draw_medians
+    # Do not parse dollar signs in names as formulas. In SVG files, keep text as text.
     with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": "thunder", "text.parse_math": False}):
         draw(suite).savefig(file, dpi=160)
 
@@ -36,7 +36,7 @@ def draw_tokens(suite: BenchmarkSuite) -> Figure:
     for report, axes in zip(reports, figure.subplots(1, len(reports), squeeze=False)[0], strict=True):
         for number, text in enumerate(report.texts):
             first, *following = text.seconds
-            label = f"{printable(text.name)}, first after {format_time(first)}"
+            label = f"{printable(text.name)} (first token: {format_time(first)})"
             positions = range(2, len(text.seconds) + 1)
             colour = COLOURS[number % len(COLOURS)]
             axes.plot(positions, [value * MILLI for value in following], label=label, color=colour, linewidth=1.3)
@@ -54,26 +54,26 @@ def _title(report: BenchmarkReport) -> str:
     return f"{names['model']}, {names['recipe']}, {size_of(report)}\n{report.machine}"
 
 
-def draw_times(suite: BenchmarkSuite) -> Figure:
-    """Plot the suite as a figure."""
+def draw_medians(suite: BenchmarkSuite) -> Figure:
+    """Plot the median time of each candidate at each size as bars, with quartiles."""
     names = [candidate.name for candidate in suite.reports[0].candidates]
     figure = Figure(figsize=(max(6.0, 1.6 * len(suite.reports) + 2), 3.8), layout="constrained")
     axes = figure.subplots()
     width = BARS_SHARE / len(names)
     for number, name in enumerate(names):
-        chosen = [next(c for c in report.candidates if c.name == name) for report in suite.reports]
-        positions = [index + (number - (len(names) - 1) / 2) * width for index in range(len(chosen))]
+        candidates_by_size = [next(c for c in report.candidates if c.name == name) for report in suite.reports]
+        positions = [index + (number - (len(names) - 1) / 2) * width for index in range(len(candidates_by_size))]
         bars = axes.bar(
             positions,
-            [candidate.median * MILLI for candidate in chosen],
+            [candidate.median * MILLI for candidate in candidates_by_size],
             width * 0.94,
-            yerr=_quartiles(chosen),
+            yerr=_error_bar_lengths(candidates_by_size),
             label=printable(name),
             color=COLOURS[number % len(COLOURS)],
             error_kw={"elinewidth": 1, "capsize": 2, "ecolor": "#444"},
         )
         if number:
-            pairs = zip(suite.reports, chosen, strict=True)
+            pairs = zip(suite.reports, candidates_by_size, strict=True)
             axes.bar_label(bars, [_label(report, candidate) for report, candidate in pairs], padding=2, fontsize=8)
     axes.set_xticks(range(len(suite.reports)), [size_of(report) for report in suite.reports])
     axes.set_xlabel(heading([report.configuration for report in suite.reports]).replace("seq", "sequence length"))
@@ -92,7 +92,7 @@ def _label(report: BenchmarkReport, candidate: BenchmarkCandidate) -> str:
     return f"{candidate.speedup.value:.2f}x{'' if verdict == 'faster' else f'{chr(10)}{verdict}'}"
 
 
-def _quartiles(candidates: list[BenchmarkCandidate]) -> list[list[float]]:
+def _error_bar_lengths(candidates: list[BenchmarkCandidate]) -> list[list[float]]:
     below = [(candidate.median - candidate.first_quartile) * MILLI for candidate in candidates]
     above = [(candidate.third_quartile - candidate.median) * MILLI for candidate in candidates]
     return [below, above]

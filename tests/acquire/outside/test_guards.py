@@ -25,7 +25,7 @@ import thunder_core as thunder
 from thunder_core.frontend.acquire.outside.guards.classes import DefinesNone, KeepsCall, OverridesNone
 from thunder_core.frontend.acquire.outside.guards.containers import ConstantItems, NotStored
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
-from thunder_core.frontend.acquire.outside.guards.identities import AllApart, Apart, SameAs
+from thunder_core.frontend.acquire.outside.guards.identities import AllDifferent, DifferentFrom, SameAs
 from thunder_core.frontend.acquire.outside.guards.module_hooks import NoHooks, NoOtherHooks
 from thunder_core.frontend.acquire.outside.guards.objects import CanDelete, HasCode, Misses, Unbound
 from thunder_core.frontend.acquire.outside.guards.tensors import HasFact, NoAccumulationHooks, SharesStorage
@@ -935,8 +935,8 @@ SCENES: dict[type[Guard], Callable[[], bool]] = {
     Misses: cache_cleared,
     Unbound: variable_bound,
     SameAs: aliases_parted,
-    Apart: others_made_one,
-    AllApart: equals_made_one,
+    DifferentFrom: others_made_one,
+    AllDifferent: equals_made_one,
     CanDelete: attribute_deleted_twice,
     HasFact: offset_changed,
     NoHooks: hook_added,

@@ -115,7 +115,7 @@ def test_other_forms_of_the_result(thunder, llama, uncompiled, here):
     assert {row["size"] for row in rows} == {"3 + 4 tokens"}
     assert "## Generation" in (here / "result.md").read_text()
     picture = (here / "picture.svg").read_text()
-    assert all(words in picture for words in ("1 x 3 + 4 tokens", "2 x 3 + 4 tokens", "eager, first after"))
+    assert all(words in picture for words in ("1 x 3 + 4 tokens", "2 x 3 + 4 tokens", "eager (first token: "))
     assert thunder(*run, "--plot", "page.html").status == 0
     assert (here / "page.html").read_text().count("Time of each token") >= 2
 

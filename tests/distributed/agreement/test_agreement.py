@@ -15,7 +15,7 @@ from thunder_core.backend.parallel.compiling import compiling
 from thunder_core.backend.parallel.creations import count_creation
 from thunder_core.backend.parallel.ledger import Ledger, RunKey
 from thunder_core.backend.runtime import agreement
-from thunder_core.backend.runtime.agreement import RunInGroup, is_same
+from thunder_core.backend.runtime.agreement import RunInGroup, has_same_collectives
 from thunder_core.foundation.errors import CollectivesDiffer
 from thunder_core.tracing.analysis.collectives import Collective
 
@@ -148,7 +148,7 @@ def test_reported_error_is_raised_by_a_rank_that_waits() -> None:
     run = first.begin(1, REDUCED)
     Ledger("group", 2, 3, store).report(run, "collective 1 differs")
     with pytest.raises(CollectivesDiffer, match="collective 1 differs"):
-        is_same(RunInGroup(first, run, [Collective("all_reduce", "group", (), 0)]), 1)
+        has_same_collectives(RunInGroup(first, run, [Collective("all_reduce", "group", (), 0)]), 1)
 
 
 def test_rank_that_has_not_arrived_gives_no_answer() -> None:
@@ -294,7 +294,7 @@ def test_kept_program_is_noted_in_a_group_made_again(monkeypatch: pytest.MonkeyP
 
 
 def test_all_ranks_are_queried_before_waiting_for_any(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(agreement, "SECONDS", 0.3)
+    monkeypatch.setattr(agreement, "WAIT_SECONDS", 0.3)
     store = dist.HashStore()
     ledger = Ledger("group", 0, 4, store)
     agreement.compare([RunInGroup(ledger, ledger.begin(0, REDUCED), [])])
@@ -304,7 +304,7 @@ def test_all_ranks_are_queried_before_waiting_for_any(monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("waits", ["[]", "[1]"])
 def test_rank_that_compiles_is_waited_for(waits: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank that waits in a collective while it compiles may wait for this rank."""
-    for name, seconds in (("SECONDS", 0.3), ("QUESTION_PAUSE", 0.05), ("LONGEST_PAUSE", 0.01)):
+    for name, seconds in (("WAIT_SECONDS", 0.3), ("QUESTION_PAUSE", 0.05), ("LONGEST_PAUSE", 0.01)):
         monkeypatch.setattr(agreement, name, seconds)
     first, second = ledgers()
 

@@ -137,7 +137,7 @@ def end_with_the_error_of(kind: str, folder: str) -> None:
         mock.patch.object(link, "ERROR_TIME_LIMIT", 1.0),
         mock.patch.object(stalls, "STALL_TIME_LIMIT", 3.0 if loops else stalls.STALL_TIME_LIMIT),
         mock.patch.object(
-            agreement, "SECONDS", 2.0
+            agreement, "WAIT_SECONDS", 2.0
         ),  # for which a rank compares its program with that of a killed rank
         failing(fault, folder) if fails else mock.patch.object(watch.os, "_exit", end_noted),
     ):

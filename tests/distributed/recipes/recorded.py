@@ -168,7 +168,7 @@ def other_parameters_are_reported(recipe: str) -> None:
     """The collectives of the ranks have equal sizes, but the ranks use different layers."""
     compiled = thunder.compile(Chosen(), recipe, without=EAGER)
     with (
-        mock.patch.object(agreement, "SECONDS", PATIENCE),
+        mock.patch.object(agreement, "WAIT_SECONDS", PATIENCE),
         pytest.raises(CollectivesDiffer, match=r"layers\[0\]\..*layers\[1\]\.|layers\[1\]\..*layers\[0\]\."),
     ):
         compiled(torch.ones(2, 3), dist.get_rank()).sum().backward()

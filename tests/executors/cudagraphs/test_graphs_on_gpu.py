@@ -11,7 +11,7 @@ from torch import nn
 
 import thunder_core as thunder
 from tests.executors.cudagraphs.test_cudagraphs import Model, graphs_in
-from thunder_core.workflow.benchmark.timing import peak_of
+from thunder_core.workflow.benchmark.timing import peak_memory_of
 from thunder_executors.cudagraphs import EXECUTOR
 
 pytestmark = pytest.mark.gpu
@@ -183,6 +183,6 @@ def test_peak_memory_of_a_replay_contains_the_temporaries_of_the_graph():
         model(x)  # allocates the workspace of cuBLAS
         for _ in range(3):
             compiled(x)
-        eager = peak_of(lambda: model(x), x.device)
-        assert peak_of(lambda: compiled(x), x.device) >= 2 * x.nbytes
+        eager = peak_memory_of(lambda: model(x), x.device)
+        assert peak_memory_of(lambda: compiled(x), x.device) >= 2 * x.nbytes
     assert eager < 8 * x.nbytes  # without the pool of the graph

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import islice
 from typing import Any, NamedTuple
 
 import torch.distributed as dist
@@ -43,7 +43,6 @@ QUIET = 10.0  # seconds without progress after which no data is in transit to an
 IDLE = 0.01  # the share of a processor that an idle process uses at most; receiving data takes more
 GRACE = 1.0  # seconds in which the other ranks can read an error, before the rank that found the error ends
 RELEASE = 10.0  # seconds in which a rank that has read the error may end by itself
-NOTHING = "no more collectives"
 FIX = "let all ranks run the same number of steps, and call the same collectives in the same order"
 
 
@@ -109,8 +108,8 @@ class Search:
         ledger, sentence = program.ledger, sentence_about(program, rank)
         if has_ended(program, rank):
             return f"{sentence} has ended"
-        if (difference := different_line(program, rank)) is not None:
-            return f"{sentence} calls `{difference}`"
+        if difference := difference_in_words(program, rank):
+            return f"{sentence} {difference}"
         position, waiting = self.new_answer(ledger, rank, now)
         blocking = next((wait for wait in waiting if is_deadlock(program, position, wait)), None)
         return "" if blocking is None else f"{sentence} waits in `{blocking.kind}` at {blocking.line}"
@@ -225,15 +224,19 @@ def ended_rank(program: RunningProgram) -> str:
     return next((f"{sentence_about(program, rank)} has ended" for rank in ranks), "")
 
 
-def different_line(program: RunningProgram, rank: int) -> str | None:
-    """Return the first collective that differs in another rank's program for the same run; None if none does."""
+def difference_in_words(program: RunningProgram, rank: int) -> str:
+    """Return in words the first collective that differs in another rank's program for the same run; empty if none does.
+
+    For example: "calls `broadcast 0 float32 8 bytes`".
+    """
     run = RecordedRun(program.ledger.last, tuple(map(str, program.collectives)))
     if program.ledger.lines != run.lines:
-        return None  # another program runs inside this program
+        return ""  # another program runs inside this program
     with suppress(LookupError):
         if (lines := program.ledger.difference(rank, run)) is not None:
-            return next(islice(chain(lines, [NOTHING]), first_difference(run.lines, lines), None))
-    return None
+            line = next(islice(lines, first_difference(run.lines, lines), None), "")
+            return f"calls `{line}`" if line else "calls no more collectives"
+    return ""
 
 
 def is_deadlock(program: RunningProgram, position: int, wait: Wait) -> bool:

@@ -1,18 +1,18 @@
-"""Agreement: before a program first runs, the ranks of each of its groups compare the collectives of their programs.
+"""Before a program's first run, the ranks of each process group compare the collectives of their programs in the group.
 
 Ranks with different collectives would wait for each other forever, or compute with wrong numbers. Each rank writes the
 collectives of a program to the store of the group, with the position of the run: the number of the group's collectives
 that this rank has called before. Runs at the same position must have the same collectives. A rank that finds a
 difference raises an error, and writes the error to the store for the other ranks.
 
-Another rank may run a program that was compared earlier, and does not write such a program again. This rank then asks
-for the program, and a thread of the other rank answers. If another rank has not started a program within `SECONDS`, and
-does not answer that it is compiling, this rank stops comparing and runs its collectives, which wait for that rank. The
-other rank compares when it arrives, and may then be the only rank that raises.
+A rank writes a program only before its first run. If another rank runs such a program, this rank asks for the
+program, and a thread of the other rank answers. A rank that hears nothing within `WAIT_SECONDS` stops comparing, and
+runs its collectives, which wait for the other rank. An answer that the other rank is compiling extends the wait. A late
+rank still compares before its run, and may be the only rank that raises.
 
-The collectives are compared after compiling, not after tracing. A trace may be dropped and traced again on one rank
-only, and a program that a rank compiles may not be the next program that the rank runs, so traces of ranks may differ
-without a fault.
+The collectives are compared after compiling, not after tracing, because different traces on two ranks are not
+necessarily an error. A rank may drop a trace and trace again, and may run another program before the program that it
+compiles.
 """
 
 from __future__ import annotations
@@ -40,12 +40,11 @@ from thunder_core.tracing.analysis.collectives import Collective, collectives_of
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.collectives import registered_group
 
-SECONDS = 10.0  # seconds that a rank waits for the programs of the other ranks
+WAIT_SECONDS = 10.0  # seconds that a rank waits for the programs of the other ranks
 FIRST_PAUSE, LONGEST_PAUSE = 0.001, 0.05  # seconds between two reads of the store
 QUESTION_PAUSE = 0.5  # seconds between two questions
 COMPARE_VARIABLE = "THUNDER_COMPARE_COLLECTIVES"  # the environment variable; "0" switches the comparison off
 ABSTRACT_STORE_MESSAGE = "pure virtual"  # a part of the error message of a store whose class implements no methods
-NOTHING = "no more collectives"
 FIX = (
     "let all ranks call the same collectives in the same order, with tensors of the same sizes and dtypes; "
     f"{COMPARE_VARIABLE}=0 runs the programs without this comparison"
@@ -53,32 +52,35 @@ FIX = (
 _ledgers: WeakKeyDictionary[Any, Ledger | None] = WeakKeyDictionary()  # None for a group without a store
 
 
-def known_ledgers() -> list[tuple[Any, Ledger]]:
-    """Return the groups of this process that have a ledger, each with its ledger."""
+def groups_with_ledgers() -> list[tuple[Any, Ledger]]:
+    """Return the process groups that have a ledger, each with its ledger."""
     return [(group, ledger) for group, ledger in list(_ledgers.items()) if ledger is not None]
 
 
 def answer_all() -> None:
     """Answer the questions of other ranks in all groups, and search for deadlocks."""
-    for group, ledger in known_ledgers():
+    for group, ledger in groups_with_ledgers():
         with suppress(RuntimeError):  # if the store of this group has gone, the other groups are still answered
             ledger.answer(group, _watch.waits_text)
-    _watch.look(known_ledgers())
+    _watch.look(groups_with_ledgers())
 
 
-def end_all() -> None:
+def announce_end() -> None:
     """Tell the other ranks of all groups that this process ends."""
-    for group, ledger in known_ledgers():
+    for group, ledger in groups_with_ledgers():
         with suppress(RuntimeError):
             ledger.end(group)
 
 
 _watch = DeadlockWatch()
-_responder = Responder(answer_all, end_all)
+_responder = Responder(answer_all, announce_end)
 
 
 def ledger_of(group: Any) -> Ledger | None:
-    """Return the ledger of a group; None for a group of one rank, and for a group whose store cannot be queried."""
+    """Return the ledger of a group, and start the answering thread when the ledger is created.
+
+    None for a group of one rank, and for a group whose store cannot be queried.
+    """
     if group in _ledgers or group.size() == 1:
         return _ledgers.get(group)
     _ledgers[group] = None
@@ -141,19 +143,21 @@ def note_run(groups: Mapping[str, GroupCollectives]) -> None:
 
 
 def compare(runs: Sequence[RunInGroup]) -> None:
-    """Wait until all ranks have started the same collectives, or until no other rank has been active for `SECONDS`.
+    """Wait until all ranks have started programs with the same collectives, but at most `WAIT_SECONDS`.
+
+    The time begins again when another rank answers that it is compiling.
 
     Raises `CollectivesDiffer` if another rank runs different collectives.
     """
     pending = [(own, rank) for own in runs for rank in range(own.ledger.size) if rank != own.ledger.rank]
     start, pause = time.monotonic(), FIRST_PAUSE
     seen = {own.ledger.compilation_of(rank) for own, rank in pending} | {b""}
-    question = start + 2 * LONGEST_PAUSE  # the first question follows after 0.1 seconds
-    while pending := [(own, rank) for own, rank in pending if not is_same(own, rank)]:
-        if (now := time.monotonic()) > start + SECONDS:
+    next_question_time = start + 2 * LONGEST_PAUSE  # ask after 0.1 seconds for the first time
+    while pending := [(own, rank) for own, rank in pending if not has_same_collectives(own, rank)]:
+        if (now := time.monotonic()) > start + WAIT_SECONDS:
             return
-        if now > question:
-            question = now + QUESTION_PAUSE
+        if now > next_question_time:
+            next_question_time = now + QUESTION_PAUSE
             compilations = {own.ledger.compilation_of(rank) for own, rank in pending}
             start = start if compilations <= seen else now
             seen |= compilations
@@ -163,12 +167,12 @@ def compare(runs: Sequence[RunInGroup]) -> None:
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def is_same(own: RunInGroup, rank: int) -> bool:
+def has_same_collectives(own: RunInGroup, rank: int) -> bool:
     """Whether another rank runs the same collectives; False if that rank has not published enough for a decision.
 
     Raises `CollectivesDiffer` if that rank runs different collectives, or if a rank has reported a difference.
     """
-    # A rank publishes its run before an error. The error is read first, so that its run is known if there is an error.
+    # A rank publishes its run before its error. Read the error first: if there is an error, its run can be read, too.
     message = own.ledger.error_of(own.run.key)
     with suppress(LookupError):
         lines = own.ledger.difference(rank, own.run)
@@ -186,17 +190,17 @@ def raise_difference(own_run: RunInGroup, rank: int, lines_of_rank: Sequence[str
     index = first_difference(run.lines, lines_of_rank) or 0
     own, theirs = next(islice(zip_longest(collectives, lines_of_rank), index, None))
     where: SourceLine | None = (own or collectives[-1]).source
+    on_own_rank, on_other_rank = (f"`{line}`" if line else "missing" for line in (own, theirs))
     message = (
-        f"the compiled programs of the ranks differ: collective {index + 1} of the process group "
-        f"{ledger.name!r} is `{own or NOTHING}` on rank {ledger.rank} and `{theirs or NOTHING}` on rank "
-        f"{rank}"
+        f"the compiled programs of the ranks differ: collective {index + 1} of the program in the process group "
+        f"{ledger.name!r} is {on_own_rank} on rank {ledger.rank} and {on_other_rank} on rank {rank}"
     )
     ledger.report(run, message if where is None else f"{message} (rank {ledger.rank}: {where})")
     raise CollectivesDiffer(message, fix=FIX, where=where)
 
 
-def raise_reported(programs: Sequence[RunningProgram], error: RuntimeError) -> None:
-    """Raise `CollectivesDiffer` if a run failed because another rank found a difference, or has ended."""
+def raise_reported_error(programs: Sequence[RunningProgram], error: RuntimeError) -> None:
+    """Raise `CollectivesDiffer` if a run failed because a rank has reported a difference or deadlock, or has ended."""
     for program in programs:
         with suppress(RuntimeError):
             if message := _watch.message_of(program.ledger) or program.ledger.error_of(program.ledger.last):
@@ -206,7 +210,7 @@ def raise_reported(programs: Sequence[RunningProgram], error: RuntimeError) -> N
                 raise CollectivesDiffer(message, fix=STEPS_FIX, where=where) from error
 
 
-def running_in(groups: Mapping[str, GroupCollectives]) -> list[RunningProgram]:
+def running_programs(groups: Mapping[str, GroupCollectives]) -> list[RunningProgram]:
     """Return a `RunningProgram` for each group of a program that begins now."""
     several = len(groups) > 1
     return [
@@ -214,7 +218,7 @@ def running_in(groups: Mapping[str, GroupCollectives]) -> list[RunningProgram]:
     ]
 
 
-def answer_in_groups(trace: Trace) -> None:
+def start_answering(trace: Trace) -> None:
     """Start the thread that answers other ranks in the groups of a trace, because compiling the trace takes long."""
     if os.environ.get(COMPARE_VARIABLE) != "0":
         for name in groups_of(collectives_of(trace)):
@@ -231,7 +235,10 @@ def compare_first(function: Callable[..., Any], trace: Trace) -> Callable[..., A
 
 
 def compare_collectives_first(function: Callable[..., Any], collectives: Sequence[Collective]) -> Callable[..., Any]:
-    """Return a function that calls collectives, and that compares them with other ranks before its first call."""
+    """Return a function that calls `function`, and that compares `collectives` with other ranks before the first call.
+
+    `collectives` are the collectives that `function` calls.
+    """
     members = groups_of(collectives)
     groups = {name: GroupCollectives(of_group, tuple(map(str, of_group))) for name, of_group in members.items()}
     if not groups or os.environ.get(COMPARE_VARIABLE) == "0":
@@ -246,11 +253,11 @@ def compare_collectives_first(function: Callable[..., Any], collectives: Sequenc
         else:
             compare_first_run(groups)
             is_compared = True
-        programs = _watch.programs[key := object()] = running_in(groups)
+        programs = _watch.programs[key := object()] = running_programs(groups)
         try:
             return function(*args, **kwargs)
         except RuntimeError as error:
-            raise_reported(programs, error)
+            raise_reported_error(programs, error)
             raise
         finally:
             del _watch.programs[key]

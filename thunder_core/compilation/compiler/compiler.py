@@ -14,7 +14,7 @@ from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.claiming.withholding import withholding
 from thunder_core.backend.parallel.compiling import compiling
-from thunder_core.backend.runtime.agreement import answer_in_groups
+from thunder_core.backend.runtime.agreement import start_answering
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program, Stage
 from thunder_core.backend.runtime.retraces import warn_of
@@ -106,14 +106,14 @@ class Compiler:
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     @property
-    def fills_caches(self) -> bool:
+    def leaves_cache_fills_to_eager(self) -> bool:
         """Whether eager PyTorch makes the calls that compute a value for a cache of `functools.lru_cache`."""
         return self.device is None and not (self.differs_from_eager or self.options.functional)
 
     @property
     def leaves_to_eager(self) -> bool:
         """Whether eager PyTorch makes the calls that no trace can represent."""
-        return self.fills_caches and self.options.data_dependent != "error"
+        return self.leaves_cache_fills_to_eager and self.options.data_dependent != "error"
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the executors by name; raise `CannotReplay` if such a name belongs to another executor."""
@@ -227,7 +227,7 @@ class Compiler:
         quiet = quiet_attempt() if symbolic.sizes else nullcontext()
         with compiling(), without_saved_tensors_hooks(), oblivious_mode, quiet:
             acquired, trace = self._acquire(subject, args, kwargs, symbolic, log, observed)
-            answer_in_groups(trace)
+            start_answering(trace)
             derivative, why_recorded, underivable = self._differentiate(trace, sink)
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)  # before anything is compiled
@@ -254,16 +254,16 @@ class Compiler:
             device=self.device,
             moves_from=self.moves_from,
             may_evaluate=may_evaluate,
-            evaluates=may_evaluate and not symbolic.sizes,
+            evaluates_tensor_values=may_evaluate and not symbolic.sizes,
             symbolic=symbolic,
             functional=self.options.functional,
             sharp_edges=self.options.sharp_edges,
             nested=NestedCallRecorder(self),
             lookasides=self.lookasides,
             differs_from_eager=self.differs_from_eager,
-            fills_caches=self.fills_caches,
+            leaves_cache_fills_to_eager=self.leaves_cache_fills_to_eager,
             leaves_to_eager=self.leaves_to_eager,
-            in_eager=EagerFunctions(self, observed.eager_lines) if calls_in_eager else None,
+            eager_functions=EagerFunctions(self, observed.eager_lines) if calls_in_eager else None,
             lines_that_raised=observed.lines_that_raised if may_evaluate else frozenset(),
         )
 

@@ -112,7 +112,7 @@ class PieceCall(NestedCall):
             return super()._probe()
         self._give_values()
         self.depends_on_values = True
-        return self._trace(evaluates=True)
+        return self._trace(evaluates_tensor_values=True)
 
     def _with_symbolic_sizes(self, proxy: TensorProxy) -> TensorProxy:
         """Return the proxy of a contiguous result; a symbol replaces each size equal to a symbolic size of an argument.

@@ -247,13 +247,13 @@ class NestedCall:
         If it reads values of tensors, trace it again on the tensors of this call.
         """
         try:
-            return self._trace(evaluates=False)
+            return self._trace(evaluates_tensor_values=False)
         except DataDependent:
             if self.own.options.data_dependent == "error" or not self.recorder.data_dependent.allowed:
                 raise
             self._give_values()
             self.depends_on_values = True
-            return self._trace(evaluates=True)
+            return self._trace(evaluates_tensor_values=True)
 
     def _give_values(self) -> None:
         """Compute the values of the tensors of this call, and give them to the stand-ins."""
@@ -265,13 +265,13 @@ class NestedCall:
                     self.refuse(f"reads the value of a tensor, and {reason}")
                 self.stand_ins.give(tensor, value)
 
-    def _trace(self, *, evaluates: bool) -> tuple[Run, Acquired]:
+    def _trace(self, *, evaluates_tensor_values: bool) -> tuple[Run, Acquired]:
         args, kwargs = self._with_stand_ins((self.args, self.kwargs))
         options = self.own.options
         with without_recording():
             run_options = RunOptions(
                 device=self.device,
-                evaluates=evaluates,
+                evaluates_tensor_values=evaluates_tensor_values,
                 functional=options.functional,
                 sharp_edges="error" if options.sharp_edges == "error" else "allow",
                 nested=NestedCallRecorder(self.own),

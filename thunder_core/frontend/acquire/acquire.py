@@ -41,13 +41,14 @@ def acquire(
 ) -> Acquired:
     """Return the traces of a program, which is interpreted once or several times.
 
-    Values of tensors are not computed, unless `options.evaluates` is set. If `options.device` is set, the program is
-    traced as if its model and its arguments were on this device, which this machine need not have.
+    Values of tensors are not computed, unless `options.evaluates_tensor_values` is set. If `options.device` is set, the
+    program is traced as if its model and its arguments were on this device, which this machine need not have.
 
     If the program reads the value of a tensor, the program is traced again with a detour: the last call of
     `torch.compiler.is_compiling()` before the failure returns True, because many libraries then avoid the value. If no
     detour is left and `may_evaluate` is set, the values are evaluated, and later calls check them. With symbolic sizes,
-    callers set `may_evaluate` and not `evaluates`, because a check of values would restrict a program for all sizes.
+    callers set `may_evaluate` and not `evaluates_tensor_values`, because a check of values would restrict a program for
+    all sizes.
 
     The program's branches on symbolic numbers and sizes become constraints. If the program reads the value of a number
     or a size, the value is guarded.

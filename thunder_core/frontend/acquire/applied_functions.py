@@ -90,7 +90,7 @@ class ReplacedFunctions(Protocol):
 class ProbedRecording(Recording, Protocol):
     """The attributes of a run that a probe needs: a separate run that interprets a function."""
 
-    runs_through_functions: bool
+    interprets_autograd_functions: bool
     options: Any
 
     @property
@@ -301,7 +301,7 @@ class AppliedFunctions:
         run, output = self._run, None
         kind: Any = type(run)
         with without_recording():
-            probe: Any = kind(program, args, kwargs, run.options.for_probe(runs_through_functions=True))
+            probe: Any = kind(program, args, kwargs, run.options.for_probe(interprets_autograd_functions=True))
             self._probes.append(probe)
             # The annotation states that the exit of the context suppresses no exception.
             recording: AbstractContextManager[None] = probe.recorder.recording()

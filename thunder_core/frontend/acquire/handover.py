@@ -12,7 +12,7 @@ import torch
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.outside.guards.containers import Absent
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
-from thunder_core.frontend.acquire.outside.guards.identities import AllApart, OfTwoPaths
+from thunder_core.frontend.acquire.outside.guards.identities import AllDifferent, TwoPathGuard
 from thunder_core.frontend.acquire.outside.guards.tensors import TensorMetadata
 from thunder_core.frontend.acquire.outside.guards.values import OfConstant
 from thunder_core.frontend.acquire.outside.outside import Outside
@@ -129,10 +129,10 @@ class Handover:
     def _translated_guard(self, guard: Guard) -> Guard | None:
         """Return the guard with paths of the outer program; None for a value that the outer program passes."""
         path = self._translated(guard.path)
-        if isinstance(guard, AllApart):
+        if isinstance(guard, AllDifferent):
             paths = [outer for inner in (guard.path, *guard.rest) if (outer := self._translated(inner)) is not None]
-            return AllApart(paths[0], tuple(paths[1:])) if len(paths) > 1 else None
-        if path is None or not isinstance(guard, OfTwoPaths):
+            return AllDifferent(paths[0], tuple(paths[1:])) if len(paths) > 1 else None
+        if path is None or not isinstance(guard, TwoPathGuard):
             return None if path is None else replace(guard, path=path)
         second_path = self._translated(guard.second_path)
         return None if second_path is None else replace(guard, path=path, second_path=second_path)

@@ -102,7 +102,7 @@ class TracedRun(Recording, Protocol):
     log_handlers: list[Any]
     printed_streams: list[Any]
     warning_filters: Any
-    runs_through_functions: bool
+    interprets_autograd_functions: bool
     reads_assignments: bool
     texts: ProgramTexts
     context_variables: Any

@@ -1,4 +1,4 @@
-"""Reads of a callable's attributes that run no Python code, such as a `__getattr__` of the callable's class."""
+"""Read attributes of callables without running Python code, such as the `__getattr__` of a callable's class."""
 
 from types import (
     BuiltinFunctionType,
@@ -19,7 +19,7 @@ from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 # Classes of callables whose attributes are stored or computed by C code.
-_READ_BY_C = frozenset(
+_TYPES_WITH_C_ATTRIBUTES = frozenset(
     {
         *(FunctionType, BuiltinFunctionType, MethodDescriptorType, ClassMethodDescriptorType),
         *(MethodWrapperType, WrapperDescriptorType),
@@ -38,7 +38,7 @@ def callable_attribute(function: Any, name: str, default: Any = None) -> Any:
     kind = type(function)
     while kind is MethodType and name not in _FIELDS_OF_METHODS:
         function, kind = function.__func__, type(function.__func__)
-    if kind in _READ_BY_C or kind is MethodType:
+    if kind in _TYPES_WITH_C_ATTRIBUTES or kind is MethodType:
         return getattr(function, name, default)
     unbound = type_lookup(kind, name)
     if type(unbound) in _DESCRIPTORS_IN_C or is_property_in_c(unbound):
@@ -47,7 +47,7 @@ def callable_attribute(function: Any, name: str, default: Any = None) -> Any:
         except AttributeError:
             return default
     if type_lookup(type(unbound), "__set__") is not ABSENT:
-        return default  # a property in Python, which takes precedence over a stored attribute
+        return default  # a data descriptor, such as a Python property: it takes precedence over a stored attribute
     stored = None if issubclass(kind, type) else namespace_of(function)
     if stored is not None and name in stored:
         return stored[name]
@@ -62,7 +62,7 @@ def callable_name(function: object) -> str:
 
 
 def is_property_in_c(unbound: object) -> bool:
-    """Whether a class attribute is a property with a getter in C, as classes of pybind11 have."""
+    """Whether a class attribute is a property with a getter in C, as in classes of pybind11."""
     if type(unbound) is not property:
         return False
     kind = type(unbound.fget)

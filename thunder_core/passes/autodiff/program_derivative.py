@@ -25,7 +25,7 @@ from thunder_core.backend.parallel.backward_pieces import (
 )
 from thunder_core.backend.parallel.buckets import BucketSizes
 from thunder_core.backend.parallel.compiling import compiling
-from thunder_core.backend.runtime.agreement import answer_in_groups
+from thunder_core.backend.runtime.agreement import start_answering
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
 from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Stage
@@ -302,7 +302,7 @@ class ProgramDerivative:
         for transform in self.transforms:
             trace = note(check_trace(transform_nested(trace, transform)))
         trace = rewrite_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
-        answer_in_groups(trace)
+        start_answering(trace)
         with torch.no_grad(), torch._C._DisableAutocast(), record_model(self.model):
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):

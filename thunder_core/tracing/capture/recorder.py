@@ -83,11 +83,11 @@ class Recorder(RecordedLines):
     """A recorder that runs the torch functions of a program on fake tensors and records them as bound symbols.
 
     The program refers to real tensors. When it passes a real tensor to an operation, the operation runs on its fake.
-    With `evaluates`, an operation that needs the values of tensors runs on the values, and bound symbols of the trace
-    check that its result is the same at each call. At `lines_that_raised`, operations run on the values, and raise the
-    errors that these values cause. With `counts_values`, sizes that the values of tensors determine are symbols. If the
-    program `is_differentiating`, because it calls `backward`, the values of numbers are read where a derivative would
-    otherwise be computed from stand-in values.
+    With `evaluates_tensor_values`, an operation that needs the values of tensors runs on the values, and bound symbols
+    of the trace check that its result is the same at each call. At `lines_that_raised`, operations run on the values,
+    and raise the errors that these values cause. With `counts_values`, sizes that the values of tensors determine are
+    symbols. If the program `is_differentiating`, because it calls `backward`, the values of numbers are read where a
+    derivative would otherwise be computed from stand-in values.
 
     `sizes` are the symbols for sizes from outside. A program whose inputs are fakes has no `sizes`: the symbols of the
     fakes belong to `environment`.
@@ -97,7 +97,7 @@ class Recorder(RecordedLines):
         self,
         program: RecordedProgram,
         *,
-        evaluates: bool = False,
+        evaluates_tensor_values: bool = False,
         lines_that_raised: frozenset[SourceLine] = frozenset(),
         counts_values: bool = False,
         is_differentiating: bool = False,
@@ -114,7 +114,11 @@ class Recorder(RecordedLines):
         self._queries = Queries(self.tensors, sizes, program.on_query, self._refuse)
         self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
         self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._read_number)
-        self._set_up_values(lines_that_raised, evaluates=evaluates, counts_values=evaluates or counts_values)
+        self._set_up_values(
+            lines_that_raised,
+            evaluates_tensor_values=evaluates_tensor_values,
+            counts_values=evaluates_tensor_values or counts_values,
+        )
         self.is_differentiating = is_differentiating
         self.met_hidden_numbers = False
         self.levels = TransformLevels(self.tensors, self.numbers, self._refuse, self._note_grad_mode)
@@ -132,11 +136,13 @@ class Recorder(RecordedLines):
         self._shape_changes = ShapeChanges(self.tensors.fakes)
         self._call_cache = CallCache(self.tensors, self._operators.make_view)
 
-    def _set_up_values(self, lines_that_raised: frozenset[SourceLine], *, evaluates: bool, counts_values: bool) -> None:
+    def _set_up_values(
+        self, lines_that_raised: frozenset[SourceLine], *, evaluates_tensor_values: bool, counts_values: bool
+    ) -> None:
         """Set up the recording of operations whose results depend on the values of tensors."""
         evaluation = TracedValues(self.tensors, self.bound_symbols, self.numbers.outside_values)
         self.data_dependent = DataDependentValues(
-            evaluation, self.bound_symbols, self._append_here, self._fail, evaluates
+            evaluation, self.bound_symbols, self._append_here, self._fail, evaluates_tensor_values
         )
         self.caught_errors = CaughtErrors(
             self.tensors,

@@ -111,15 +111,15 @@ def reduce_scatter_tensor(output: torch.Tensor, tensor: torch.Tensor, reduce_op:
     return group_of(group_name)._reduce_scatter_base(output, tensor, options_of_call)
 
 
-@operator("(Tensor(a!) by_rank, str reduce_op, str group_name)")
-def reduce_scatter_tensor_(by_rank: torch.Tensor, reduce_op: str, group_name: str) -> Any:
-    """Start a reduce-scatter in place in a gloo group: row `i` of `by_rank` is the result of rank `i`.
+@operator("(Tensor(a!) rows_by_rank, str reduce_op, str group_name)")
+def reduce_scatter_tensor_(rows_by_rank: torch.Tensor, reduce_op: str, group_name: str) -> Any:
+    """Start a reduce-scatter in place in a gloo group: row `i` of `rows_by_rank` is the result of rank `i`.
 
     After the wait, a rank reads only its own row. PyTorch's reduce-scatter for gloo copies the tensor, reduces all rows
     of the copy on all ranks, and copies one row. This operator avoids both copies by an all-reduce in place.
     """
     options_of_call = options("AllreduceOptions", reduceOp=REDUCE_OPS[reduce_op])
-    return group_of(group_name).allreduce([by_rank], options_of_call)
+    return group_of(group_name).allreduce([rows_by_rank], options_of_call)
 
 
 @operator("(Tensor(a!) output, Tensor tensor, SymInt[] output_sizes, SymInt[] input_sizes, str group_name)")

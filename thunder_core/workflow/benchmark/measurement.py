@@ -15,7 +15,7 @@ from thunder_core.workflow.benchmark.machine import machine_name, threads_of
 from thunder_core.workflow.benchmark.machine_load import observe_load
 from thunder_core.workflow.benchmark.report import BenchmarkReport
 from thunder_core.workflow.benchmark.statistics import describe_candidate
-from thunder_core.workflow.benchmark.timing import Call, peak_of, timer_for
+from thunder_core.workflow.benchmark.timing import Call, peak_memory_of, timer_for
 
 FEWEST_RUNS = 2
 SEED = 20
@@ -109,9 +109,9 @@ def affordable_rounds(warmup: int, runs: int, round_seconds: float, seconds: flo
     return warmup, min(runs, max(rounds - warmup, FEWEST_RUNS))
 
 
-def _peak(call: Call, device: torch.device, on_host: bool, release: Callable[[], object]) -> int | None:
+def _peak(call: Call, device: torch.device, profile_cpu: bool, release: Callable[[], object]) -> int | None:
     release()
-    return peak_of(call, device, on_host=on_host)
+    return peak_memory_of(call, device, profile_cpu=profile_cpu)
 
 
 def _order_of(number: int, candidates: Mapping[str, Call]) -> list[str]:

@@ -12,8 +12,8 @@ from thunder_core.workflow.benchmark.graph_pools import free_bytes, replayed_poo
 
 Call = Callable[[], object]
 
-# The resolution in seconds, which is also the shortest time: of Python's clock, and of CUDA's events ("around 0.5
-# microseconds", cudaEventElapsedTime).
+# The resolutions of Python's clock and of CUDA events ("around 0.5 microseconds", cudaEventElapsedTime), in seconds. A
+# shorter time is reported as the resolution.
 HOST_RESOLUTION, CUDA_RESOLUTION = time.get_clock_info("perf_counter").resolution, 0.5e-6
 
 
@@ -24,9 +24,10 @@ def timer_for(device: torch.device) -> Callable[[Call], float]:
 
 
 def processor_timer(call: Call) -> float:
-    """Return the seconds of processor time that a call takes in this thread, the only computing thread.
+    """Return the CPU time of a call in seconds.
 
-    Other processes hardly affect this time, unlike the elapsed time.
+    Only this thread is measured, so the call must be single-threaded. Unlike the elapsed time, the CPU time hardly
+    depends on other processes.
     """
     begin = time.thread_time()
     call()
@@ -54,14 +55,14 @@ def _time_on_cuda(call: Call, device: torch.device) -> float:
 TIMERS: dict[str, Callable[[Call, torch.device], float]] = {"cuda": _time_on_cuda}
 
 
-def peak_of(call: Call, device: torch.device, *, on_host: bool = False) -> int | None:
+def peak_memory_of(call: Call, device: torch.device, *, profile_cpu: bool = False) -> int | None:
     """Return the peak bytes of a call above the memory that was allocated before; None if they are not measured.
 
     On CUDA, the allocator's counters are read. They count the temporaries of CUDA graphs as free, so the free blocks of
-    the memory pools of all replayed graphs are added. On a CPU, PyTorch's profiler measures the peak if `on_host` is
-    set: the resident set size of the process is no measure, because the allocator keeps freed memory.
+    the memory pools of all replayed graphs are added. On a CPU, PyTorch's profiler measures the peak if `profile_cpu`
+    is set: the resident set size cannot be used, because the allocator keeps freed memory.
     """
-    if device.type == "cpu" and on_host:
+    if device.type == "cpu" and profile_cpu:
         return peak_allocated(call)
     if device.type != "cuda":
         return None

@@ -57,7 +57,7 @@ CONTENDERS: dict[str, Callable[[torch.nn.Module], Callable[..., Any]]] = {
 
 
 def bench_model(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
-    """Measure a model under a recipe, at the sizes of `bench_request`; the sizes of `request` are ignored."""
+    """Measure a model with a recipe, at the sizes of `bench_request`; the sizes of `request` are ignored."""
     check_bench_request(bench_request)
     prepared = prepare(request)
     data = real_samples(

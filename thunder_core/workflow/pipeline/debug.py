@@ -1,4 +1,4 @@
-"""Find the first wrong line of a model under a recipe, or of an artifact, and write its reproduction."""
+"""Find the first wrong line of a model with a recipe, or of an artifact, and write its reproduction."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class ReproductionFacts(ReportFacts):
 
 
 class Diagnosis(ReportFacts):
-    """The results of checking a model under a recipe, or an artifact, on one input."""
+    """The results of checking a model with a recipe, or an artifact, on one input."""
 
     subject: str
     recipe: str
@@ -85,7 +85,7 @@ class Diagnosis(ReportFacts):
 
 
 def debug_model(request: Request, debug_request: DebugRequest, progress: Progress | None = None) -> Diagnosis:
-    """Check a model under a recipe on one input, without a time limit.
+    """Check a model with a recipe on one input, without a time limit.
 
     For ranges of sizes, the program that accepts the input is checked; for generation, each program for a prompt and
     two tokens. Raises the errors of `optimize` for a request that cannot be carried out, and `OutputExists` if the
@@ -101,7 +101,7 @@ def debug_model(request: Request, debug_request: DebugRequest, progress: Progres
 
 
 def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock) -> Diagnosis:
-    """Check a single call of a model under a recipe."""
+    """Check a single call of a model with a recipe."""
     prepared = prepare(request)
     require_dimensions(prepared.recipe, request.dynamic)
     session = open_model(prepared, Purpose(request.train))

@@ -57,7 +57,7 @@ class GenerationSizes:
 
 
 def bench_generation(request: Request, bench_request: BenchRequest, progress: Progress | None = None) -> BenchmarkSuite:
-    """Measure `generate` of a model under a recipe, at the sizes of `bench_request`; sizes in `request` are ignored."""
+    """Measure `generate` of a model with a recipe, at the sizes of `bench_request`; sizes in `request` are ignored."""
     check_bench_request(bench_request)
     prepared = prepare(request)
     sizes = sizes_for_model(prepared.loading.config, request, bench_request)

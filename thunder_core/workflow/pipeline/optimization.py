@@ -54,7 +54,7 @@ class Outcome:
 def optimize(request: Request, progress: Progress | None = None) -> Outcome:
     """Optimize a model with a recipe, validate and measure it, and write the artifact.
 
-    Raises a `ThunderError` for every problem that a user can fix; nothing remains on the disk in that case.
+    Raises a `ThunderError` for every problem that a user can fix; in that case no artifact is written.
     """
     return carry_out(plan(request), progress)
 
@@ -72,9 +72,9 @@ def carry_out(plan: Plan, progress: Progress | None = None, search: SearchReport
 
 @contextmanager
 def apply_settings(plan: Plan, clock: StageClock) -> Iterator[None]:
-    """Apply a plan's limits on memory, threads and tuning time while the block runs; errors name the stage.
+    """Apply a plan's number of threads and tuning time while the block runs; errors name the stage.
 
-    Raises `OutOfMemory` if the plan does not fit.
+    On Linux, the block may use the memory that is free when it starts. Raises `OutOfMemory` if the plan does not fit.
     """
     if plan.memory_error is not None:
         raise plan.memory_error
@@ -90,14 +90,15 @@ def apply_settings(plan: Plan, clock: StageClock) -> Iterator[None]:
 
 
 def open_workflow(plan: Plan, clock: StageClock) -> tuple[Plan, Workflow, QuantizationReport | None]:
-    """Load the model of a plan, quantize it if the recipe quantizes, and return the plan, the workflow and the quality.
+    """Load the model of a plan, and quantize it if the recipe quantizes.
 
-    The returned plan names the layers that were left in floating point. The quality is None without quantization.
+    Returns the plan with the names of the layers that were left in floating point, the workflow, and the quantization
+    report, which is None if there was nothing to compare.
     """
     clock.begin("load")
     quantization = Quantization(plan, clock.begin, clock.advance)
     plan, session, quality = quantization.check_quality(quantization.open_session())
-    return plan, workflow_for(plan, session, clock), quality
+    return plan, single_process_workflow(plan, session, clock), quality
 
 
 def _carry_out(plan: Plan, clock: StageClock, search: SearchReport | None) -> Outcome:
@@ -108,11 +109,11 @@ def _carry_out(plan: Plan, clock: StageClock, search: SearchReport | None) -> Ou
 
 
 def _carry_out_on_ranks(plan: Plan, launch: Launch, clock: StageClock) -> Outcome:
-    """Carry out a plan on the first of several ranks; the other ranks carry out its commands."""
+    """Carry out a plan as the first of several ranks, which sends the other ranks their commands."""
     clock.begin("load")
     with link_ranks(launch, plan.prepared.loading.device) as link:
         plan, session, quality = open_ranks(plan, link, clock.begin, clock.advance)
-        outcome = _finish(plan, workflow_of_ranks(plan, session, clock), clock, quality)
+        outcome = _finish(plan, ranks_workflow(plan, session, clock), clock, quality)
         link.finish()
     return outcome
 
@@ -148,14 +149,14 @@ def _finish(
     return Outcome(report, plan.destination, workflow.session.compiled)
 
 
-def workflow_for(plan: Plan, session: Session, clock: StageClock) -> Workflow:
+def single_process_workflow(plan: Plan, session: Session, clock: StageClock) -> Workflow:
     """Return the workflow of a plan: the optimization of single calls, or of generation."""
     if plan.generation is None:
         return CallOptimization(plan, session, clock)
     return GenerationOptimization(plan, session, clock, plan.generation)
 
 
-def workflow_of_ranks(plan: Plan, session: RanksSession, clock: StageClock) -> Workflow:
+def ranks_workflow(plan: Plan, session: RanksSession, clock: StageClock) -> Workflow:
     """Return the workflow of a plan for several ranks: the optimization of single calls, or of generation."""
     if plan.generation is None:
         return RanksOptimization(for_all_ranks(plan), session, clock)

@@ -23,7 +23,7 @@ from thunder_core.foundation.options.amount import bytes_of as bytes_in
 from thunder_core.foundation.storage.digest import digest_of_file
 from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.workflow.benchmark import machine_name, measure
-from thunder_core.workflow.benchmark.timing import peak_of
+from thunder_core.workflow.benchmark.timing import peak_memory_of
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.memory.memory_guard import limit_private_memory
@@ -286,7 +286,7 @@ class ModuleSubject:
         if not task.first:
             return facts
         size = bytes_of(compiled)
-        peak = peak_of(partial(compiled, **self.calls[0]), self.device, on_host=True)
+        peak = peak_memory_of(partial(compiled, **self.calls[0]), self.device, profile_cpu=True)
         memory = None if peak is None else size + peak
         return facts.model_copy(update={**self._loss(compiled, task.candidate), "size": size, "memory": memory})
 

@@ -12,7 +12,7 @@ import torch
 
 from thunder_core.foundation.options.generation_lengths import Prompts
 from thunder_core.workflow.benchmark import BenchmarkReport, measure
-from thunder_core.workflow.benchmark.timing import peak_of
+from thunder_core.workflow.benchmark.timing import peak_memory_of
 from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.models.request.mode import put_into_mode
@@ -210,7 +210,7 @@ class Trial:
     def _bytes(self, session: Session, model: object) -> dict[str, int | None]:
         """Return the bytes of the weights, and the bytes of the weights plus the peak of a call."""
         size = bytes_of(session.model)
-        peak = peak_of(self._call_with_peak(session, model, size), session.device, on_host=True)
+        peak = peak_memory_of(self._call_with_peak(session, model, size), session.device, profile_cpu=True)
         return {"size": size, "memory": None if peak is None else size + peak}
 
     def _call_with_peak(self, session: Session, model: Any, size: int) -> Callable[[], object]:

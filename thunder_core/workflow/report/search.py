@@ -43,7 +43,10 @@ class SearchCandidate(ReportFacts):
     """The number of steps from eager PyTorch (0); among candidates with indistinguishable scores, the lowest wins."""
     state: State
     reason: str = ""
-    """Why the candidate was refused, does not apply or was not tried; or the bound that a measured candidate misses."""
+    """Why the candidate was refused, is not applicable or was not tried.
+
+    For a measured candidate, the bounds that it misses, or the layers that were kept in float.
+    """
     speed: Interval | None = None
     """The speed as a multiple of eager PyTorch's speed; both were measured in turn in the same processes."""
     seconds: float | None = None
@@ -59,17 +62,20 @@ class SearchCandidate(ReportFacts):
     memory: int | None = None
     """Bytes of the weights plus the peak of a call."""
     least_memory: int | None = None
-    """The planned bytes of the weights, if the candidate was not tried because they exceed the memory bound."""
+    """The planned bytes of the weights, if the candidate is not applicable because they exceed the memory bound."""
     size: int | None = None
     """Bytes of the weights."""
     is_within: bool = False
     """Whether the candidate was measured and meets all bounds."""
     is_on_front: bool = False
-    """Whether the candidate is on the Pareto front: no other candidate is at least as fast and as near to eager."""
+    """Whether no other candidate is better in speed or loss without being worse in the other (the Pareto front)."""
 
     @property
     def loss(self) -> float | None:
-        """The loss in the plot: the KL divergence, or the error without logits; 0 for rounding, infinity for NaN."""
+        """The KL divergence, or the relative error if there are no logits.
+
+        0 if rounding explains the value, and infinity if it is NaN.
+        """
         name, value = ("error", self.error) if self.kl is None else ("kl", self.kl)
         if value is None:
             return None
@@ -115,6 +121,6 @@ class SearchReport(ReportFacts):
         return "KL divergence from eager, nats" if has_logits else "relative error, compared with eager"
 
     @property
-    def ended(self) -> str:
+    def end_reason(self) -> str:
         """The reason why the search ended, in words."""
         return END_REASONS[self.end]

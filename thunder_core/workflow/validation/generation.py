@@ -12,7 +12,7 @@ from thunder_core.foundation.errors import AllZero, NotComparable, NotFinite, Ou
 from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.tracing.library.examination import validating
 from thunder_core.workflow.validation.degenerate_outputs import ACCEPT
-from thunder_core.workflow.validation.language import divergences, have_distributions
+from thunder_core.workflow.validation.language import divergences, valid_positions
 from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.report import GenerationReport, PromptReport
 
@@ -139,8 +139,8 @@ def _divergence(optimized: torch.Tensor, eager: torch.Tensor) -> tuple[float, in
     Math. Statist. 22, 1951); the natural logarithm gives nats. The mean is NaN if the optimized model has no
     distribution for one of these prompts, or logits of -inf for other tokens than eager.
     """
-    defined = have_distributions(eager)
-    broken = defined & ~have_distributions(optimized, eager)
+    defined = valid_positions(eager)
+    broken = defined & ~valid_positions(optimized, eager)
     if bool(broken.any()):
         return float("nan"), int((~defined).sum())
     values = divergences(optimized[defined].double(), eager[defined].double())

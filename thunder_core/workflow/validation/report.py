@@ -30,7 +30,7 @@ class LanguageReport(ReportFacts):
     top1: float
     """The share of positions whose most probable token is the reference's, or is undecided."""
     undecided: float
-    """The share of positions where the reference's two best tokens differ by less than eager's own rounding."""
+    """The share of positions at which the reference's two best tokens differ by at most twice eager's largest error."""
 
 
 class OutputReport(ReportFacts):

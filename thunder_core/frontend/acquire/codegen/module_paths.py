@@ -11,7 +11,7 @@ import torch
 from thunder_core.frontend.acquire.outside.guards.classes import DefinesNone, KeepsCall, OverridesNone, SpecialMethods
 from thunder_core.frontend.acquire.outside.guards.containers import Absent, ConstantItems, Keys, Length
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
-from thunder_core.frontend.acquire.outside.guards.identities import AllApart, Apart, SameAs
+from thunder_core.frontend.acquire.outside.guards.identities import AllDifferent, DifferentFrom, SameAs
 from thunder_core.frontend.acquire.outside.guards.module_hooks import NoHooks
 from thunder_core.frontend.acquire.outside.guards.objects import HasCode
 from thunder_core.frontend.acquire.outside.guards.tensors import NoAccumulationHooks, SharesStorage, TensorMetadata
@@ -33,7 +33,7 @@ from thunder_core.tracing.library.changes.module_state import NAMESPACE, ROOT, R
 
 IMMUTABLE_CLASSES = (tuple, bool, int, float, complex, str, bytes, type(None))
 # Guards on the identity, the class or the value of objects. Replacing an object at a path is detected.
-VALUE_GUARDS = (AllApart, Apart, Equal, HasBuiltinValue, Identical, Is, OfType, SameAs, Values)
+VALUE_GUARDS = (AllDifferent, DifferentFrom, Equal, HasBuiltinValue, Identical, Is, OfType, SameAs, Values)
 CONTENTS_GUARDS = (Absent, ConstantItems, Keys, Length, Truth)
 CLASS_GUARDS = (DefinesNone, KeepsCall, SpecialMethods)
 # Guards whose conditions run no code of the user.

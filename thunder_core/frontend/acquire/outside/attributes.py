@@ -1,4 +1,4 @@
-"""Attributes that the program reads: their paths, and guards that a lookup finds them in the same object or class."""
+"""Find the paths to attributes that the program reads, and guard that later lookups find them in the same place."""
 
 from __future__ import annotations
 
@@ -43,21 +43,26 @@ class GuardedReads(Protocol):
         """Guard that the namespace at a path lacks a name."""
 
     def guard(self, guard: Guard) -> None:
-        """Add a guard, which later calls check."""
+        """Add a guard that each later call checks."""
 
     def is_created_by_program(self, kind: type) -> bool:
         """Whether the program has created a class."""
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
-        """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns."""
+        """Guard that a class does not hide a name.
+
+        If an instance stores the name (`is_stored`), the class has no data descriptor for the name. If `__getattr__`
+        looks it up, the class does not define the name at all.
+        """
 
 
 def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
-    """Return the path to an attribute of the object at `path`; None if the value needs no guard.
+    """Return the path to an attribute of the object at `path`.
 
-    Results of interpreted code need no guard, because the reads of the code are guarded. The metadata of tensors is
-    guarded as a whole, and C methods of classes do not change. The lookup itself is guarded too: for example, no
-    attribute of the object may hide a method of its class.
+    None if the value needs no guard of its own: other guards cover it, or it cannot change. The result of interpreted
+    code is covered by the guards on the reads of this code. The metadata of a tensor has a guard of its own, and C
+    methods of classes do not change. The lookup is guarded, too: for example, the object must not store an attribute
+    that hides a method of its class.
     """
     owner = path.value
     namespace = namespace_of(owner)
@@ -65,7 +70,7 @@ def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path 
     if is_newly_bound(value, owner) and not isinstance(owner, torch.Tensor) and not is_stored:
         return None
     if isinstance(type(owner).__getattribute__, types.FunctionType):
-        # The result depends on Python code. If this code returns new objects, the reads of the code are guarded.
+        # Python code computes the value. If it returns a new object at each read, the reads of the code are guarded.
         return path.attribute(name, value) if is_constant(value) or getattr(owner, name) is value else None
     if isinstance(owner, torch.jit.ScriptModule) and name not in vars(owner) and not hasattr(type(owner), name):
         return path.attribute(name, value)  # C++ code stores it
@@ -88,17 +93,17 @@ def locate(outside: GuardedReads, path: Path, name: str, value: object) -> Path 
             guard_not_in_instance(outside, path, name, unbound)
         return None
     if isinstance(owner, type):
-        return _attribute_of_class(outside, path, name, value)
+        return _path_to_class_attribute(outside, path, name, value)
     if isinstance(owner, types.ModuleType) and type(owner) is types.ModuleType:
-        return _attribute_of_module(outside, path, name, value)
-    return _attribute_from_class(outside, path, name, value)
+        return _path_to_module_attribute(outside, path, name, value)
+    return _path_to_inherited_attribute(outside, path, name, value)
 
 
 def is_newly_bound(value: Any, owner: Any) -> bool:
-    """Whether a value is a C method that each read of an attribute binds again to an object or to its class.
+    """Whether a value is a C method that each read of the attribute binds to `owner` or to its class.
 
-    Functions of a module are not bound again, and may be replaced, except in PyTorch's own modules. Methods of pybind11
-    are Python methods of C functions.
+    The C functions that a module stores are not bound at each read, and may be replaced. Those of PyTorch's modules
+    are never replaced, so they count as bound. A method of pybind11 is a `MethodType` of a C function.
     """
     if type(value) is types.MethodType and type(value.__func__) is types.BuiltinMethodType:
         return value.__self__ is owner
@@ -114,12 +119,17 @@ def is_entry_of_module(function: object, module: types.ModuleType) -> bool:
     return not belongs_to_torch(module) and vars(module).get(callable_name(function)) is function
 
 
-def _attribute_of_class(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
-    """Return the path to an attribute of a class, which the class, a base or a metaclass defines; otherwise None."""
+def _path_to_class_attribute(outside: GuardedReads, path: Path, name: str, value: Any) -> Path | None:
+    """Return the path to an attribute of a class, which the class, a base or a metaclass defines.
+
+    None if reading it runs Python code; then the class entry is guarded instead.
+    """
     owner = path.value
     base = _defining_class(owner, name)
     if base is None or isinstance(getattr(type(owner), name, None), property):
-        return path.attribute(name, value) if type(owner) is type else _attribute_from_class(outside, path, name, value)
+        if type(owner) is type:
+            return path.attribute(name, value)
+        return _path_to_inherited_attribute(outside, path, name, value)
     unbound = dict_of(base)[name]
     if not is_interpreted(unbound):
         return path.attribute(name, value)
@@ -128,19 +138,19 @@ def _attribute_of_class(outside: GuardedReads, path: Path, name: str, value: Any
 
 
 def _guard_entry(outside: GuardedReads, kind: type, base: type, name: str) -> None:
-    """Guard the entry of a name in a base of a class, and that no class before the base has the name."""
+    """Guard the entry of a name in `base`, and that no class before `base` in the MRO of `kind` defines the name."""
     for earlier_base in mro_of(kind)[: mro_of(kind).index(base)]:
         if outside.is_created_by_program(earlier_base):
             continue
-        hidden = outside.root("class", earlier_base.__name__, earlier_base)
-        outside.guard_absence(hidden.attribute("__dict__", dict_of(earlier_base)), name)
+        earlier_path = outside.root("class", earlier_base.__name__, earlier_base)
+        outside.guard_absence(earlier_path.attribute("__dict__", dict_of(earlier_base)), name)
     unbound = dict_of(base)[name]
     if not outside.is_created_by_program(base):
         outside.read(outside.root("class", base.__name__, base).entry(name, unbound), unbound)
 
 
 def guard_added_entry(outside: GuardedReads, kind: type, name: str) -> Any:
-    """Guard and return the entry of a name that the user has added to a class of tensors; otherwise `MISSING`."""
+    """Guard and return the entry that the user has added to a class of tensors; `MISSING` if there is none."""
     base = _defining_class(kind, name)
     if base is None or is_pytorchs(base, name):
         return MISSING
@@ -160,7 +170,7 @@ def is_interpreted(unbound: object) -> bool:
     return isinstance(getattr(type(unbound), "__get__", None), types.FunctionType)
 
 
-def _attribute_of_module(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
+def _path_to_module_attribute(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
     """Return the path to an attribute of a module; None for a new object that the module's `__getattr__` returns."""
     fallback = vars(path.value).get("__getattr__")
     if type(fallback) is not types.FunctionType or is_constant(value) or getattr(path.value, name) is value:
@@ -188,8 +198,11 @@ def runs_python(function: object) -> bool:
     return isinstance(function, types.FunctionType) or python_method(type(function), "__call__") is not None
 
 
-def _attribute_from_class(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
-    """Return the path to an attribute that the class of an object defines; None if the value needs no guard."""
+def _path_to_inherited_attribute(outside: GuardedReads, path: Path, name: str, value: object) -> Path | None:
+    """Return the path to an attribute that the class of an object defines.
+
+    None if the value needs no guard of its own: other guards cover it, or it cannot change.
+    """
     kind = type(path.value)
     for base in mro_of(kind):
         if name not in dict_of(base):
@@ -209,8 +222,8 @@ def _attribute_from_class(outside: GuardedReads, path: Path, name: str, value: o
             if outside.is_created_by_program(kind):
                 _guard_entry(outside, kind, base, name)
                 return None
-            read = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
-            outside.read(outside.root("class", kind.__name__, kind).attribute(name, read), read)
+            guarded_value = unbound.__func__ if isinstance(unbound, staticmethod) else unbound
+            outside.read(outside.root("class", kind.__name__, kind).attribute(name, guarded_value), guarded_value)
             return None
         if isinstance(unbound, classmethod) or isinstance(getattr(type(unbound), "__get__", None), types.FunctionType):
             guard_not_in_instance(outside, path, name, unbound)

@@ -8,7 +8,7 @@ from typing import Any
 from thunder_core.frontend.acquire.outside.guards.classes import DefinesNone, OverridesNone, RegardsNone
 from thunder_core.frontend.acquire.outside.guards.containers import Absent, NotStored
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
-from thunder_core.frontend.acquire.outside.guards.identities import AllApart, Apart
+from thunder_core.frontend.acquire.outside.guards.identities import AllDifferent, DifferentFrom
 from thunder_core.frontend.acquire.outside.guards.objects import Misses
 from thunder_core.frontend.acquire.outside.guards.tensors import HasFact, OfTensors
 from thunder_core.frontend.acquire.outside.namespaces import is_loaded_module
@@ -113,7 +113,7 @@ class GuardedPaths:
         left_path, right_path = self.paths.get(id(left)), self.paths.get(id(right))
         if left_path is None or right_path is None or left_path is right_path or isinstance(left, BY_IDENTITY):
             return
-        self.guard(Apart(left_path, right_path))
+        self.guard(DifferentFrom(left_path, right_path))
 
     def note_identity_read(self, value: object) -> None:
         """Guard that an outside object differs from the other objects whose identity the program has read.
@@ -128,8 +128,8 @@ class GuardedPaths:
         identified[path] = None
         first, *rest = identified
         if rest:
-            self.guards.pop((AllApart, first), None)  # the new guard comes after the guards on the new object
-            self.guard(AllApart(first, tuple(rest)))
+            self.guards.pop((AllDifferent, first), None)  # the new guard comes after the guards on the new object
+            self.guard(AllDifferent(first, tuple(rest)))
 
     def guard_fact(self, value: object, query: str, answer: object) -> None:
         """Guard the answer to a query of an outside tensor or generator that is not part of its metadata."""
@@ -162,9 +162,11 @@ class GuardedPaths:
             self.guard_absence(path.attribute("__dict__", vars(owner)), name)
 
     def guard_unhidden(self, kind: type, name: str, *, is_stored: bool) -> None:
-        """Guard that a class has no descriptor for a name that an instance stores or that `__getattr__` returns.
+        """Guard that a class does not hide a name.
 
-        Classes of C need no guard, because they do not change. All names of a class share one guard.
+        If an instance stores the name (`is_stored`), the class has no data descriptor for the name. If `__getattr__`
+        looks it up, the class does not define the name at all. Classes of C need no guard, because they do not change.
+        All names of a class share one guard.
         """
         if is_native(kind) or not name.isidentifier() or self.is_created_by_program(kind):
             return

@@ -88,7 +88,7 @@ class ObservedCalls(ObservedReads):
 
     subject: Callable[..., Any]
     replacements: Replacements
-    in_eager: InEager | None
+    eager_functions: InEager | None
     leaves_threads_to_eager: bool
     cached_calls: CachedCalls
     operations: frozenset[Callable[..., Any]]
@@ -207,11 +207,11 @@ class ObservedCalls(ObservedReads):
         if edge or plain in self.operations or is_native_code(plain):
             return self._call_without_interpreting(function, plain, args, kwargs)
         if (
-            self.in_eager is not None
-            and has_line(plain.__code__, self.in_eager.lines)
+            self.eager_functions is not None
+            and has_line(plain.__code__, self.eager_functions.lines)
             and self._is_not_subject(function)
         ):
-            return self.in_eager(self, function, *args, **kwargs)
+            return self.eager_functions(self, function, *args, **kwargs)
         self.classes.guard_called_method(plain, (*owner_of(function), *args))
         self.outside.guard_defaults(plain)
         return NOT_TAKEN

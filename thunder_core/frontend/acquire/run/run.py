@@ -139,7 +139,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.outside_tensors = OutsideGradients(self)
         self.recorder = Recorder(
             self,
-            evaluates=options.evaluates,
+            evaluates_tensor_values=options.evaluates_tensor_values,
             lines_that_raised=options.lines_that_raised,
             counts_values=symbolic.counts,
             is_differentiating=options.is_differentiating,
@@ -148,7 +148,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.counts = CountSources(self.outside, self.recorder, self._line)
         self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
         self.unrolled_loops = options.unrolled_loops
-        self.may_read_values = options.may_evaluate or options.evaluates
+        self.may_read_values = options.may_evaluate or options.evaluates_tensor_values
         self.read_conditions = options.read_conditions
         self.recorded_arms: list[Any] = []
         self.entered_codes: set[CodeType] | None = None
@@ -159,15 +159,15 @@ class Run(ObservedCalls, RecordedProgram):
         """Build the parts that the lookasides use."""
         self.recorder.numbers.combine = functools.partial(combine_numbers, self)
         self.context_variables = ContextVariables(self)
-        self.cached_calls = CachedCalls(self, fills=options.fills_caches)
+        self.cached_calls = CachedCalls(self, fills=options.leaves_cache_fills_to_eager)
         self.functions = AppliedFunctions(self)
         self.backward_hooks = BackwardHooks(self)
         self.saved_tensors_hooks = SavedTensorsHooks(self)
-        self.runs_through_functions = options.runs_through_functions
+        self.interprets_autograd_functions = options.interprets_autograd_functions
         self.reads_assignments = options.reads_assignments
         self.detours = options.detours
         self.nested = options.nested
-        self.in_eager = options.in_eager
+        self.eager_functions = options.eager_functions
         self.leaves_threads_to_eager = options.leaves_to_eager and options.sharp_edges == "allow"
         self.replacements = Replacements(options.lookasides)
 

@@ -17,21 +17,27 @@ IDS = "input_ids"
 SAMPLE_TEXT = "a"
 
 
-def segments(loaded: LoadedModel, ids: torch.Tensor) -> torch.Tensor:
-    """Return token types for pairs of texts: 0 for the first half of each sample, and 1 for the second half."""
-    kinds = getattr(loaded.config, "type_vocab_size", None)
+def token_types(loaded: LoadedModel, ids: torch.Tensor) -> torch.Tensor:
+    """Return token types for pairs of texts: 0 for the first half of each sample, and 1 for the second half.
+
+    They are all 0 if the model has only one token type.
+    """
+    type_count = getattr(loaded.config, "type_vocab_size", None)
     types = torch.zeros_like(ids)
-    if kinds is None or kinds > 1:
+    if type_count is None or type_count > 1:
         types[..., ids.shape[-1] // 2 :] = 1
     return types
 
 
-# The functions that build optional inputs, by the names of parameters of forward functions.
-BUILDERS: Mapping[str, Callable[[LoadedModel, torch.Tensor], torch.Tensor]] = {"token_type_ids": segments}
+# The function that builds each optional input, by the name of the parameter of `forward`.
+BUILDERS: Mapping[str, Callable[[LoadedModel, torch.Tensor], torch.Tensor]] = {"token_type_ids": token_types}
 
 
 def tokenizer_inputs(loaded: LoadedModel, inputs: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any] | None:
-    """Return the inputs with the tokenizer's optional inputs added, in the tokenizer's order; None if it has none."""
+    """Return the inputs, and the missing optional inputs among `names`, the names of the tokenizer's outputs.
+
+    They are in the order of `names`. None if nothing is added.
+    """
     ids = inputs.get(IDS)
     if not isinstance(ids, torch.Tensor):
         return None

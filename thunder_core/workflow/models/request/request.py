@@ -59,8 +59,8 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="Task of the model, such as causal-lm, or text-generation as on the Hub, if the config does not state it. "
-        "`generate` is the model's `generate()` method.",
+        help="Task of the model, if the config does not state it: such as causal-lm, or the Hub's name "
+        "text-generation. `generate` selects text generation by the model's `generate()` method.",
         completion="tasks",
         check=lambda _, name: spelled_task(name),
     )

@@ -27,7 +27,7 @@ SETTINGS = tuple(
 )
 # The only supported values of the settings: with these, a transformer returns the embeddings of text tokens.
 TASK, OUTPUT = "feature-extraction", "token_embeddings"
-TEXT = {"method": "forward", "method_output_name": "last_hidden_state"}
+TEXT_MODALITY = {"method": "forward", "method_output_name": "last_hidden_state"}
 # The settings that change how the model is built, which Thunder does not support.
 BUILD_SETTINGS = ("model_args", "model_kwargs", "config_args", "config_kwargs")
 
@@ -47,10 +47,10 @@ class SentenceStage:
 
 def transformer_folder(root: Path) -> Path:
     """Return the transformer's folder inside a sentence-transformers folder; return any other folder unchanged."""
-    listed = modules_of(root)
-    if not listed or class_name(listed[0]) != TRANSFORMER:
+    entries = modules_of(root)
+    if not entries or class_name(entries[0]) != TRANSFORMER:
         return root
-    return root / path_of(root, listed[0])
+    return root / path_of(root, entries[0])
 
 
 def has_stages(root: Path) -> bool:
@@ -65,16 +65,16 @@ def modules_of(root: Path) -> list[Mapping[str, Any]]:
         return []
     try:
         require_plain(file)
-        listed = json.loads(file.read_text(encoding="utf-8"))
+        entries = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise BadModelFolder(f"{file} cannot be read as JSON: {error}", fix="download the file again") from error
-    if not isinstance(listed, list) or not all(isinstance(entry, dict) and "type" in entry for entry in listed):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) and "type" in entry for entry in entries):
         raise BadModelFolder(f"{file} does not list modules with their types", fix="download the file again")
-    return listed
+    return entries
 
 
 def files_of_modules(root: Path) -> tuple[str, ...]:
-    """Return the paths of the possible files of a folder's modules, relative to the folder.
+    """Return the relative paths of the files that a folder's modules may have.
 
     These are the settings of the transformer, and the config and the weights of each later stage.
     """
@@ -82,19 +82,22 @@ def files_of_modules(root: Path) -> tuple[str, ...]:
     if not paths:
         return ()
     transformer, *stages = paths
-    of_stages = [str(PurePosixPath(path) / name) for path in stages if path for name in (CONFIG_FILE, SINGLE_FILE)]
-    return (*(str(PurePosixPath(transformer) / name) for name in SETTINGS), *of_stages)
+    stage_files = [str(PurePosixPath(path) / name) for path in stages if path for name in (CONFIG_FILE, SINGLE_FILE)]
+    return (*(str(PurePosixPath(transformer) / name) for name in SETTINGS), *stage_files)
 
 
 def stages_of(root: Path) -> tuple[SentenceStage, ...]:
-    """Return the stages after the transformer; raise `BadModelFolder` for modules that Thunder does not know."""
+    """Return the stages after the transformer.
+
+    Raises `BadModelFolder` for modules or settings that Thunder does not support.
+    """
     first, *others = modules_of(root)
     for entry in (first, *others):
         allowed_kinds = (TRANSFORMER,) if entry is first else STAGES
         if class_name(entry) not in allowed_kinds or not str(entry["type"]).startswith(LIBRARY):
             raise BadModelFolder(
-                f"{root / MODULES} lists {str(entry['type'])!r:.120}, which Thunder cannot optimize: a {TRANSFORMER} "
-                f"can be followed by {', '.join(STAGES)} of sentence-transformers",
+                f"{root / MODULES} lists {str(entry['type'])!r:.120}, which Thunder cannot optimize: the first "
+                f"module must be a {TRANSFORMER} of sentence-transformers, and the others can be {', '.join(STAGES)}",
                 fix=f"compile the model in Python: `thunder.compile(model)`; {TRANSFORMER_ALONE}",
             )
     require_plain_transformer(root / path_of(root, first))
@@ -136,7 +139,7 @@ def require_plain_transformer(folder: Path) -> None:
 
 def returns_token_embeddings(modalities: object) -> bool:
     """Whether a transformer with this `modality_config` returns the last hidden state for text."""
-    return modalities is None or (isinstance(modalities, Mapping) and modalities.get("text") == TEXT)
+    return modalities is None or (isinstance(modalities, Mapping) and modalities.get("text") == TEXT_MODALITY)
 
 
 def changes_model(changes: object) -> bool:
@@ -148,7 +151,7 @@ def changes_model(changes: object) -> bool:
 
 
 def class_name(entry: Mapping[str, Any]) -> str:
-    """Return the name of an entry's class without its module."""
+    """Return an entry's class name without the Python package path."""
     return str(entry["type"]).rpartition(".")[2]
 
 

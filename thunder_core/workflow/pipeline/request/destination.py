@@ -19,9 +19,10 @@ SUFFIX = ".thunder"
 
 
 def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str, parent: Path | None = None) -> Path:
-    """Return the requested folder, or an unused name in the folder `parent` (default: the working folder).
+    """Return the requested folder, or an unused name in the folder `parent` (default: the working directory).
 
-    Raises `OutputExists` for an existing folder without `force`, and `OutputNotWritable`. Nothing remains on the disk.
+    Raises `OutputExists` if the folder exists and may not be replaced, and `OutputNotWritable` if the folder cannot be
+    created. No file is left behind.
     """
     named = re.sub(r"[^\w.+-]+", "-", recipe)
     stem = f"{file_stem(model)}-{named}"
@@ -29,7 +30,7 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
     require_outside_artifacts(folder)
     try:
         refuse_existing(folder, force=force)
-        require_parent(folder)
+        require_creatable(folder)
         return folder
     except OSError as error:
         raise _not_writable(folder.parent if out is None else folder, error.strerror or str(error)) from error
@@ -48,11 +49,14 @@ def free_name(parent: Path, stem: str) -> Path:
 
 
 def file_stem(name: str) -> str:
-    """Return the part of a model's name after the last slash, without characters that file names should not have."""
+    """Return the part of a model's name after the last slash.
+
+    Characters that are not letters, digits, `_`, `.` or `-` are replaced by `-`.
+    """
     return re.sub(r"[^\w.-]+", "-", name.rstrip("/").rpartition("/")[2]).strip("-.") or "model"
 
 
-def require_parent(folder: Path) -> None:
+def require_creatable(folder: Path) -> None:
     """Raise `OutputNotWritable` or an OSError unless the folder can be created."""
     parent = nearest_existing(folder.parent)
     if not parent.is_dir():

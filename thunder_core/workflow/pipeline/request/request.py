@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 COMPILERS = ("jit", "thunderfx")
 MAX_ROUNDS = 1_000_000  # more would take days even for the smallest model
 INPUTS = 3  # the default number of inputs to validate on
+DEFAULT_LENGTH = "128, or the model's maximum if that is less"
 
 
 def require_one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
@@ -73,7 +74,7 @@ class Request:
     A field that is defined by `option` is also a command-line option and a key of a settings file.
 
     - `model`: if `model.model` and `model.sample` are None, the recipe's own sample is used.
-    - `out`: None is a new folder in the working folder, named after the model and the recipe.
+    - `out`: None is a new folder in the working directory, named after the model and the recipe.
     - `seq`: None is 128, or the model's maximum if that is less; with a cache, None is 1.
     - `runs` and `warmup`: the rounds of the benchmark. `inputs`: the number of inputs of the validation.
     - `include_weights`: copy the model's weights into the artifact, which then needs no checkpoint.
@@ -180,7 +181,9 @@ class Request:
         default_text="1, or 8 prompts",
         minimum=1,
     )
-    seq: int | None = option(None, int, metavar="N", help="Sequence length in tokens", default_text="128", minimum=1)
+    seq: int | None = option(
+        None, int, metavar="N", help="Sequence length in tokens", default_text=DEFAULT_LENGTH, minimum=1
+    )
     cache: int | None = option(
         None,
         int,
@@ -194,7 +197,7 @@ class Request:
         int,
         metavar="N",
         help="Maximum prompt length in tokens, for `--task generate`",
-        default_text="128",
+        default_text=DEFAULT_LENGTH,
         minimum=1,
     )
     new_tokens: int | None = option(
@@ -202,7 +205,7 @@ class Request:
         int,
         metavar="N",
         help="Maximum number of generated tokens, for `--task generate`",
-        default_text="128",
+        default_text=DEFAULT_LENGTH,
         minimum=1,
     )
     height: int | None = option(
@@ -243,7 +246,7 @@ class Request:
         metavar="SECONDS",
         minimum=0,
         help="Time limit for validation in seconds. The report lists skipped inputs",
-        default_text="the time of 5 eager calls for each input, at least 30",
+        default_text="the time of 5 eager calls for each input, at least 30 s",
     )
     benchmark_budget: float = option(
         30.0,
@@ -337,8 +340,8 @@ class Request:
     skip_layers: str = option(
         "",
         metavar="auto",
-        help="Keep the layers with the largest quantization errors in full precision, until the model meets the"
-        " recipe's bound.",
+        help="Keep the layers with the largest quantization errors in full precision, as many as the recipe's quality"
+        " bound requires.",
         check=lambda option, value: require_one_of(option, value, ("", "auto")),
     )
 

@@ -96,7 +96,7 @@ class RunRequest:
         panel=SAMPLING,
         check=require_temperature,
         help="Sampling temperature. Values below 1 favour likely tokens",
-        default_text="greedy decoding; with another sampling option, from the model's generation_config.json",
+        default_text="with another sampling option, the value in generation_config.json; otherwise greedy decoding",
     )
     top_p: float | None = option(
         None,
@@ -105,7 +105,7 @@ class RunRequest:
         panel=SAMPLING,
         check=require_share,
         help="Sample from the smallest set of tokens whose probabilities add up to P",
-        default_text="from the model's generation_config.json",
+        default_text="when sampling, the value in generation_config.json",
     )
     top_k: int | None = option(
         None,
@@ -114,7 +114,7 @@ class RunRequest:
         panel=SAMPLING,
         minimum=1,
         help="Sample from the N most likely tokens",
-        default_text="from the model's generation_config.json",
+        default_text="when sampling, the value in generation_config.json",
     )
     seed: int | None = option(
         None,

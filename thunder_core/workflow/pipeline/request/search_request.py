@@ -128,7 +128,7 @@ class SearchRequest:
         panel=SEARCH,
         parse=bytes_of,
         check=require_bytes,
-        help="Largest sum of the size of the weights and the peak memory of a call, such as 8GiB.",
+        help="Memory limit (weights plus the peak of a call), such as 8GiB.",
     )
     fresh: bool = option(False, bool, panel=SEARCH, help="Measure all candidates again, and ignore stored results.")
 
@@ -145,9 +145,9 @@ def check_search(search: SearchRequest, request: Request) -> None:
     require_values(search)
     if search.search is None:
         if search_options := search.changed_options:
-            raise BadOption(
-                f"{', '.join(search_options)} is for a search", fix="add --search 10m, or leave out these options"
-            )
+            names = ", ".join(search_options)
+            verb = "needs" if len(search_options) == 1 else "need"
+            raise BadOption(f"{names} {verb} --search", fix=f"add --search 10m, or leave out {names}")
         return
     options, usual = options_of(Request), Request()
     for name in REFUSED_FIELDS:

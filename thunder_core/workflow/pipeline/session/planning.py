@@ -100,7 +100,7 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
 
 
 def destination_of(request: Request, prepared: PreparedModel, parent: Path | None = None) -> Path:
-    """Return the folder of the artifact: the requested folder, or a free name in the working folder."""
+    """Return the folder of the artifact: the requested folder, or a free name in the working directory."""
     purpose = "-train" if request.train else "-generate" if request.generates else ""
     return choose_destination(
         request.out,

@@ -23,7 +23,7 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
 
     With anomaly detection, eager PyTorch makes the call: its engine looks for NaN in the gradients of each node.
     """
-    if not run.runs_through_functions and run.machine.call(torch.is_anomaly_enabled):
+    if not run.interprets_autograd_functions and run.machine.call(torch.is_anomaly_enabled):
         run.leave_to_eager("the program runs a backward pass with anomaly detection", FIX_FOR_ANOMALIES)
     if wrapped_tensors((args, kwargs)):
         return differentiate_in_levels(run, function, args, kwargs)

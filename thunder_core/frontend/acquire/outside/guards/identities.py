@@ -1,4 +1,4 @@
-"""Guards on two or more paths: which of them lead to one object."""
+"""Guards on relations between the objects at two or more paths: same object, different objects, missing key."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from thunder_core.frontend.acquire.outside.paths import Path
 
 
 @dataclass(frozen=True, eq=False)
-class OfTwoPaths(Guard):
+class TwoPathGuard(Guard):
     """Requires a relation between the values at `path` and `second_path`."""
 
     second_path: Path
@@ -25,7 +25,7 @@ class OfTwoPaths(Guard):
 
 
 @dataclass(frozen=True, eq=False)
-class SameAs(OfTwoPaths):
+class SameAs(TwoPathGuard):
     """Requires the same object at both paths."""
 
     @property
@@ -41,7 +41,7 @@ class SameAs(OfTwoPaths):
 
 
 @dataclass(frozen=True, eq=False)
-class Apart(OfTwoPaths):
+class DifferentFrom(TwoPathGuard):
     """Requires different objects at the two paths."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
@@ -53,14 +53,17 @@ class Apart(OfTwoPaths):
 
 
 @dataclass(frozen=True, eq=False)
-class AllApart(Guard):
-    """Requires different objects at all of these paths: objects of one class that C code compares by identity."""
+class AllDifferent(Guard):
+    """Requires pairwise different objects at `path` and the paths in `rest`.
+
+    The objects are of one class, and the program has read their identity.
+    """
 
     rest: tuple[Path, ...]
 
     @property
     def key(self) -> tuple[Any, ...]:
-        return (AllApart, self.path)
+        return (AllDifferent, self.path)
 
     @property
     def other_paths(self) -> tuple[Path, ...]:
@@ -74,12 +77,14 @@ class AllApart(Guard):
 
     @property
     def words(self) -> str:
-        return f"was a different object from {', '.join(map(str, self.rest))}"
+        if len(self.rest) == 1:
+            return f"was a different object from {self.rest[0]}"
+        return f"these were all different objects: {', '.join(map(str, (self.path, *self.rest)))}"
 
 
 @dataclass(frozen=True, eq=False)
-class LacksKey(OfTwoPaths):
-    """Requires a mapping without the key at `second_path`."""
+class LacksKey(TwoPathGuard):
+    """Requires that the mapping at `path` lacks the key that is the object at `second_path`."""
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         return f"{scope.variables[self.second_path]} not in {subject}"
