@@ -43,9 +43,8 @@ constexpr int64_t PARTIAL_WORDS = 1 << 16;   // words of the partial sums of pan
 constexpr int64_t L1_WORDS = 4096;           // words of input rows that fit in the L1 cache
 constexpr int64_t FEW_ROWS = 16;             // most rows for which dot products are computed without packing
 constexpr int64_t TASK_COLUMNS = 16;         // columns of a task of dot products; one call computes their activations
-constexpr int64_t AHEAD = 64;                // distance of the prefetched row of a packed panel from the current row
+constexpr int64_t AHEAD = 16;                // distance of the prefetched row of a panel from the current row
 constexpr int64_t PER_THREAD = 1 << 16;      // multiplications for each additional thread
-constexpr int64_t LINE = 64;                 // bytes that a prefetch reads
 constexpr int64_t BLOCK = 64;                // columns whose 4-bit weights are stored together
 """
 
@@ -70,26 +69,39 @@ struct Product {
 """
 
 PRODUCTS = r"""
+// The next weights, which a tile prefetches into the L2 cache: some consecutive columns of a weight, or a part of a
+// packed panel as one column. Each step of a column prefetches the line that is `step` bytes after the previous one.
+// Steps are much shorter than a line, so that the core waits for few lines at a time.
+struct Fetch {
+    const char* from;
+    int64_t columns, stride, step;  // stride and step in bytes
+};
+
 // Multiplies some rows of the input by `count` words of each column of a panel, from word `start` on. The sums stay in
 // registers.
 template <typename K, int ROWS>
 void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64_t count, const float* panel,
-          float* partial) {
+          float* partial, const Fetch& fetch) {
     Vector sums[ROWS][2];
     UNROLLED for (int r = 0; r < ROWS; r++)
         UNROLLED for (int half = 0; half < 2; half++)
             sums[r][half] = zero();
     const float* input = p.input + row * p.input_stride + start;
-    for (int64_t k = 0; k < count; k++) {
-        const Vector left = load(panel + k * PANEL), right = load(panel + k * PANEL + WIDTH);
-        if constexpr (K::PACKED) {
-            _mm_prefetch((const char*)(panel + (k + AHEAD) * PANEL), _MM_HINT_T0);
-            if constexpr (WIDTH == 16) _mm_prefetch((const char*)(panel + (k + AHEAD) * PANEL + WIDTH), _MM_HINT_T0);
-        }
-        UNROLLED for (int r = 0; r < ROWS; r++) {
-            const Vector value = broadcast(input + r * p.input_stride + k);
-            sums[r][0] = K::multiply_add(value, left, sums[r][0]);
-            sums[r][1] = K::multiply_add(value, right, sums[r][1]);
+    int64_t k = 0;
+    for (int64_t fetched = 0; fetched < fetch.columns; fetched++) {
+        const char* next = fetch.from + fetched * fetch.stride;
+        for (const int64_t end = count * (fetched + 1) / fetch.columns; k < end; k++, next += fetch.step) {
+            const Vector left = load(panel + k * PANEL), right = load(panel + k * PANEL + WIDTH);
+            _mm_prefetch(next, _MM_HINT_T1);
+            if constexpr (WIDTH == 16) {  // tiles of AVX2 have too few multiplications to hide these prefetches
+                _mm_prefetch((const char*)(panel + (k + AHEAD) * PANEL), _MM_HINT_T0);
+                _mm_prefetch((const char*)(panel + (k + AHEAD) * PANEL + WIDTH), _MM_HINT_T0);
+            }
+            UNROLLED for (int r = 0; r < ROWS; r++) {
+                const Vector value = broadcast(input + r * p.input_stride + k);
+                sums[r][0] = K::multiply_add(value, left, sums[r][0]);
+                sums[r][1] = K::multiply_add(value, right, sums[r][1]);
+            }
         }
     }
     if (start > 0)  // add the earlier parts; each is summed separately, because errors grow with a sum's length
@@ -132,32 +144,29 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64
 }
 
 template <typename K>
-using Tile = void (*)(const Product<K>&, int64_t, int64_t, int64_t, int64_t, const float*, float*);
+using Tile = void (*)(const Product<K>&, int64_t, int64_t, int64_t, int64_t, const float*, float*, const Fetch&);
 template <typename K, int ROWS>
 Tile<K> tile_of(int64_t rows) {
     if constexpr (ROWS == 1) return tile<K, 1>;
     else return rows >= ROWS ? tile<K, ROWS> : tile_of<K, ROWS - 1>(rows);
 }
 
-// Prefetches lines of the next weights while the tiles of a panel are computed.
-template <typename Weight>
-struct Fetch {
-    const Weight* weight;
-    int64_t stride, lines, done = 0;
-    void until(int64_t line) {
-        for (; done < std::min(line, lines); done++)
-            _mm_prefetch((const char*)(weight + done % PANEL * stride) + done / PANEL * LINE, _MM_HINT_T1);
-    }
-};
-
-// Returns the lines to prefetch: `depth` words of each column of a panel, from word `k` on. There are none for a panel
-// with fewer than PANEL columns, and for weights that are grouped or were packed before the call.
+// Returns what one of `tiles` tiles, each with `count` steps, prefetches of the next panel: `depth` words of each
+// column, from word `k` on. Grouped weights, and panels with fewer than PANEL columns that are not packed, are not
+// prefetched.
 template <typename K>
-Fetch<typename K::Weight> fetch_of(const Product<K>& p, int64_t column, int64_t k, int64_t depth) {
-    const int64_t length = std::min(depth, p.words - k) * K::NUMBERS * sizeof(typename K::Weight);
-    const bool is_whole = !K::IN_GROUPS && !K::PACKED && column + PANEL <= p.out;
-    const int64_t lines = is_whole ? PANEL * (length / LINE) : 0;
-    return {p.weight + column * p.weight_stride + k * K::NUMBERS, p.weight_stride, lines};
+Fetch fetch_of(const Product<K>& p, int64_t column, int64_t k, int64_t depth, int64_t tile, int64_t tiles,
+               int64_t count) {
+    const char* weight = (const char*)p.weight;
+    const int64_t words = std::min(depth, p.words - k), size = sizeof(typename K::Weight);
+    if (K::PACKED && column < p.out) {
+        const int64_t step = ceil_div(words * PANEL * size, tiles * count);
+        return {weight + (column * p.words + k * PANEL) * size + tile * count * step, 1, 0, step};
+    }
+    const int64_t first = PANEL * tile / tiles, columns = PANEL * (tile + 1) / tiles - first;
+    if (K::PACKED || K::IN_GROUPS || column + PANEL > p.out || columns == 0) return {weight, 1, 0, 0};
+    const int64_t step = ceil_div(words * K::NUMBERS * size * columns, count), stride = p.weight_stride * size;
+    return {weight + (column + first) * stride + k * K::NUMBERS * size, columns, stride, step};
 }
 
 // Computes consecutive panels of the result for some rows, in parts of `depth` words. Each part of the input is
@@ -178,11 +187,14 @@ void panels_of(const Product<K>& p, int64_t row, int64_t rows, int64_t first, in
             // prefetch the next panel, which is the first panel of the next part or task after the last of this one
             const bool ends = column + PANEL >= last, ends_all = ends && k + count >= p.words;
             const int64_t next = ends && !ends_all ? first : column + PANEL;
-            auto fetch = fetch_of(p, next, ends_all ? 0 : ends ? k + count : k, depth);
+            const int64_t next_k = ends_all ? 0 : ends ? k + count : k, tiles = ceil_div(rows, TILE_ROWS);
             float* sums = partial + (column - first) * rows;
-            for (int64_t r = 0; r < rows; r += TILE_ROWS) {
-                tile_of<K, TILE_ROWS>(rows - r)(p, row + r, column, k, count, words, sums + r * PANEL);
-                fetch.until(fetch.lines * (r + TILE_ROWS) / rows);
+            // the first tile, which waits for memory, is the highest one
+            for (int64_t t = 0, r = 0, height = TILE_ROWS; t < tiles; t++, r += height) {
+                if (t > 0) height = ceil_div(rows - r, tiles - t);
+                const Fetch fetch = fetch_of(p, next, next_k, depth, t, tiles, count);
+                tile_of<K, TILE_ROWS>(std::min(rows - r, height))(p, row + r, column, k, count, words, sums + r * PANEL,
+                                                                  fetch);
             }
         }
     }
@@ -279,7 +291,10 @@ template <typename K>
 void multiply_many(const Product<K>& p, int64_t threads) {
     const int64_t panels = ceil_div(p.out, PANEL);
     const int64_t depth = ceil_div(ceil_div(p.words, ceil_div(p.words, MOST_DEPTH)), 16) * 16;
-    const int64_t fitting = std::max<int64_t>(INPUT_BYTES / (4 * depth), 16 * TILE_ROWS);
+    // rows whose input stays in the cache: all parts of it, or one part if there is only one; packing again for each
+    // block of rows costs time
+    const int64_t cached = p.words > depth ? (K::PACKED ? 1 : 2) * INPUT_WORDS / p.words : INPUT_BYTES / (4 * depth);
+    const int64_t fitting = std::max<int64_t>(cached, 8 * TILE_ROWS);
     // two tasks for each thread, unless a task would have fewer than about four tiles of rows
     const int64_t for_threads = std::min(ceil_div(2 * threads, panels), ceil_div(p.rows, 4 * TILE_ROWS));
     const int64_t row_blocks = std::max({ceil_div(p.rows, fitting), threads > 1 ? for_threads : 1, int64_t(1)});

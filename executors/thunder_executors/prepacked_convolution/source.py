@@ -71,11 +71,20 @@ struct Sums {
     }
 };
 
+// The next weights, which are prefetched into the L2 cache while a panel is multiplied: each step prefetches the line
+// that is `step` bytes after the previous one. Steps are shorter than a line, so that the core waits for few lines at a
+// time.
+struct Fetch {
+    const char* next = nullptr;
+    int64_t step = 0;
+};
+
 // Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums. With IS_COLD, later rows
-// of the panel and of the next panel are fetched from memory: the processor itself fetches no further than a page.
-template <bool IS_COLD = false, int ROWS, int HALVES, bool IS_NARROW>
+// of the panel and of the next panel are fetched from memory: the processor itself fetches no further than a page. With
+// HAS_NEXT, `fetch` is prefetched.
+template <bool IS_COLD = false, bool HAS_NEXT = false, int ROWS, int HALVES, bool IS_NARROW>
 inline void multiply(const float* const (&rows)[ROWS], int64_t count, const float* panel,
-                     Sums<ROWS, HALVES, IS_NARROW>& sums) {
+                     Sums<ROWS, HALVES, IS_NARROW>& sums, Fetch fetch = {}) {
     const float* from[ROWS];
     UNROLLED for (int r = 0; r < ROWS; r++) from[r] = rows[r];
     for (int64_t k = 0; k < count; k++) {
@@ -84,6 +93,10 @@ inline void multiply(const float* const (&rows)[ROWS], int64_t count, const floa
         if constexpr (IS_COLD) {
             __builtin_prefetch(panel + (k + ROWS_AHEAD) * PANEL);
             if constexpr (PANEL > 16) __builtin_prefetch(panel + (k + ROWS_AHEAD) * PANEL + 16);
+        }
+        if constexpr (HAS_NEXT) {
+            _mm_prefetch(fetch.next, _MM_HINT_T1);
+            fetch.next += fetch.step;
         }
         UNROLLED for (int half = 0; half < HALVES; half++) weights[half] = load(panel + k * PANEL + half * WIDTH);
         if constexpr (IS_NARROW) last = _mm256_loadu_ps(panel + k * PANEL + HALVES * WIDTH);

@@ -42,30 +42,32 @@ inline void transform_output(const Convolution& c, const float* from, int64_t st
     }
 }
 
-template <int ROWS, int HALVES>
-void winograd_tile(const float* input, int64_t stride, int64_t count, const float* panel, float* to) {
+template <bool HAS_NEXT, int ROWS, int HALVES>
+void winograd_tile(const float* input, int64_t stride, int64_t count, const float* panel, float* to, Fetch fetch) {
     const float* rows[ROWS];
     UNROLLED for (int r = 0; r < ROWS; r++) rows[r] = input + r * stride;
     Sums<ROWS, HALVES, false> sums;
     sums.clear();
-    multiply(rows, count, panel, sums);
+    multiply<false, HAS_NEXT>(rows, count, panel, sums, fetch);
     UNROLLED for (int r = 0; r < ROWS; r++)
         UNROLLED for (int half = 0; half < HALVES; half++) store(to + r * PANEL + half * WIDTH, sums.whole[half][r]);
 }
 
-typedef void (*WinogradTile)(const float*, int64_t, int64_t, const float*, float*);
-template <int ROWS, int HALVES>
-WinogradTile winograd_tile_of(int64_t rows) {
-    if constexpr (ROWS == 1) return winograd_tile<1, HALVES>;
-    else return rows >= ROWS ? winograd_tile<ROWS, HALVES> : winograd_tile_of<ROWS - 1, HALVES>(rows);
+typedef void (*WinogradTile)(const float*, int64_t, int64_t, const float*, float*, Fetch);
+template <bool HAS_NEXT, int ROWS = TILE_ROWS>
+WinogradTile winograd_tile_of(int64_t rows, bool is_half) {
+    if constexpr (ROWS > 1)
+        if (rows < ROWS) return winograd_tile_of<HAS_NEXT, ROWS - 1>(rows, is_half);
+    return is_half ? winograd_tile<HAS_NEXT, ROWS, 1> : winograd_tile<HAS_NEXT, ROWS, 2>;
 }
 
 // The channels of the input are padded to a multiple of WIDTH (c.pixel).
 void convolve_winograd(const Convolution& c, int64_t threads) {
     const int64_t across = ceil_div(c.out_width, 2), down = ceil_div(c.out_height, 2), all = c.batch * down * across;
     const int64_t panels = ceil_div(c.out, PANEL), stride = stride_of(ceil_div(c.in, WIDTH) * WIDTH);
-    int64_t length = std::max<int64_t>(CACHED_WORDS / 2 / (16 * stride) / TILE_ROWS, 1) * TILE_ROWS;
-    length = std::min(length, ceil_div(all, TILE_ROWS) * TILE_ROWS);
+    const bool has_next = 16 * panels * PANEL * c.in > CACHED_WORDS;  // each task reads the weights from memory
+    const int64_t fitting = std::max<int64_t>(CACHED_WORDS / (has_next ? 1 : 2) / (16 * stride), TILE_ROWS);
+    const int64_t length = ceil_div(all, ceil_div(all, fitting));
     const int64_t blocks = ceil_div(all, length);
     const int64_t parts = std::min(panels, ceil_div(threads, blocks));  // of the panels, for few blocks
     const int64_t tasks = blocks * parts;
@@ -87,15 +89,19 @@ void convolve_winograd(const Convolution& c, int64_t threads) {
                 const int64_t channel = panel * PANEL;
                 const bool is_half = c.out - channel <= WIDTH;
                 const float* weight = c.weight + 16 * channel * c.in;
-                const int64_t rows = ceil_div(count, ceil_div(count, TILE_ROWS));
-                for (int64_t i = 0; i < 16; i++)
-                    for (int64_t t = 0; t < count; t += rows) {
+                const int64_t tiles = ceil_div(count, TILE_ROWS), rows = ceil_div(count, tiles);
+                const int64_t step = ceil_div(PANEL * sizeof(float), tiles);
+                for (int64_t i = 0; i < 16; i++) {
+                    const float* words = weight + i * c.in * PANEL;
+                    Fetch fetch{(const char*)(words + c.in * PANEL), step};  // the next product's weights
+                    for (int64_t t = 0; t < count; t += rows, fetch.next += c.in * step) {
                         const int64_t some = std::min(rows, count - t);
-                        const auto run = is_half ? winograd_tile_of<TILE_ROWS, 1>(some)
-                                                 : winograd_tile_of<TILE_ROWS, 2>(some);
-                        run(values + (i * length + t) * stride, stride, c.in, weight + i * c.in * PANEL,
-                            sums + (i * length + t) * PANEL);
+                        const auto run = has_next ? winograd_tile_of<true>(some, is_half)
+                                                  : winograd_tile_of<false>(some, is_half);
+                        run(values + (i * length + t) * stride, stride, c.in, words, sums + (i * length + t) * PANEL,
+                            fetch);
                     }
+                }
                 for (int64_t half = 0; half < (is_half ? 1 : 2); half++) {
                     const Finish finish(c, channel + half * WIDTH);
                     for (int64_t t = 0; t < count; t++) {
