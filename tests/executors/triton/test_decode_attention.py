@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from tests.executors.triton.closeness import DTYPES, assert_close, assert_forward, draw
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors import sdpa
+from thunder_executors.triton.attention import combination
 from thunder_executors.triton.attention import decode_attention as module
 from thunder_executors.triton.attention.decode_attention import decode_attention, keys_of_step, parts_of_keys, reference
 from thunder_executors.triton.launch import Launch
@@ -22,12 +23,18 @@ SCALE = 0.3
 INFINITY = float("inf")
 
 
-@pytest.fixture(autouse=True)
-def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["the last thread block combines", "a second kernel combines"])
+def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 16 keys for few thread blocks, so that a small cache has several parts with several blocks."""
     monkeypatch.setattr(module, "MAX_KEYS", 16)
     monkeypatch.setattr(module, "THREAD_BLOCKS", 12)
-    monkeypatch.setattr(module, "COMBINED", 2)
+    monkeypatch.setattr(combination, "ELEMENTS", 128)
+    if request.param == "a second kernel combines":
+        monkeypatch.setattr(module, "MAX_BYTES_OF_LAST_BLOCK", 0)
+
+
+def last_block_combines() -> bool:
+    return module.MAX_BYTES_OF_LAST_BLOCK > 0
 
 
 def inputs(
@@ -206,9 +213,10 @@ def test_hidden_blocks_are_not_read_and_the_launches_do_not_depend_on_values(mon
     monkeypatch.setattr(Launch, "run", lambda launch: (launched.append(launch), run(launch))[1])
     for last in (0, 199):
         decode_attention(q, k, v, None, tensor(last), 0, SCALE)
-    assert [launch.grid for launch in launched] == [(2, 6), (8,)] * 2
-    assert launched[0].specialization == launched[2].specialization
-    tops = [torch.as_tensor(launch.arguments["tops"]) == -INFINITY for launch in launched[::2]]
+    grids = [(2, 6)] if last_block_combines() else [(2, 6), (8,)]
+    assert [launch.grid for launch in launched] == grids * 2
+    assert launched[0].specialization == launched[len(grids)].specialization
+    tops = [torch.as_tensor(launch.arguments["tops"]) == -INFINITY for launch in launched[:: len(grids)]]
     assert [top.view(2, 6, 4).all(-1).sum(-1).tolist() for top in tops] == [[5, 5], [0, 0]]
 
 
