@@ -29,7 +29,7 @@ from transformers.generation import utils as generation_utils  # noqa: E402
 
 import thunder_core as thunder  # noqa: E402
 from tests.generation.models import model_of  # noqa: E402
-from thunder_core.backend.runtime import uninterrupted  # noqa: E402
+from thunder_core.backend.runtime.prologues import uninterrupted  # noqa: E402
 from thunder_core.foundation.errors import ModelChangedWarning  # noqa: E402
 from thunder_core.frontend.acquire.codegen import prologue  # noqa: E402
 from thunder_core.tracing.library.changes.memory_words import CAN_WATCH  # noqa: E402

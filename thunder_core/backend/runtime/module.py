@@ -13,8 +13,8 @@ import torch
 
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.inner_generation import GENERATE, Compile, generating_method
+from thunder_core.backend.runtime.prologues.uninterrupted import with_settled_guards
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
-from thunder_core.backend.runtime.uninterrupted import with_settled_guards
 
 Method = Callable[..., Any]
 NO_METHODS: Mapping[str, Method] = {}

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from thunder_core.backend.runtime.generate import executable
-from thunder_core.backend.runtime.uninterrupted import Generation, current_generation
+from thunder_core.backend.runtime.prologues.uninterrupted import Generation, current_generation
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.ir.literal import Scope, literal
 from thunder_core.tracing.ir.printer import print_trace, statement

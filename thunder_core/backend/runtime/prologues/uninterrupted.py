@@ -97,7 +97,7 @@ def current_generation() -> Generation | None:
 
 @contextmanager
 def generating(generation: Generation | None) -> Iterator[None]:
-    """Within the context, this thread runs a generation; None for one that may be interrupted."""
+    """Within the context, this thread runs a generation; None for an ordinary call of `generate`."""
     outer, _current.generation = _current.generation, generation
     try:
         yield

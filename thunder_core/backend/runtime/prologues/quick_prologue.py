@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.backend.runtime.generate import executable
-from thunder_core.backend.runtime.settled_prologue import SettledPrologue, as_tuple, names_in
+from thunder_core.backend.runtime.prologues.settled_prologue import SettledPrologue, as_tuple, names_in
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.ir.literal import Scope, literal
 from thunder_core.tracing.ir.printer import print_trace, statement
