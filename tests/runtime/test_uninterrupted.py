@@ -23,6 +23,7 @@ from transformers import (  # noqa: E402
     MinLengthLogitsProcessor,
     PrefixConstrainedLogitsProcessor,
     StoppingCriteria,
+    masking_utils,
 )
 from transformers.generation import BaseStreamer, MaxTimeCriteria  # noqa: E402
 from transformers.generation import utils as generation_utils  # noqa: E402
@@ -36,7 +37,10 @@ from thunder_core.tracing.library.changes.memory_words import CAN_WATCH  # noqa:
 from thunder_core.tracing.library.changes.module_state import ModuleState  # noqa: E402
 from thunder_recipes.hf_generate import HFGenerate  # noqa: E402
 
-pytestmark = pytest.mark.skipif(not CAN_WATCH, reason="the versions of dicts are not known in this Python")
+pytestmark = [
+    pytest.mark.skipif(not CAN_WATCH, reason="the versions of dicts are not known in this Python"),
+    pytest.mark.skipif(bool(sys.gettrace() or sys.getprofile()), reason="a debugger may change a model between tokens"),
+]
 PROMPT = torch.arange(3, 10).view(1, 7)
 TOKENS, CHANGED_AT = 12, 5  # new tokens, and the token before which the model is changed
 FEW = 3  # checks of a generation: of the prompt, by both programs, and of the first token
@@ -274,6 +278,14 @@ def changing_check(change: Change, *args: Any) -> Callable[..., Any]:
 
 
 REPLACEMENTS = (replace_on_instance, replace_in_class, replace_in_another_class, replace_function)
+
+
+def test_a_registered_mask_function_makes_an_ordinary_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = fresh_model()
+    table = masking_utils.ALL_MASK_ATTENTION_FUNCTIONS
+    assert uninterrupted.is_uninterrupted(model, (PROMPT,), {})
+    monkeypatch.setitem(table._global_mapping, "sdpa", lambda *args, **kwargs: table["eager"](*args, **kwargs))
+    assert not uninterrupted.is_uninterrupted(model, (PROMPT,), {})
 
 
 @pytest.mark.parametrize("replacement", REPLACEMENTS, ids=lambda function: function.__name__)

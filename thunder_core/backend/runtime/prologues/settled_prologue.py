@@ -13,6 +13,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import torch
+
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.prologues.uninterrupted import Generation, current_generation
 from thunder_core.tracing.analysis.module_reads import ModuleReads
@@ -29,7 +31,6 @@ NAME, CHECKS_NAME = "settled_prologue", "guards_on_the_model"
 GENERATION, SETTLED = "_generation", "_settled_objects"
 CURRENT, OBJECTS_OF, SETTLE, PREPARE = "_current_generation", "_objects_of", "_settle", "_settled_prologue"
 OTHERWISE, MATCH, METADATA = "_check_all_guards", "_tensors_match", "_metadata"
-CONSTANTS = frozenset({bool, int, float, str})
 IDENTIFIERS = re.compile(r"[^\W\d]\w*")
 
 
@@ -145,7 +146,10 @@ class SettledPrologue:
     # The end of a generation.
 
     def holds(self, module: Any, objects: tuple[Any, ...], tensors: tuple[Any, ...]) -> bool:
-        """Whether the guards on the model hold, and lead to the objects of the settled call, which had `tensors`."""
+        """Whether the guards on the model hold, and lead to the weights among the `objects` of the settled call.
+
+        `tensors` are all tensors of that call.
+        """
         if self._unchanged(module) and (not tensors or tensors_match(self._whole_prologue, tensors)):
             return True
         if self._guards_on_model is None:
@@ -154,7 +158,7 @@ class SettledPrologue:
             found = self._guards_on_model(module, (), {})
         except Exception:  # a guard that fails, or a path that leads to no object
             return False
-        return all(map(is_same, found, objects))
+        return all(now is before for now, before in zip(found, objects, strict=True) if isinstance(now, torch.Tensor))
 
     def _make_guards_on_model(self) -> Callable[..., Any]:
         """Return a function of the statements that depend on no argument, which returns the objects that are stored."""
@@ -164,11 +168,6 @@ class SettledPrologue:
         output = tuple(Proxy(name) for name in self._names)
         trace = replace(self._trace, name=CHECKS_NAME, bound_symbols=tuple(bsyms), output=output, made_by="guards")
         return executable(print_trace(trace), CHECKS_NAME)
-
-
-def is_same(found: object, expected: object) -> bool:
-    """Whether two objects are the same, or equal constants."""
-    return found is expected or (type(found) is type(expected) and type(found) in CONSTANTS and found == expected)
 
 
 def names_in(*texts: str) -> Iterator[str]:

@@ -4,8 +4,8 @@ During such a call, the guards on the model are checked once and not for each to
 as uninterrupted only if its model, its settings and all its arguments belong to the transformers library: then all code
 between two tokens is code of installed libraries, which does not change the model. A streamer, a logits processor or a
 stopping criterion of the user, a replaced method, a mode of PyTorch or a debugger makes a call an ordinary one. Other
-threads, signal handlers and finalizers are not known. At the end of a call, the guards on the model are checked again,
-and a change is reported by a warning.
+threads, signal handlers, finalizers and handlers of log messages are not known. At the end of a call, the guards on the
+model are checked again, and a change is reported by a warning.
 """
 
 from __future__ import annotations
@@ -113,6 +113,8 @@ def with_settled_guards(generate: Callable[..., Any], module: Any) -> Callable[.
 
     @functools.wraps(generate)
     def run(self: object, *args: Any, **kwargs: Any) -> Any:
+        if is_recording():
+            return generate(self, *args, **kwargs)
         is_settling = self.__dict__ is state and is_uninterrupted(module, args, kwargs)
         with generating(Generation(module) if is_settling else None):
             return generate(self, *args, **kwargs)
@@ -125,7 +127,7 @@ def is_uninterrupted(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any
     if len(args) > POSITIONS or any(kwargs.get(name) is not None for name in REFUSED_ARGUMENTS):
         return False
     return (
-        not (is_recording() or sys.gettrace() or sys.getprofile())
+        not (sys.gettrace() or sys.getprofile())
         and not torch._C._len_torch_function_stack()
         and not torch._C._len_torch_dispatch_stack()
         and all(map(is_plain, (*args, *kwargs.values(), getattr(model, "generation_config", None))))
@@ -182,14 +184,18 @@ def is_patched_class(kind: type, _: str) -> tuple[bool, bool]:
 
 
 def is_patched_module(name: str) -> bool:
-    """Whether a module of the library is loaded, and has a function, or a class with a function, of another package."""
+    """Whether a module of the library is loaded, and has a function of another package, also in a class or a table."""
     module = sys.modules.get(name)
-    return module is not None and any(
-        is_patched_class(value, "")
-        if isinstance(value, type) and package_of(value.__module__) == LIBRARY
-        else is_foreign_function(value)
-        for value in list(vars(module).values())
-    )
+    return module is not None and any(map(is_patched, list(vars(module).values())))
+
+
+def is_patched(value: Any) -> bool:
+    """Whether a global value of the library is, or contains, a function of another package."""
+    if isinstance(value, type):
+        return package_of(value.__module__) == LIBRARY and is_patched_class(value, "")
+    if isinstance(value, Mapping) and package_of(type(value).__module__) == LIBRARY:
+        return any(map(is_foreign_function, list(value.values())))
+    return is_foreign_function(value)
 
 
 def is_foreign_function(value: object) -> bool:
