@@ -13,6 +13,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from tests.executors.triton.closeness import DTYPES, assert_close, assert_forward, draw
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors import sdpa
+from thunder_executors.cudagraphs.recording import Cuda
 from thunder_executors.triton.attention import combination
 from thunder_executors.triton.attention import decode_attention as module
 from thunder_executors.triton.attention.decode_attention import decode_attention, keys_of_step, parts_of_keys, reference
@@ -289,3 +290,34 @@ def test_a_gpu_replays_one_graph_for_all_lengths_and_takes_less_time_for_short_t
     record_property("milliseconds", {**milliseconds_of, "PyTorch": pytorch})
     assert max(milliseconds_of["length 500"], milliseconds_of["mask 500"]) < pytorch / 2
     assert max(milliseconds_of.values()) < pytorch
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_on_two_streams_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each graph has its own counters, so that the thread blocks of two graphs are not counted together."""
+    monkeypatch.undo()
+    recorder = Cuda()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    pairs = []
+    for seed, stream in enumerate(streams):
+        torch.manual_seed(seed)
+        shapes = ((1, 32, 1, 64), (1, 8, 4096, 64), (1, 8, 4096, 64))
+        q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in shapes)
+        wanted = decode_attention(q, k, v, None, None, 0, SCALE)
+        assert_close(wanted, expected(q, k, v, torch.ones(1, 1, 1, 4096, dtype=torch.bool, device="cuda")))
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            attend = partial(decode_attention, q, k, v, None, None, 0, SCALE)
+            replay, result = recorder.record(
+                lambda attend=attend: [attend() for _ in range(20)], (0, stream.cuda_stream)
+            )
+        pairs.append((stream, replay, result, wanted))
+    torch.cuda.synchronize()
+    for _ in range(50):
+        for stream, replay, _, _ in pairs:
+            with torch.cuda.stream(stream):
+                replay()
+    torch.cuda.synchronize()
+    for _, _, result, wanted in pairs:
+        assert all(torch.equal(each, wanted) for each in result)

@@ -62,7 +62,7 @@ class QuickPrologue:
         if state is not None and state.is_unchanged(module):  # the prologue has checked this state
             self._state = state
         if self._whole_runs == 0:
-            self._install(self._make_quick_prologue())
+            self._install(self._make_quick_prologue(can_generate=callable(getattr(type(module), "generate", None))))
         self._note_whole_run()
         return prepared
 
@@ -108,10 +108,10 @@ class QuickPrologue:
         if program is not None:
             object.__setattr__(program, "prepare", prepare)
 
-    def _make_quick_prologue(self) -> Prepare:
+    def _make_quick_prologue(self, *, can_generate: bool) -> Prepare:
         """Return the quick prologue as a function."""
         settled = None
-        if self._reads.without_arguments and runs_library_code(self._program()):
+        if can_generate and self._reads.without_arguments and runs_library_code(self._program()):
             settled = SettledPrologue(
                 self._trace, self._reads, self._whole_prologue, self.check_all_guards, self.is_unchanged
             )

@@ -59,7 +59,7 @@ class SettledPrologue:
         )
         self._names = self._settled_names()
         self._metadata = SimpleNamespace()  # of the tensors that were passed
-        self._prepare = self._make_prologue()
+        self._prepare: Callable[..., Any] | None = None
         self._guards_on_model: Callable[..., Any] | None = None
 
     # The statements of the quick prologue.
@@ -84,7 +84,13 @@ class SettledPrologue:
     @property
     def functions(self) -> dict[str, Callable[..., Any]]:
         """The functions that these statements call, by name."""
-        return {CURRENT: current_generation, OBJECTS_OF: self.objects_of, SETTLE: self.settle, PREPARE: self._prepare}
+        return {CURRENT: current_generation, OBJECTS_OF: self.objects_of, SETTLE: self.settle, PREPARE: self.run}
+
+    def run(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], objects: tuple[Any, ...]) -> Any:
+        """Run the settled prologue."""
+        if self._prepare is None:
+            self._prepare = self._make_prologue()
+        return self._prepare(module, args, kwargs, objects)
 
     def objects_of(self, generation: Generation, module: Any) -> Any:
         """Return the stored objects; None if no call of the generation has checked all guards."""
