@@ -321,3 +321,7 @@ def test_graphs_on_two_streams_run_at_the_same_time(monkeypatch: pytest.MonkeyPa
     torch.cuda.synchronize()
     for _, _, result, wanted in pairs:
         assert all(torch.equal(each, wanted) for each in result)
+
+
+def repeated(function: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+    return [function() for _ in range(20)]
