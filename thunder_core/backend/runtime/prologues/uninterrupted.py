@@ -192,7 +192,7 @@ def is_patched_module(name: str) -> bool:
 def is_patched(value: Any) -> bool:
     """Whether a global value of the library is, or contains, a function of another package."""
     if isinstance(value, type):
-        return package_of(value.__module__) == LIBRARY and is_patched_class(value, "")
+        return package_of(value.__module__) == LIBRARY and bool(is_patched_class(value, ""))
     if isinstance(value, Mapping) and package_of(type(value).__module__) == LIBRARY:
         return any(map(is_foreign_function, list(value.values())))
     return is_foreign_function(value)
