@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import thunder_core as thunder
-from thunder_core.backend.runtime.quick_prologue import MAX_WHOLE_RUNS, NAME
+from thunder_core.backend.runtime.prologues.quick_prologue import MAX_WHOLE_RUNS, NAME
 from thunder_core.compiler import last_program
 from thunder_core.frontend.acquire.codegen import prologue
 from thunder_core.tracing.library.changes.memory_words import CAN_WATCH

@@ -5,12 +5,13 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import torch
 
 from thunder_core.tracing.library.collection import pause_collection
+from thunder_executors.cudagraphs.arrivals import COUNTERS, counters_of_graph
 
 DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it
 
@@ -49,11 +50,17 @@ class Cuda:
             torch.cuda.current_blas_handle()  # type: ignore[no-untyped-call]  # creates this thread's cuBLAS handle
             stream, current = self._stream(device_stream[0]), torch.cuda.current_stream()
             torch.cuda.synchronize()
+            counters = torch.zeros(COUNTERS, dtype=torch.int32, device=f"cuda:{device_stream[0]}")
             stream.wait_stream(current)
-            with torch.cuda.stream(stream), pause_collection(), own_workspaces():
+            with (
+                torch.cuda.stream(stream),
+                pause_collection(),
+                own_workspaces(),
+                counters_of_graph(counters, stream),
+            ):
                 results = capture_into(graph, self._pool(device_stream), function, device_stream[0])
             current.wait_stream(stream)
-        return partial(replay, graph), results
+        return Replay(graph, counters), results
 
     def _stream(self, device: int) -> Any:
         if device not in self._streams:
@@ -68,9 +75,19 @@ class Cuda:
         return self._pools[device_stream].pool()
 
 
-def replay(graph: torch.cuda.CUDAGraph) -> None:
-    """Replay a graph. The method `replay` is looked up at each call, because a benchmark replaces the method."""
-    graph.replay()
+@dataclass(frozen=True, eq=False)
+class Replay:
+    """A graph that a call replays, with the counters of its kernels, which live as long as the graph.
+
+    The method `replay` is looked up at each call, because a benchmark replaces the method.
+    """
+
+    graph: torch.cuda.CUDAGraph
+    counters: torch.Tensor
+
+    def __call__(self) -> None:
+        """Replay the graph."""
+        self.graph.replay()
 
 
 def capture_into(graph: torch.cuda.CUDAGraph, pool: Any, function: Callable[[], Any], device: int) -> Any:

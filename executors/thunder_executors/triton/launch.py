@@ -32,6 +32,7 @@ POINTERS = {
     torch.float8_e4m3fn: "*fp8e4nv",
     torch.int8: "*i8",
     torch.uint8: "*u8",
+    torch.int32: "*i32",
     torch.int64: "*i64",
 }
 # The type of a number by the annotation of its parameter. Without an annotation, Triton compiles up to three variants

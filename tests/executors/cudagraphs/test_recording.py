@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from thunder_executors.cudagraphs import recording
+from thunder_executors.cudagraphs import arrivals, recording
 from thunder_executors.cudagraphs.recording import Cuda
 
 
@@ -61,6 +61,10 @@ class FakeCuda:
     def current_blas_handle(self) -> int:
         return self.device
 
+    def zeros(self, size: int, device: str, dtype: object = None) -> SimpleNamespace:
+        """Return new memory, with the stream on which it is set to zero."""
+        return SimpleNamespace(size=size, device=device, dtype=dtype, stream=self.current_stream())
+
 
 class FakeGenerator:
     """A generator whose state is counted."""
@@ -100,10 +104,17 @@ class FakeGraph:
 @pytest.fixture
 def cuda(monkeypatch: pytest.MonkeyPatch) -> FakeCuda:
     fake = FakeCuda(3)
-    names = [name for name in dir(fake) if not name.startswith("_") and name not in ("device", "captures", "replayed")]
+    names = [
+        name
+        for name in dir(fake)
+        if not name.startswith("_") and name not in ("device", "captures", "replayed", "zeros")
+    ]
     context = SimpleNamespace(device=fake.changed, **{name: getattr(fake, name) for name in names})
     replaced = SimpleNamespace(
-        cuda=context, zeros=lambda size, device: device, _C=SimpleNamespace(_cuda_clearCublasWorkspaces=fake.clear)
+        cuda=context,
+        zeros=fake.zeros,
+        int32=torch.int32,
+        _C=SimpleNamespace(_cuda_clearCublasWorkspaces=fake.clear),
     )
     monkeypatch.setattr(recording, "torch", replaced)
     return fake
@@ -162,3 +173,27 @@ def test_a_place_is_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -
     tensor: Any = SimpleNamespace(device=torch.device("cuda", 1))
     assert Cuda().device_stream((tensor,)) == (1, 9)
     assert asked == [torch.device("cuda", 1)]
+
+
+def test_each_graph_has_counters_that_are_zeroed_before_its_capture_and_live_as_long_as_the_graph(
+    cuda: FakeCuda,
+) -> None:
+    seen = []
+
+    def note() -> None:
+        counters = arrivals._captured.get()
+        assert counters is not None
+        seen.append(counters)
+        assert counters.stream is cuda.current_stream()
+
+    recorder = Cuda()
+    replays: list[Any] = [recorder.record(note, place)[0] for place in ((1, 7), (1, 7), (1, 8), (0, 7))]
+    assert [replay.counters for replay in replays] == [each.counters for each in seen]
+    assert len({id(replay.counters) for replay in replays}) == 4
+    for replay, device in zip(replays, (1, 1, 1, 0), strict=True):
+        assert (replay.counters.size, replay.counters.dtype) == (arrivals.COUNTERS, torch.int32)
+        assert replay.counters.device == f"cuda:{device}"
+        assert replay.counters.stream is cuda.current[device], "zeroed on the stream of the call, which is not captured"
+    assert arrivals._captured.get() is None
+    replays[0]()
+    assert cuda.replayed == 1

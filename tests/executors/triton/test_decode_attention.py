@@ -13,6 +13,8 @@ from torch.nn.functional import scaled_dot_product_attention
 from tests.executors.triton.closeness import DTYPES, assert_close, assert_forward, draw
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors import sdpa
+from thunder_executors.cudagraphs.recording import Cuda
+from thunder_executors.triton.attention import combination
 from thunder_executors.triton.attention import decode_attention as module
 from thunder_executors.triton.attention.decode_attention import decode_attention, keys_of_step, parts_of_keys, reference
 from thunder_executors.triton.launch import Launch
@@ -22,12 +24,18 @@ SCALE = 0.3
 INFINITY = float("inf")
 
 
-@pytest.fixture(autouse=True)
-def few_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(autouse=True, params=["the last thread block combines", "a second kernel combines"])
+def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks of 16 keys for few thread blocks, so that a small cache has several parts with several blocks."""
     monkeypatch.setattr(module, "MAX_KEYS", 16)
     monkeypatch.setattr(module, "THREAD_BLOCKS", 12)
-    monkeypatch.setattr(module, "COMBINED", 2)
+    monkeypatch.setattr(combination, "ELEMENTS", 128)
+    if request.param == "a second kernel combines":
+        monkeypatch.setattr(module, "MAX_BYTES_OF_LAST_BLOCK", 0)
+
+
+def last_block_combines() -> bool:
+    return module.MAX_BYTES_OF_LAST_BLOCK > 0
 
 
 def inputs(
@@ -206,9 +214,10 @@ def test_hidden_blocks_are_not_read_and_the_launches_do_not_depend_on_values(mon
     monkeypatch.setattr(Launch, "run", lambda launch: (launched.append(launch), run(launch))[1])
     for last in (0, 199):
         decode_attention(q, k, v, None, tensor(last), 0, SCALE)
-    assert [launch.grid for launch in launched] == [(2, 6), (8,)] * 2
-    assert launched[0].specialization == launched[2].specialization
-    tops = [torch.as_tensor(launch.arguments["tops"]) == -INFINITY for launch in launched[::2]]
+    grids = [(2, 6)] if last_block_combines() else [(2, 6), (8,)]
+    assert [launch.grid for launch in launched] == grids * 2
+    assert launched[0].specialization == launched[len(grids)].specialization
+    tops = [torch.as_tensor(launch.arguments["tops"]) == -INFINITY for launch in launched[:: len(grids)]]
     assert [top.view(2, 6, 4).all(-1).sum(-1).tolist() for top in tops] == [[5, 5], [0, 0]]
 
 
@@ -281,3 +290,38 @@ def test_a_gpu_replays_one_graph_for_all_lengths_and_takes_less_time_for_short_t
     record_property("milliseconds", {**milliseconds_of, "PyTorch": pytorch})
     assert max(milliseconds_of["length 500"], milliseconds_of["mask 500"]) < pytorch / 2
     assert max(milliseconds_of.values()) < pytorch
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_graphs_on_two_streams_run_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each graph has its own counters, so that the thread blocks of two graphs are not counted together."""
+    monkeypatch.undo()
+    recorder = Cuda()
+    streams = [torch.cuda.Stream() for _ in range(2)]
+    pairs = []
+    for seed, stream in enumerate(streams):
+        torch.manual_seed(seed)
+        shapes = ((1, 32, 1, 64), (1, 8, 4096, 64), (1, 8, 4096, 64))
+        q, k, v = (torch.randn(shape, dtype=torch.bfloat16, device="cuda") for shape in shapes)
+        wanted = decode_attention(q, k, v, None, None, 0, SCALE)
+        assert_close(wanted, expected(q, k, v, torch.ones(1, 1, 1, 4096, dtype=torch.bool, device="cuda")))
+        torch.cuda.synchronize()
+        with torch.cuda.stream(stream):
+            attend = partial(decode_attention, q, k, v, None, None, 0, SCALE)
+            replay, result = recorder.record(
+                lambda attend=attend: [attend() for _ in range(20)], (0, stream.cuda_stream)
+            )
+        pairs.append((stream, replay, result, wanted))
+    torch.cuda.synchronize()
+    for _ in range(50):
+        for stream, replay, _, _ in pairs:
+            with torch.cuda.stream(stream):
+                replay()
+    torch.cuda.synchronize()
+    for _, _, result, wanted in pairs:
+        assert all(torch.equal(each, wanted) for each in result)
+
+
+def repeated(function: Callable[[], torch.Tensor]) -> list[torch.Tensor]:
+    return [function() for _ in range(20)]

@@ -49,7 +49,7 @@ class InnerGeneration:
                 f"generate of {kind} ran in eager PyTorch: it calls neither the compiled module nor an inner model "
                 "with its own generate; compile the module that it calls, and replace this module by the compiled one",
                 EagerMethodWarning,
-                stacklevel=3,
+                stacklevel=4,
             )
         return result
 

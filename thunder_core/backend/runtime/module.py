@@ -12,7 +12,8 @@ from typing import Any
 import torch
 
 from thunder_core.backend.runtime.compiled import Specializations
-from thunder_core.backend.runtime.inner_generation import Compile, generating_method
+from thunder_core.backend.runtime.inner_generation import GENERATE, Compile, generating_method
+from thunder_core.backend.runtime.prologues.uninterrupted import with_settled_guards
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 
 Method = Callable[..., Any]
@@ -73,6 +74,8 @@ def compiled_module(
         "__prepare_scriptable__": refuse_scripting,
         "_thunder": ProgramsOfOneModule(call, module.__dict__),
     }
+    if GENERATE in members:
+        members[GENERATE] = with_settled_guards(members[GENERATE], module)
     metaclass: Any = type(kind)
     compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
     object.__setattr__(compiled, "__dict__", module.__dict__)

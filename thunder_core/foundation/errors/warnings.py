@@ -44,6 +44,13 @@ class EagerMethodWarning(UserWarning):
     """
 
 
+class ModelChangedWarning(UserWarning):
+    """A model was changed by another thread, a signal handler or a finalizer while it generated text.
+
+    The tokens after the change may have been computed as before the change.
+    """
+
+
 class SymbolicAttemptWarning(UserWarning):
     """A program was compiled for constant sizes, because Thunder failed to compile it with symbolic sizes.
 

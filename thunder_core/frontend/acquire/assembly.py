@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.codegen.merged_guards import with_merged_item
 from thunder_core.frontend.acquire.codegen.prologue import Prologue
 from thunder_core.frontend.acquire.gradients import expose_intermediates, without_autograd
 from thunder_core.frontend.acquire.observed import observed_values
+from thunder_core.frontend.acquire.outside.effects import Effect
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.tensors import SparseTensorMetadata, TensorMetadata
 from thunder_core.frontend.acquire.outside.guards.values import OfType
@@ -111,9 +112,14 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
         observed=run.counts.observed | observed_values(guards_of_later_calls(run), run.outside.symbolic),
         sizes=run.recorder.sizes if symbols else None,
         num_count_statements=prologue.num_count_statements,
-        module_reads=prologue.module_reads(),
+        module_reads=prologue.module_reads(changes_only(effects, run.inputs.roots[1:])),
         caught_lines=frozenset(run.recorder.caught_errors.lines),
     )
+
+
+def changes_only(effects: Iterable[Effect], roots: Sequence[Path]) -> bool:
+    """Whether all effects change objects at some roots, or parts of these objects."""
+    return all(effect.owner is not None and effect.owner.lineage()[0] in roots for effect in effects)
 
 
 def computation_of(

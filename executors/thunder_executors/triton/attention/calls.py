@@ -26,8 +26,8 @@ from thunder_executors.triton.attention.decode_attention import (
     HEADS,
     POSITIONS,
     decode_attention,
+    decode_attention_kernel,
     is_one_tile,
-    part_of_attention_kernel,
 )
 from thunder_executors.triton.attention.visible_keys import LastKey, last_key, producers_of
 from thunder_executors.triton.measurement import replace_if_faster
@@ -95,7 +95,7 @@ class CacheAttention:
     @property
     def source(self) -> str:
         """The digest of the kernel's source."""
-        return str(getattr(part_of_attention_kernel, "cache_key", ""))
+        return str(getattr(decode_attention_kernel, "cache_key", ""))
 
     @property
     def is_chosen_without_gpu(self) -> bool:

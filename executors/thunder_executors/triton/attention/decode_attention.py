@@ -6,9 +6,12 @@ token reads the filled part of a static cache, whose size is constant. No value 
 the launches can be part of a CUDA graph.
 
 The blocks of keys are dealt out to the thread blocks in turn, so each thread block has a share of the filled keys. Each
-computes its softmax relative to its own largest score, with the sum and the weighted values. A second kernel combines
-these partial results, as in Flash-Decoding (https://crfm.stanford.edu/2023/10/12/flashdecoding.html). Scores and sums
-are float32. The weights of the values are rounded to the dtype of the values, as in FlashAttention.
+computes its softmax relative to its own largest score, with the sum and the weighted values, as in Flash-Decoding
+(https://crfm.stanford.edu/2023/10/12/flashdecoding.html). The last thread block of a group of queries that finishes
+combines these partial results. It knows that it is the last one by a counter, which each thread block increments after
+it has written its results. If there are many partial results, a second kernel combines them, which has a thread block
+for each query. Scores and sums are float32. The weights of the values are rounded to the dtype of the values, as in
+FlashAttention.
 
 A query that sees no key returns zeros, like PyTorch. A hidden key has no influence, even if it is NaN.
 """
@@ -23,6 +26,14 @@ import triton
 import triton.language as tl
 
 from thunder_core.foundation.errors import KernelRefuses
+from thunder_executors.cudagraphs.arrivals import arrival_counters
+from thunder_executors.triton.attention.combination import (
+    MAX_BYTES_OF_LAST_BLOCK,
+    combine_attention_kernel,
+    combine_parts,
+    parts_at_once,
+    write_rows,
+)
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.quantized_linear import THREAD_BLOCKS, multiply
@@ -34,8 +45,8 @@ MAX_ROWS = 64  # queries that share a head of keys
 TILE_BYTES = 8192  # of the queries of a thread block, and of the keys, or the values, that it reads in a step
 MAX_KEYS = 128  # keys in a step
 MAX_SCANNED = 16  # blocks of keys whose mask is read at once
-COMBINED = 16  # partial results that are added at once
 WARPS = 4
+FLOAT_BYTES = 4  # of a partial result, which is float32
 
 
 @triton.jit
@@ -57,7 +68,7 @@ def add_mask(scores: tl.tensor, mask: tl.tensor, at: tl.tensor, visible: tl.tens
 
 
 @triton.jit
-def part_of_attention_kernel(
+def decode_attention_kernel(
     q: tl.tensor,
     k: tl.tensor,
     v: tl.tensor,
@@ -66,6 +77,8 @@ def part_of_attention_kernel(
     tops: tl.tensor,
     sums: tl.tensor,
     partials: tl.tensor,
+    arrivals: tl.tensor,
+    out: tl.tensor,
     q_batch: tl.int64,
     q_head: tl.int64,
     q_position: tl.int64,
@@ -77,6 +90,9 @@ def part_of_attention_kernel(
     v_position: tl.int64,
     mask_batch: tl.int64,
     last_batch: tl.int64,
+    out_batch: tl.int64,
+    out_head: tl.int64,
+    out_position: tl.int64,
     scale: tl.float32,
     offset: tl.int32,
     heads: tl.int32,
@@ -90,8 +106,13 @@ def part_of_attention_kernel(
     SCANNED: tl.constexpr,
     WIDTH: tl.constexpr,
     VALUE_WIDTH: tl.constexpr,
+    COMBINED_ROWS: tl.constexpr,
+    COMBINED: tl.constexpr,
 ) -> None:
-    """Attend with all queries of a head of keys to every n-th block of keys, where n is the number of parts."""
+    """Attend with all queries of a head of keys to every n-th block of keys, where n is the number of parts.
+
+    With one part, there are no partial results (`tops` is None). With `out`, the last thread block combines the parts.
+    """
     batch = (tl.program_id(0) // heads).to(tl.int64)
     head = (tl.program_id(0) % heads).to(tl.int64)
     part = tl.program_id(1)
@@ -146,57 +167,53 @@ def part_of_attention_kernel(
         total = total * factor + tl.sum(weights, 1)
         weighted = weighted * factor[:, None] + multiply(weights.to(values.dtype), values)
         top = new_top
-    write = (tl.program_id(0).to(tl.int64) * parts + part) * rows + row
-    tl.store(tops + write, top, row < rows)
-    tl.store(sums + write, total, row < rows)
-    if end > first:
-        inside_values = (row < rows)[:, None] & (value_column < value_width)[None, :]
-        tl.store(partials + write[:, None] * value_width + value_column[None, :], weighted, inside_values)
-
-
-@triton.jit
-def combine_attention_kernel(
-    tops: tl.tensor,
-    sums: tl.tensor,
-    partials: tl.tensor,
-    out: tl.tensor,
-    out_batch: tl.int64,
-    out_head: tl.int64,
-    out_position: tl.int64,
-    heads: tl.int32,
-    positions: tl.int32,
-    rows: tl.int32,
-    parts: tl.int32,
-    value_width: tl.int32,
-    PARTS: tl.constexpr,
-    COMBINED: tl.constexpr,
-    VALUE_WIDTH: tl.constexpr,
-) -> None:
-    """Add the partial results of one query, each relative to the largest score of all.
-
-    A part that saw no key has the largest score -inf, and did not write its weighted values.
-    """
-    row = tl.program_id(0) % rows
-    group = tl.program_id(0) // rows
-    first = group.to(tl.int64) * parts * rows + row
-    column = tl.arange(0, VALUE_WIDTH)
-    every = tl.arange(0, PARTS)
-    all_tops = tl.load(tops + first + every * rows, every < parts, float("-inf"))
-    top = tl.max(all_tops, 0)
-    finite_top = tl.where(top == float("-inf"), 0.0, top)
-    all_sums = tl.load(sums + first + every * rows, every < parts, 0.0)
-    total = tl.sum(tl.exp(all_tops - finite_top) * all_sums, 0)
-    result = tl.zeros([VALUE_WIDTH], tl.float32)
-    for begin in range(0, parts, COMBINED):
-        part = begin + tl.arange(0, COMBINED)
-        part_tops = tl.load(tops + first + part * rows, part < parts, float("-inf"))
-        written = (part_tops != float("-inf"))[:, None] & (column < value_width)[None, :]
-        weighted = tl.load(partials + (first + part * rows)[:, None] * value_width + column[None, :], written, 0.0)
-        result += tl.sum(tl.exp(part_tops - finite_top)[:, None] * weighted, 0)
-    result = tl.where(total == 0.0, 0.0, result / total)
-    head = (group % heads * (rows // positions) + row // positions).to(tl.int64)
-    write = (group // heads).to(tl.int64) * out_batch + head * out_head + (row % positions).to(tl.int64) * out_position
-    tl.store(out + write + column, result.to(out.dtype.element_ty), column < value_width)
+    group = tl.program_id(0)
+    if tops is None:
+        result = tl.where(total[:, None] == 0.0, 0.0, weighted / total[:, None])
+        write_rows(
+            result, out, group, row, out_batch, out_head, out_position, heads, positions, rows, value_width, VALUE_WIDTH
+        )
+    else:
+        write = (group.to(tl.int64) * parts + part) * rows + row
+        tl.store(tops + write, top, row < rows)
+        tl.store(sums + write, total, row < rows)
+        if end > first:
+            inside_values = (row < rows)[:, None] & (value_column < value_width)[None, :]
+            tl.store(partials + write[:, None] * value_width + value_column[None, :], weighted, inside_values)
+        if out is not None:
+            # All threads have written before one of them releases the results of the thread block.
+            tl.debug_barrier()
+            if tl.atomic_add(arrivals + group, 1, sem="acq_rel") == parts - 1:
+                tl.debug_barrier()
+                combined_row = tl.arange(0, COMBINED_ROWS)
+                result = combine_parts(
+                    tops,
+                    sums,
+                    partials,
+                    group,
+                    combined_row,
+                    rows,
+                    parts,
+                    value_width,
+                    COMBINED_ROWS,
+                    COMBINED,
+                    VALUE_WIDTH,
+                )
+                write_rows(
+                    result,
+                    out,
+                    group,
+                    combined_row,
+                    out_batch,
+                    out_head,
+                    out_position,
+                    heads,
+                    positions,
+                    rows,
+                    value_width,
+                    VALUE_WIDTH,
+                )
+                tl.store(arrivals + group, 0)
 
 
 def reference(
@@ -247,25 +264,29 @@ def decode_attention(
     if is_dropping() or out.numel() == 0:
         return out
     rows = q_heads // heads * positions
+    groups = batches * heads
     block = keys_of_step(max(width, value_width), q.element_size())
-    parts = parts_of_keys(batches * heads, keys, block)
+    parts = parts_of_keys(groups, keys, block)
+    value_tile = power_of_two(max(value_width, FEWEST_ROWS))
+    partial_results = _partial_results(groups, parts, rows, value_width, q.device)
+    is_combined_later = parts > 1 and parts * rows * value_width * FLOAT_BYTES > MAX_BYTES_OF_LAST_BLOCK
+    has_counters = parts > 1 and not is_combined_later
     shared: dict[str, Any] = {
-        **{
-            name: torch.empty(batches * heads, parts, rows, columns, dtype=torch.float32, device=q.device)
-            for name, columns in (("tops", 1), ("sums", 1), ("partials", value_width))
-        },
+        **partial_results,
         "heads": heads,
         "positions": positions,
         "rows": rows,
         "value_width": value_width,
-        "VALUE_WIDTH": power_of_two(max(value_width, FEWEST_ROWS)),
+        "VALUE_WIDTH": value_tile,
     }
     launch(
-        part_of_attention_kernel,
-        (batches * heads, parts),
+        decode_attention_kernel,
+        (groups, parts),
         WARPS,
         **shared,
         **_inputs(q, k, v, mask, last),
+        **_output(None if is_combined_later else out),
+        arrivals=arrival_counters(groups, q.device) if has_counters else None,
         offset=offset,
         scale=float(scale),
         keys=keys,
@@ -274,19 +295,39 @@ def decode_attention(
         KEYS=block,
         SCANNED=min(power_of_two(parts_of(parts_of(keys, block), parts)), MAX_SCANNED),
         WIDTH=power_of_two(max(width, FEWEST_ROWS)),
+        COMBINED_ROWS=power_of_two(rows),
+        COMBINED=parts_at_once(rows, value_tile, parts),
     )
-    launch(
-        combine_attention_kernel,
-        (batches * heads * rows,),
-        WARPS,
-        **shared,
-        **_strides("out", out),
-        out=out,
-        parts=parts,
-        PARTS=power_of_two(parts),
-        COMBINED=min(power_of_two(parts), COMBINED),
-    )
+    if is_combined_later:
+        launch(
+            combine_attention_kernel,
+            (groups * rows,),
+            WARPS,
+            **shared,
+            **_output(out),
+            parts=parts,
+            COMBINED=parts_at_once(1, value_tile, parts),
+        )
     return out
+
+
+def _partial_results(
+    groups: int, parts: int, rows: int, value_width: int, device: torch.device
+) -> dict[str, torch.Tensor | None]:
+    """Return the memory of the partial results of attention, by name; with one part, there are none."""
+    columns = {"tops": 1, "sums": 1, "partials": value_width}
+    if parts == 1:
+        return dict.fromkeys(columns)
+    return {
+        name: torch.empty(groups, parts, rows, count, dtype=torch.float32, device=device)
+        for name, count in columns.items()
+    }
+
+
+def _output(out: torch.Tensor | None) -> dict[str, Any]:
+    """Return the output of a kernel and its strides, by name."""
+    strides = dict.fromkeys(("out_batch", "out_head", "out_position"), 0) if out is None else _strides("out", out)
+    return {"out": out, **strides}
 
 
 def is_one_tile(q_shape: Sequence[int], v_shape: Sequence[int], itemsize: int) -> bool:

@@ -15,7 +15,13 @@ from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.module_hooks import OfNamespace
 from thunder_core.frontend.acquire.outside.guards.tensors import TensorMetadata
 from thunder_core.frontend.acquire.outside.guards.values import Equal, Values
-from thunder_core.frontend.acquire.outside.paths import Path, PrologueCall, PrologueConstant, leads_from_draw
+from thunder_core.frontend.acquire.outside.paths import (
+    Path,
+    PrologueCall,
+    PrologueConstant,
+    depends_on,
+    leads_from_draw,
+)
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
 from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
@@ -27,7 +33,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.tensor_class import Replaced
 from thunder_core.tracing.library.overlap import Overlaps, overlaps
-from thunder_core.tracing.library.tensor_guards import BASE_TENSOR_CLASSES
+from thunder_core.tracing.library.tensor_guards import BASE_TENSOR_CLASSES, Free
 
 LIBRARY = "thunder_core.tracing.library"
 REFUSE = LibraryFunction(f"{LIBRARY}.objects", "refuse")
@@ -231,10 +237,11 @@ class Prologue:
         self._statements.append(
             python_statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
         )
-        arguments = tuple(
-            self._variables.variable(guard.path) for guard in guards if self._module_paths.index(guard.path) is None
+        given = [guard for guard in guards if self._module_paths.index(guard.path) is None]
+        arguments = tuple(self._variables.variable(guard.path) for guard in given)
+        self._tensor_checks = TensorChecks(
+            frozenset((*checks, self._statements[-1])), passed, tensors, arguments, symbolic_dimensions(given)
         )
-        self._tensor_checks = TensorChecks(frozenset((*checks, self._statements[-1])), passed, tensors, arguments)
         return tensors
 
     def _check_tensor_class(self, unless: str) -> None:
@@ -257,11 +264,7 @@ class Prologue:
 
     def _symbolic_dimensions(self, guards: Sequence[TensorMetadata]) -> str:
         """Return the indices of the symbolic sizes and strides of each tensor, as an argument of `remember`."""
-        dimensions_by_tensor = {}
-        for number, guard in enumerate(guards):
-            dimensions = tuple(map(symbolic_indices, (guard.proxy.shape, guard.proxy.stride)))
-            if any(dimensions):
-                dimensions_by_tensor[number] = dimensions
+        dimensions_by_tensor = symbolic_dimensions(guards)
         return f", {literal(dimensions_by_tensor, self._scope)}" if dimensions_by_tensor else ""
 
     def _check_overlaps(self, guards: Sequence[TensorMetadata], tensors: str) -> None:
@@ -300,9 +303,10 @@ class Prologue:
         self._statements.append(check_statement(GuardCheck(self._number_of_checks, stated_guard, condition, subject)))
         self._number_of_checks += 1
 
-    def module_reads(self) -> ModuleReads | None:
+    def module_reads(self, changes_only_arguments: bool = False) -> ModuleReads | None:
         """Return the reads and checks that later calls skip while the module is unchanged.
 
+        `changes_only_arguments` states whether all objects that the epilogue changes are arguments, or parts of them.
         Returns None if later calls skip nothing: the traced callable is no module, the prologue makes calls, or fewer
         than `MIN_SKIPPED_STATEMENTS` statements can be skipped.
         """
@@ -323,7 +327,20 @@ class Prologue:
             statements,
             self._tensor_checks,
             any(map(may_run_user_code, other_guards)) or not all(map(is_quiet, other_paths)),
+            self._statements_without_arguments() if changes_only_arguments else frozenset(),
         )
+
+    def _statements_without_arguments(self) -> frozenset[BoundSymbol]:
+        """Return the reads of objects and the checks of guards that depend on no argument of the call."""
+        arguments = frozenset(self._roots[1:])
+        known: dict[Path, bool] = {}
+        reads = (bsym for bsym, path in self._variables.reads.items() if not depends_on(path, arguments, known))
+        checks = (
+            bsym
+            for bsym, guard in self._guarded.items()
+            if not any(depends_on(path, arguments, known) for path in (guard.subject, guard.path, *guard.other_paths))
+        )
+        return frozenset((*reads, *checks))
 
 
 def stated_guard_of(guard: Guard) -> StatedGuard:
@@ -335,6 +352,12 @@ def stated_guard_of(guard: Guard) -> StatedGuard:
         guards_number=isinstance(guard, Equal | Values | ConstantItems) and guard.guards_number,
         guards_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
     )
+
+
+def symbolic_dimensions(guards: Iterable[TensorMetadata]) -> Free:
+    """Return the dimensions of tensors with symbolic sizes and strides, by the position of the tensor."""
+    dimensions = ((symbolic_indices(guard.proxy.shape), symbolic_indices(guard.proxy.stride)) for guard in guards)
+    return {number: pair for number, pair in enumerate(dimensions) if any(pair)}
 
 
 def symbolic_indices(extents: Iterable[object]) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -137,6 +137,14 @@ def operands_of(path: Path) -> tuple[Path, ...]:
 def namespace(path: Path) -> Path:
     """Return the path to the `__dict__` of the value at a path."""
     return path.attribute("__dict__", None)
+
+
+def depends_on(path: Path, roots: Collection[Path], known: dict[Path, bool]) -> bool:
+    """Whether the value at a path is read or computed from one of some roots. Results are stored in `known`."""
+    if path not in known:
+        parents = () if path.parent is None else (path.parent, *operands_of(path))
+        known[path] = path in roots or any(depends_on(parent, roots, known) for parent in parents)
+    return known[path]
 
 
 def leads_from_draw(path: Path) -> bool:

@@ -3,18 +3,19 @@
 A prologue reads and checks each module and weight of a model. For a model of many modules, most of that time is waiting
 for memory. From the third call on, a program runs a shorter function: it compares the words of memory that change when
 the module changes, and then runs the other statements of the prologue with the objects of an earlier call. If anything
-has changed, the whole prologue runs.
+has changed, the whole prologue runs. Between the tokens of a generation, a still shorter function can run
+(`settled_prologue.py`).
 """
 
 from __future__ import annotations
 
-import re
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from thunder_core.backend.runtime.generate import executable
+from thunder_core.backend.runtime.prologues.settled_prologue import SettledPrologue, as_tuple, names_in
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.ir.literal import Scope, literal
 from thunder_core.tracing.ir.printer import print_trace, statement
@@ -25,8 +26,8 @@ from thunder_core.tracing.library.changes.module_state import CannotWatch, Modul
 
 Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "quick_prologue"
-IDENTIFIERS = re.compile(r"[^\W\d]\w*")
 MAX_WHOLE_RUNS = 16  # runs of the whole prologue after which the quick prologue is no longer tried
+NAMESPACES = ("aten", "prims", "prim", "thunder")  # of the operators of PyTorch and Thunder
 # Names in the text of a quick prologue. The variables of a prologue do not begin with underscores and letters.
 OBJECTS, UNCHANGED, IS_UNCHANGED = "_objects", "_unchanged_objects", "_is_unchanged"
 WHOLE, DIFFERS = "_whole_prologue", "_for_other_tensors"
@@ -44,6 +45,7 @@ class QuickPrologue:
         self._trace, self._reads = trace, reads
         self._skipped = skipped_variables(trace, reads)
         self._state: ModuleState | None = None
+        self._quick_prologue: Prepare = whole
         self._whole_runs = 0  # the runs of the whole prologue that accepted the call
 
     def first_call(self, module: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
@@ -60,7 +62,7 @@ class QuickPrologue:
         if state is not None and state.is_unchanged(module):  # the prologue has checked this state
             self._state = state
         if self._whole_runs == 0:
-            self._install(self._make_quick_prologue())
+            self._install(self._make_quick_prologue(can_generate=callable(getattr(type(module), "generate", None))))
         self._note_whole_run()
         return prepared
 
@@ -106,18 +108,29 @@ class QuickPrologue:
         if program is not None:
             object.__setattr__(program, "prepare", prepare)
 
-    def _make_quick_prologue(self) -> Prepare:
+    def _make_quick_prologue(self, *, can_generate: bool) -> Prepare:
         """Return the quick prologue as a function."""
-        trace = quick_trace(self._trace, self._reads, self._skipped)
+        settled = None
+        if can_generate and self._reads.without_arguments and runs_library_code(self._program()):
+            settled = SettledPrologue(
+                self._trace, self._reads, self._whole_prologue, self.check_all_guards, self.is_unchanged
+            )
+        trace = quick_trace(self._trace, self._reads, self._skipped, settled)
         source = print_trace(trace)
         functions = {
+            **({} if settled is None else settled.functions),
             UNCHANGED: self.unchanged_objects,
             IS_UNCHANGED: self.is_unchanged,
             WHOLE: self.run_whole_prologue,
             DIFFERS: self.for_other_tensors,
             self._trace.name: self._whole_prologue,
         }
-        return executable(replace(source, constants={**source.constants, **functions}), NAME)
+        self._quick_prologue = executable(replace(source, constants={**source.constants, **functions}), NAME)
+        return self._quick_prologue
+
+    def check_all_guards(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+        """Run the quick prologue, which checks all guards unless a call of this generation has checked them."""
+        return self._quick_prologue(module, args, kwargs)
 
 
 def install_quick_prologue(program: Any, trace: Trace, reads: ModuleReads) -> None:
@@ -125,29 +138,36 @@ def install_quick_prologue(program: Any, trace: Trace, reads: ModuleReads) -> No
     object.__setattr__(program, "prepare", QuickPrologue(program, program.prepare, trace, reads).first_call)
 
 
-def quick_trace(trace: Trace, reads: ModuleReads, skipped: tuple[str, ...]) -> Trace:
+def quick_trace(
+    trace: Trace, reads: ModuleReads, skipped: tuple[str, ...], settled: SettledPrologue | None = None
+) -> Trace:
     """Return the prologue without its reads of the module.
 
     The `skipped` variables get the objects of an earlier call. If the metadata of a tensor has not been seen before,
-    the whole prologue runs.
+    the whole prologue runs. With `settled`, later tokens of a generation run the settled prologue.
     """
-    module, *_ = (proxy.name for proxy in trace.inputs)
-    arguments = f"({', '.join(proxy.name for proxy in trace.inputs)})"
+    module, *_ = names = [proxy.name for proxy in trace.inputs]
+    arguments = f"({', '.join(names)})"
     run_whole = f"return {WHOLE}{arguments}"
-    read = python_statement(f"{UNCHANGED}({module})", Proxy(OBJECTS))
-    bsyms = [read, python_statement(f"if {OBJECTS} is None: {run_whole}")]
+    bsyms = [] if settled is None else settled.first_statements(", ".join(names))
+    bsyms += [
+        python_statement(f"{UNCHANGED}({module})", Proxy(OBJECTS)),
+        python_statement(f"if {OBJECTS} is None: {run_whole}"),
+    ]
     if skipped:
         bsyms.append(python_statement(f"({', '.join(skipped)},) = {OBJECTS}"))
     checks = reads.tensor_checks
     for bsym in remaining_statements(trace, reads):
         if checks.passed and isinstance(bsym.output, Proxy) and bsym.output.name == checks.passed:
-            tuple_text = f"({', '.join(checks.given)},)" if checks.given else "()"
             call = statement(replace(bsym, output=None), Scope())
-            bsyms.append(python_statement(f"if not {call[:-1]}, {tuple_text}): return {DIFFERS}{arguments}"))
+            differs = f"if not {call[:-1]}, {as_tuple(checks.given)}): return {DIFFERS}{arguments}"
+            bsyms.append(python_statement(differs))
         else:
             bsyms.append(bsym)
     if reads.runs_user_code:  # user code may have changed the module after the objects were read
         bsyms.append(python_statement(f"if not {IS_UNCHANGED}({module}): {run_whole}"))
+    if settled is not None:
+        bsyms.append(settled.last_statement())
     return replace(trace, name=NAME, bound_symbols=tuple(bsyms), made_by="quick prologue")
 
 
@@ -160,5 +180,19 @@ def remaining_statements(trace: Trace, reads: ModuleReads) -> Iterator[BoundSymb
 def skipped_variables(trace: Trace, reads: ModuleReads) -> tuple[str, ...]:
     """Return the variables with objects of the module that the remaining statements use."""
     texts = [statement(bsym, Scope()) for bsym in remaining_statements(trace, reads)]
-    used = {name for text in (*texts, literal(trace.output, Scope())) for name in IDENTIFIERS.findall(text)}
+    used = set(names_in(*texts, literal(trace.output, Scope())))
     return tuple(name for name in reads.variables if name in used)
+
+
+def runs_library_code(program: Any) -> bool:
+    """Whether all operations of a program are PyTorch's or Thunder's: the body of another one may be the user's."""
+    bsyms = () if program is None else program.traces("computation")[0].bound_symbols
+    return program is not None and all(is_of_library(bsym.symbol.name) for bsym in bsyms)
+
+
+def is_of_library(operation: str) -> bool:
+    """Whether the name of an operation is a name of PyTorch or Thunder."""
+    package, _, rest = operation.partition(".")
+    if rest.startswith("ops."):
+        return rest.split(".")[1] in NAMESPACES
+    return package in ("torch", "thunder_core")

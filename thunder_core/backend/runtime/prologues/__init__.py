@@ -1,0 +1,1 @@
+"""Prologues that skip guards: while a module is unchanged, and between the tokens of a generation."""
