@@ -7,6 +7,7 @@ constexpr int64_t CACHED_WORDS = 1 << 17;  // words that stay in the L2 cache of
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications for each additional thread
 constexpr int64_t ROWS_AHEAD = 64;         // distance of the prefetched row of a panel from the current row
 constexpr int64_t MOST_TERMS = 128;        // most terms of a sum, because errors grow with the number of terms
+constexpr int64_t FEW_TILES = 8;           // most tiles of pixels for which waiting for a panel in memory takes long
 
 // A convolution of images [batch, height, width, in] whose channels are adjacent. The input is padded already.
 // result[n, y, x, o] = activation(bias[o] + other[n, y, x, o] + sum over (i, j, k) of
@@ -71,18 +72,20 @@ struct Sums {
     }
 };
 
-// The next weights, which are prefetched into the L2 cache while a panel is multiplied: each step prefetches the line
-// that is `step` bytes after the previous one. Steps are shorter than a line, so that the core waits for few lines at a
-// time.
+// Where the weights of a panel are: in the L2 cache; or in memory, so that later rows of the panel and of the next
+// panel are prefetched (the processor itself fetches no further than a page); or in the L2 cache, while the weights
+// that are multiplied next are in memory and are prefetched.
+enum Weights { CACHED, IN_MEMORY, NEXT_IN_MEMORY };
+
+// The next weights, which are prefetched into the L2 cache: each step prefetches the line that is `step` bytes after
+// the previous one. Steps are shorter than a line, so that the core waits for few lines at a time.
 struct Fetch {
     const char* next = nullptr;
     int64_t step = 0;
 };
 
-// Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums. With IS_COLD, later rows
-// of the panel and of the next panel are fetched from memory: the processor itself fetches no further than a page. With
-// HAS_NEXT, `fetch` is prefetched.
-template <bool IS_COLD = false, bool HAS_NEXT = false, int ROWS, int HALVES, bool IS_NARROW>
+// Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums.
+template <Weights WEIGHTS = CACHED, int ROWS, int HALVES, bool IS_NARROW>
 inline void multiply(const float* const (&rows)[ROWS], int64_t count, const float* panel,
                      Sums<ROWS, HALVES, IS_NARROW>& sums, Fetch fetch = {}) {
     const float* from[ROWS];
@@ -90,11 +93,11 @@ inline void multiply(const float* const (&rows)[ROWS], int64_t count, const floa
     for (int64_t k = 0; k < count; k++) {
         Vector weights[HALVES];
         Narrow last;
-        if constexpr (IS_COLD) {
+        if constexpr (WEIGHTS == IN_MEMORY) {
             __builtin_prefetch(panel + (k + ROWS_AHEAD) * PANEL);
             if constexpr (PANEL > 16) __builtin_prefetch(panel + (k + ROWS_AHEAD) * PANEL + 16);
         }
-        if constexpr (HAS_NEXT) {
+        if constexpr (WEIGHTS == NEXT_IN_MEMORY) {
             _mm_prefetch(fetch.next, _MM_HINT_T1);
             fetch.next += fetch.step;
         }
@@ -237,8 +240,9 @@ inline void for_panels(const Convolution& c, int64_t first, int64_t last, const 
 }
 
 // Computes the channels of a panel of ROWS pixels of the result, whose first pixels of the input are given.
-template <bool IS_COLD, int ROWS, int HALVES, bool IS_NARROW>
-inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel) {
+template <Weights WEIGHTS, int ROWS, int HALVES, bool IS_NARROW>
+inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel,
+                          Fetch fetch) {
     Sums<ROWS, HALVES, IS_NARROW> sums, parts;  // of the last terms, and of those before them
     sums.clear();
     Terms terms;
@@ -253,7 +257,8 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
             for (int64_t k = 0, some; k < count; k += some) {
                 some = std::min(count - k, MOST_TERMS);
                 terms.add(some, sums, parts);
-                multiply<IS_COLD>(from, some, panel, sums);
+                multiply<WEIGHTS>(from, some, panel, sums, fetch);
+                fetch.next += some * fetch.step;
                 UNROLLED for (int r = 0; r < ROWS; r++) from[r] += some;
                 panel += some * PANEL;
             }
@@ -262,9 +267,9 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
     store_sums(c, pixel, channel, sums);
 }
 
-// Computes the channels from `first` to `last` of ROWS pixels of the result; with IS_COLD, the weights are in memory.
-template <bool IS_COLD, int ROWS>
-void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t last) {
+// Computes the channels from `first` to `last` of ROWS pixels of the result.
+template <Weights WEIGHTS, int ROWS>
+void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t last, Fetch fetch) {
     const float* rows[ROWS];
     int64_t x = pixel % c.out_width, y = pixel / c.out_width % c.out_height, image = pixel / c.out_width / c.out_height;
     UNROLLED for (int r = 0; r < ROWS; r++) {
@@ -275,15 +280,16 @@ void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t
         }
     }
     for_panels(c, first, last, [&](auto halves, auto is_narrow, int64_t channel) {
-        convolve_tile<IS_COLD, ROWS, decltype(halves)::value, decltype(is_narrow)::value>(c, rows, pixel, channel);
+        constexpr int HALVES = decltype(halves)::value;
+        convolve_tile<WEIGHTS, ROWS, HALVES, decltype(is_narrow)::value>(c, rows, pixel, channel, fetch);
     });
 }
 
-typedef void (*ConvolvePixels)(const Convolution&, int64_t, int64_t, int64_t);
-template <bool IS_COLD, int ROWS = TILE_ROWS>
+typedef void (*ConvolvePixels)(const Convolution&, int64_t, int64_t, int64_t, Fetch);
+template <Weights WEIGHTS, int ROWS = TILE_ROWS>
 ConvolvePixels convolve_pixels_of(int64_t rows) {
-    if constexpr (ROWS == 1) return convolve_pixels<IS_COLD, 1>;
-    else return rows >= ROWS ? convolve_pixels<IS_COLD, ROWS> : convolve_pixels_of<IS_COLD, ROWS - 1>(rows);
+    if constexpr (ROWS == 1) return convolve_pixels<WEIGHTS, 1>;
+    else return rows >= ROWS ? convolve_pixels<WEIGHTS, ROWS> : convolve_pixels_of<WEIGHTS, ROWS - 1>(rows);
 }
 
 void convolve(const Convolution& c, int64_t threads) {
@@ -299,11 +305,15 @@ void convolve(const Convolution& c, int64_t threads) {
         for (int64_t task = first; task < last; task++) {
             const int64_t start = task / parts * height, end = std::min(start + height, pixels);
             const int64_t channel = task % parts * together * PANEL;
-            const int64_t rows = ceil_div(end - start, ceil_div(end - start, TILE_ROWS));
-            for (int64_t p = start; p < end; p += rows) {
+            const int64_t tiles = ceil_div(end - start, TILE_ROWS), rows = ceil_div(end - start, tiles);
+            const int64_t step = ceil_div(PANEL * sizeof(float), tiles);
+            Fetch fetch{(const char*)(c.weight + (channel + PANEL) * c.depth()), step};  // the next panel
+            for (int64_t p = start; p < end; p += rows, fetch.next += c.depth() * step) {
                 const int64_t count = std::min(rows, end - p);
-                const auto run = p == start ? convolve_pixels_of<true>(count) : convolve_pixels_of<false>(count);
-                run(c, p, channel, std::min(channel + together * PANEL, c.out));
+                const auto run = !are_cached && tiles <= FEW_TILES ? convolve_pixels_of<NEXT_IN_MEMORY>(count)
+                                 : p == start                      ? convolve_pixels_of<IN_MEMORY>(count)
+                                                                   : convolve_pixels_of<CACHED>(count);
+                run(c, p, channel, std::min(channel + together * PANEL, c.out), fetch);
             }
         }
     });

@@ -42,31 +42,31 @@ inline void transform_output(const Convolution& c, const float* from, int64_t st
     }
 }
 
-template <bool HAS_NEXT, int ROWS, int HALVES>
+template <Weights WEIGHTS, int ROWS, int HALVES>
 void winograd_tile(const float* input, int64_t stride, int64_t count, const float* panel, float* to, Fetch fetch) {
     const float* rows[ROWS];
     UNROLLED for (int r = 0; r < ROWS; r++) rows[r] = input + r * stride;
     Sums<ROWS, HALVES, false> sums;
     sums.clear();
-    multiply<false, HAS_NEXT>(rows, count, panel, sums, fetch);
+    multiply<WEIGHTS>(rows, count, panel, sums, fetch);
     UNROLLED for (int r = 0; r < ROWS; r++)
         UNROLLED for (int half = 0; half < HALVES; half++) store(to + r * PANEL + half * WIDTH, sums.whole[half][r]);
 }
 
 typedef void (*WinogradTile)(const float*, int64_t, int64_t, const float*, float*, Fetch);
-template <bool HAS_NEXT, int ROWS = TILE_ROWS>
+template <Weights WEIGHTS, int ROWS = TILE_ROWS>
 WinogradTile winograd_tile_of(int64_t rows, bool is_half) {
     if constexpr (ROWS > 1)
-        if (rows < ROWS) return winograd_tile_of<HAS_NEXT, ROWS - 1>(rows, is_half);
-    return is_half ? winograd_tile<HAS_NEXT, ROWS, 1> : winograd_tile<HAS_NEXT, ROWS, 2>;
+        if (rows < ROWS) return winograd_tile_of<WEIGHTS, ROWS - 1>(rows, is_half);
+    return is_half ? winograd_tile<WEIGHTS, ROWS, 1> : winograd_tile<WEIGHTS, ROWS, 2>;
 }
 
 // The channels of the input are padded to a multiple of WIDTH (c.pixel).
 void convolve_winograd(const Convolution& c, int64_t threads) {
     const int64_t across = ceil_div(c.out_width, 2), down = ceil_div(c.out_height, 2), all = c.batch * down * across;
     const int64_t panels = ceil_div(c.out, PANEL), stride = stride_of(ceil_div(c.in, WIDTH) * WIDTH);
-    const bool has_next = 16 * panels * PANEL * c.in > CACHED_WORDS;  // each task reads the weights from memory
-    const int64_t fitting = std::max<int64_t>(CACHED_WORDS / (has_next ? 1 : 2) / (16 * stride), TILE_ROWS);
+    const bool are_cached = 16 * panels * PANEL * c.in <= CACHED_WORDS;  // the weights; otherwise each task reads them
+    const int64_t fitting = std::max<int64_t>(CACHED_WORDS / (are_cached ? 2 : 1) / (16 * stride), TILE_ROWS);
     const int64_t length = ceil_div(all, ceil_div(all, fitting));
     const int64_t blocks = ceil_div(all, length);
     const int64_t parts = std::min(panels, ceil_div(threads, blocks));  // of the panels, for few blocks
@@ -96,8 +96,8 @@ void convolve_winograd(const Convolution& c, int64_t threads) {
                     Fetch fetch{(const char*)(words + c.in * PANEL), step};  // the next product's weights
                     for (int64_t t = 0; t < count; t += rows, fetch.next += c.in * step) {
                         const int64_t some = std::min(rows, count - t);
-                        const auto run = has_next ? winograd_tile_of<true>(some, is_half)
-                                                  : winograd_tile_of<false>(some, is_half);
+                        const auto run = are_cached ? winograd_tile_of<CACHED>(some, is_half)
+                                                    : winograd_tile_of<NEXT_IN_MEMORY>(some, is_half);
                         run(values + (i * length + t) * stride, stride, c.in, words, sums + (i * length + t) * PANEL,
                             fetch);
                     }
