@@ -210,5 +210,5 @@ def package_of(module: object) -> str:
 
 def replaces_experts(model: Any) -> bool:
     """Whether `generate` replaces the implementation of the model's experts between the prompt and the tokens."""
-    implementations = getattr(model, "get_experts_implementation", dict)()
+    implementations: object = getattr(model, "get_experts_implementation", dict)()
     return EXPERTS_FOR_PROMPTS in (implementations.values() if isinstance(implementations, dict) else [implementations])
