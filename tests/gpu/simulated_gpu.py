@@ -137,7 +137,9 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the bytes of its memory."""
         return MEMORY
 
-    def record(self, function: Callable[[], Any], device_stream: tuple[int, int]) -> tuple[Callable[[], None], Any]:
+    def record(
+        self, function: Callable[[], Any], device_stream: tuple[int, int], *, has_own_pool: bool = False
+    ) -> tuple[Callable[[], None], Any]:
         """Capture a graph."""
         outer, self._log = self._log, Counter()
         results = function()

@@ -19,8 +19,10 @@ class Cuda:
     """CUDA's part of recording graphs: the device and stream of a call, and the capture of a function.
 
     Graphs that are replayed on one stream share a memory pool. PyTorch frees a pool, and refuses to use it again, when
-    its last graph is freed, so each pool has an extra graph here, which is never replayed. The capture stream belongs
-    to this object, because PyTorch's own capture stream is on the device that was current at the first capture.
+    its last graph is freed, so each pool has an extra graph here, which is never replayed. In a shared pool, a graph's
+    results may be at the addresses of another graph's temporaries. A graph whose results are read after other replays
+    therefore has a pool of its own. The capture stream belongs to this object, because PyTorch's own capture stream is
+    on the device that was current at the first capture.
     """
 
     def __init__(self) -> None:
@@ -38,8 +40,12 @@ class Cuda:
         """Return the bytes of a device's memory."""
         return int(torch.cuda.get_device_properties(device).total_memory)
 
-    def record(self, function: Callable[[], Any], device_stream: DeviceStream) -> tuple[Callable[[], None], Any]:
+    def record(
+        self, function: Callable[[], Any], device_stream: DeviceStream, *, has_own_pool: bool = False
+    ) -> tuple[Callable[[], None], Any]:
         """Return a function that replays the function's kernels, and the results, which each replay overwrites.
+
+        Replays of other graphs overwrite the results, too, unless the graph `has_own_pool`.
 
         The function must have been called before in this process, because a library that is loaded at a first call
         cannot be loaded during a capture. Raises `RuntimeError` for a function that cannot be captured.
@@ -51,7 +57,8 @@ class Cuda:
             torch.cuda.synchronize()
             stream.wait_stream(current)
             with torch.cuda.stream(stream), pause_collection(), own_workspaces():
-                results = capture_into(graph, self._pool(device_stream), function, device_stream[0])
+                pool = torch.cuda.graph_pool_handle() if has_own_pool else self._pool(device_stream)
+                results = capture_into(graph, pool, function, device_stream[0])
             current.wait_stream(stream)
         return partial(replay, graph), results
 

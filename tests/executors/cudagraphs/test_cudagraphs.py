@@ -216,7 +216,7 @@ def test_region_that_cannot_be_recorded_runs_without_a_graph(cuda):
 def test_an_error_of_the_driver_during_a_capture_does_not_escape(cuda, monkeypatch):
     """Loading machine code is not permitted during a capture; the driver's error is no error of the program."""
 
-    def record(function, place):
+    def record(function, place, has_own_pool):
         raise Bug("cuModuleLoadData failed: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)", fix="please report it")
 
     compiled = thunder.jit(lambda x: x.exp() + 1, executors=(OnCpu(), "torch"))

@@ -133,6 +133,15 @@ def test_streams_of_one_gpu_share_no_pool(cuda: FakeCuda) -> None:
     assert len(set(pools)) == 2
 
 
+def test_a_graph_whose_results_outlive_other_replays_shares_no_pool(cuda: FakeCuda) -> None:
+    recorder = Cuda()
+    for has_own_pool in (False, True, False, True):
+        recorder.record(lambda: None, (0, 7), has_own_pool=has_own_pool)
+    keeper, first, second, third, fourth = (pool for _, _, pool in cuda.captures)
+    assert keeper == first == third
+    assert len({first, second, fourth}) == 3
+
+
 def test_graphs_of_two_streams_share_no_workspace_and_the_allocators_cache_is_kept(cuda: FakeCuda) -> None:
     """A workspace that outlives a capture would serve the next one. The stand-in has no `empty_cache` to call."""
     recorder = Cuda()
