@@ -16,7 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
 from tests.executors.cudagraphs.stand_in import OnCpu, graphs_in
-from thunder_executors.cudagraphs import graph, loans
+from thunder_executors.cudagraphs import EXECUTOR, graph, loans
 
 WIDTH = 6
 
@@ -40,10 +40,11 @@ Deep.__module__ = "tests.executors.cudagraphs.test_loans"
 class Pair:
     """A model compiled and in eager, with the same parameters; gradients are compared."""
 
-    def __init__(self, model=None):
+    def __init__(self, model=None, executor=None):
         self.eager = model or Deep()
         self.ours = copy.deepcopy(self.eager)
-        self.compiled = thunder.jit(self.ours, executors=(OnCpu(), "torch"))
+        self.compiled = thunder.jit(self.ours, executors=(executor or OnCpu(), "torch"))
+        self.device = next(self.eager.parameters()).device
 
     def call(self, x):
         return self.compiled(x), self.eager(x)
@@ -60,7 +61,7 @@ class Pair:
     def step(self, count=1):
         for _ in range(count):
             self.zero_grad()
-            self.backward(self.call(torch.randn(4, WIDTH)))
+            self.backward(self.call(torch.randn(4, WIDTH, device=self.device)))
 
     def zero_grad(self):
         self.ours.zero_grad()
@@ -355,3 +356,39 @@ def test_saved_tensors_that_keep_the_gpu_busy_are_not_kept_in_a_graph(cuda):
     x = torch.randn(1 << 23, requires_grad=True)
     compiled(x).backward()
     assert graphs_in(compiled) == []
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_each_order_of_forwards_and_backwards_has_the_gradients_of_eager():
+    torch.manual_seed(0)
+    pair = Pair(Deep().cuda(), EXECUTOR)
+    pair.step(5)
+    (forward,), (backward,) = pair.forward_graphs, pair.backward_graphs
+    assert recording_of(forward).replays == 4
+    assert recording_of(backward).replays == 4
+    for _ in range(5):
+        pair.zero_grad()
+        first, second = (pair.call(torch.randn(4, WIDTH, device="cuda")) for _ in range(2))
+        pair.backward(first, retain_graph=True)
+        pair.backward(second)
+        pair.backward(first)
+        del first, second
+        pair.step()
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_replays_of_other_graphs_leave_lent_memory_unchanged():
+    """Another model is captured first, so that its temporaries are where a shared pool would place lent memory."""
+    other = thunder.jit(Deep(8).cuda(), executors=(EXECUTOR, "torch"))
+    x = torch.randn(4, WIDTH, device="cuda")
+    with torch.no_grad():
+        for _ in range(3):
+            other(x)
+    pair = Pair(Deep().cuda(), EXECUTOR)
+    pair.step(4)
+    for _ in range(5):
+        pair.zero_grad()
+        results = pair.call(torch.randn(4, WIDTH, device="cuda"))
+        with torch.no_grad():
+            other(x)
+        pair.backward(results)
