@@ -132,7 +132,7 @@ def runs_of(
 ) -> Iterator[tuple[range, bool]]:
     """Yield ranges of bound symbols, each with True if the range is a run of bound symbols that an executor `takes`.
 
-    A run may write to held memory, and to memory that the run makes (see `MemoryOfRun`).
+    A run is on one device. It may write to held memory, and to memory that the run makes (see `MemoryOfRun`).
     """
     start, run = 0, MemoryOfRun(memory)
     is_taken = False

@@ -6,9 +6,12 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+import torch
+
 from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets
 from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
 from thunder_core.tracing.ir.layout import GRADIENT
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 
@@ -74,15 +77,21 @@ class WrittenMemory:
 
 @dataclass
 class MemoryOfRun:
-    """The moving memory that a run of bound symbols reads from outside of the run, and that it writes to."""
+    """The moving memory that a run of bound symbols reads from outside of the run, and that it writes to.
+
+    `devices` are the devices of the run's tensors: there is only one, unless the first bound symbol has several.
+    """
 
     memory: WrittenMemory
+    devices: set[torch.device] = field(default_factory=set)
     defined: set[str] = field(default_factory=set)
     read: set[str] = field(default_factory=set)
     written: set[str] = field(default_factory=set)
 
     def admits(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may be added: the run then still writes to no moving memory from outside."""
+        """Whether a bound symbol on the run's device may be added so that the run writes to no moving outside memory."""
+        if self.devices and devices_of(bsym) != self.devices:
+            return False
         read, written = self._read_and_written_with(bsym)
         return not (written & self.memory.from_outside or written & read)
 
@@ -90,11 +99,17 @@ class MemoryOfRun:
         """Add a bound symbol to the run."""
         self.read, self.written = self._read_and_written_with(bsym)
         self.defined.update(proxy.name for proxy in bsym.defines)
+        self.devices.update(devices_of(bsym))
 
     def _read_and_written_with(self, bsym: BoundSymbol) -> tuple[set[str], set[str]]:
         outside = (proxy.name for proxy in bsym.inputs if proxy.name not in self.defined)
         heads = self.memory.moving_heads
         return self.read | heads(outside), self.written | heads(bsym.mutates)
+
+
+def devices_of(bsym: BoundSymbol) -> set[torch.device]:
+    """Return the devices of the tensors that a bound symbol reads and computes."""
+    return {proxy.device for proxy in (*bsym.inputs, *bsym.outputs) if isinstance(proxy, TensorProxy)}
 
 
 def is_held(origin: str) -> bool:
