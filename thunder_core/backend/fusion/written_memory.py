@@ -89,7 +89,7 @@ class MemoryOfRun:
     written: set[str] = field(default_factory=set)
 
     def admits(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol on the run's device may be added so that the run writes to no moving outside memory."""
+        """Whether a bound symbol may be added: the run stays on its device, and writes to no moving outside memory."""
         if self.devices and devices_of(bsym) != self.devices:
             return False
         read, written = self._read_and_written_with(bsym)
