@@ -30,10 +30,13 @@ class Cuda:
         self._streams: dict[int, Any] = {}
 
     def device_stream(self, tensors: Sequence[torch.Tensor]) -> DeviceStream | None:
-        """Return the device of the tensors and its current stream; None if nothing can be recorded now."""
-        device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
-        if torch.cuda.is_current_stream_capturing():
+        """Return the device of the tensors and its current stream; None if nothing can be recorded now.
+
+        Without tensors, the device is unknown if there are several.
+        """
+        if torch.cuda.is_current_stream_capturing() or (not tensors and torch.cuda.device_count() > 1):
             return None
+        device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
         return device.index, torch.cuda.current_stream(device).cuda_stream
 
     def memory_of(self, device: int) -> int:

@@ -171,3 +171,14 @@ def test_a_place_is_the_device_of_the_tensors(monkeypatch: pytest.MonkeyPatch) -
     tensor: Any = SimpleNamespace(device=torch.device("cuda", 1))
     assert Cuda().device_stream((tensor,)) == (1, 9)
     assert asked == [torch.device("cuda", 1)]
+
+
+@pytest.mark.parametrize(("count", "found"), [(1, (0, 9)), (2, None)])
+def test_a_function_without_tensors_is_recorded_if_there_is_one_gpu(
+    count: int, found: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=9))
+    assert Cuda().device_stream(()) == found
