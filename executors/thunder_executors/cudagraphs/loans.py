@@ -8,13 +8,16 @@ the autograd graph. Until then, the graph must not be replayed, whatever holds t
 
 from __future__ import annotations
 
+from typing import Any
 from weakref import WeakValueDictionary
 
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
+from torch.multiprocessing import reductions
 from torch.utils.dlpack import to_dlpack
 
 from thunder_core.tracing.library.saved_tensors_hooks import are_hooks_set
+
+WEAK_REFERENCE: Any = reductions.StorageWeakRef
 
 
 class Loan:
@@ -22,7 +25,7 @@ class Loan:
 
     def __init__(self, memory: torch.Tensor) -> None:
         self.memory = memory
-        self._reference: StorageWeakRef | None = None
+        self._reference: Any = None
         LOANS[memory.data_ptr()] = self
 
     @property
@@ -33,7 +36,7 @@ class Loan:
     def lend(self) -> torch.UntypedStorage:
         """Return a new storage over the memory, which keeps the memory alive."""
         storage = torch.from_dlpack(to_dlpack(self.memory)).untyped_storage()
-        self._reference = StorageWeakRef(storage)
+        self._reference = WEAK_REFERENCE(storage)
         return storage
 
 
