@@ -39,7 +39,7 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserv
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.library.examination import is_examined, is_validated
 from thunder_core.tracing.library.extent import extent
-from thunder_executors.cudagraphs.address_changes import AddressChanges
+from thunder_executors.cudagraphs.address_changes import EARLY_CHANGES, FEW_REPLAYS, AddressChanges
 from thunder_executors.cudagraphs.graph_memory import USES, GraphMemory
 from thunder_executors.cudagraphs.loans import Loan, is_lent, may_lend
 from thunder_executors.cudagraphs.recording import Cuda
@@ -192,6 +192,7 @@ class CapturedFunction:
     recordings: dict[Key, Recording] = field(default_factory=dict)
     seen: dict[Key, None] = field(default_factory=dict)
     failures: dict[Key, str] = field(default_factory=dict)
+    early_drops: dict[Key, int] = field(default_factory=dict)
     address_changes: AddressChanges = field(default_factory=AddressChanges)
 
     def __post_init__(self) -> None:
@@ -222,9 +223,9 @@ class CapturedFunction:
 
     def _graph_for(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
         """Return the graph to replay; None if the function has to run without a graph."""
-        if key in self.failures:
-            return None
         first = self._without_saved(key)
+        if key in self.failures or first in self.failures:
+            return None
         is_first = first not in self.seen and key not in self.recordings
         if is_first:
             keep_last(self.seen, first, None)
@@ -276,9 +277,18 @@ class CapturedFunction:
         return recording
 
     def drop(self, key: Key) -> None:
-        """Drop a graph. The next call with its key runs without a graph, and the one after captures the graph again."""
-        del self.recordings[key]
-        self.seen.pop(self._without_saved(key), None)
+        """Drop a graph. The next call with its key runs without a graph, and the one after captures the graph again.
+
+        A graph that is dropped several times after few replays is not captured again, because a capture takes longer
+        than the launches of a few calls.
+        """
+        replays = self.recordings.pop(key).replays
+        first = self._without_saved(key)
+        self.seen.pop(first, None)
+        early_drops = self.early_drops.pop(first, 0) + 1 if replays < FEW_REPLAYS else 0
+        keep_last(self.early_drops, first, early_drops)
+        if early_drops >= EARLY_CHANGES:
+            keep_last(self.failures, first, "other graphs need the memory")
 
     def _try_to_record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
         try:
