@@ -346,6 +346,19 @@ def test_random_orders_of_forwards_and_backwards(seed, cuda, monkeypatch):
     assert cuda.replays
 
 
+def test_graphs_of_a_loaded_training_step_lend_their_memory(pair, cuda, tmp_path):
+    thunder.save(pair.compiled, tmp_path / "artifact")
+    pair.compiled = thunder.load(tmp_path / "artifact", pair.ours, strict=True)
+    before, pools = cuda.replays, cuda.own_pools
+    pair.step(5)
+    assert cuda.replays == before + 8
+    assert cuda.own_pools == pools + 1
+    first, second = (pair.call(torch.randn(4, WIDTH)) for _ in range(2))
+    pair.zero_grad()
+    pair.backward(second)
+    pair.backward(first)
+
+
 def test_saved_tensors_that_keep_the_gpu_busy_are_not_kept_in_a_graph(cuda):
     """Writing 64 MiB takes longer than launching the kernels, so a graph would save no time."""
 
