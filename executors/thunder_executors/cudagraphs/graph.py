@@ -45,6 +45,7 @@ from thunder_executors.cudagraphs.loans import Loan, is_lent, may_lend
 from thunder_executors.cudagraphs.recording import Cuda
 
 Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, addresses of held inputs, sizes, addresses of saved inputs
+ALIGNMENT = 16  # bytes: kernels are compiled for addresses that are multiples of this, and for others
 GRAPHS = 16  # the number of graphs kept for a function: the most recently used
 
 
@@ -305,7 +306,10 @@ class CapturedFunction:
         used = [buffers[number].tensor if number in buffers else tensor for number, tensor in enumerate(tensors)]
         replacements = iter(used)
         values = [next(replacements) if isinstance(value, torch.Tensor) else value for value in args[self.constants :]]
-        function = partial(self.function, *args[: self.constants], *values)
+        constants = args[: self.constants]
+        if any(is_aligned(tensors[number]) != is_aligned(buffer.tensor) for number, buffer in buffers.items()):
+            self._call_without_effect((*constants, *values), used)  # kernels may be compiled for the alignment
+        function = partial(self.function, *constants, *values)
         replay, results = CUDA.record(function, (key[0], key[1]), has_own_pool=bool(self.lent))
         memories, views = describe_results(results, used)
         addresses = {number: tensors[number].data_ptr() for number in sorted(in_place)}
@@ -352,6 +356,11 @@ def keep_last(entries: dict[Key, Any], key: Key, value: Any) -> None:
     entries[key] = value
     if len(entries) > GRAPHS:
         del entries[next(iter(entries))]
+
+
+def is_aligned(tensor: torch.Tensor) -> bool:
+    """Whether vectors can be loaded from a tensor's address."""
+    return tensor.data_ptr() % ALIGNMENT == 0
 
 
 def byte_offset(tensor: torch.Tensor) -> int:

@@ -151,6 +151,28 @@ def test_an_examination_on_copies_of_the_weights_leaves_the_graph_unchanged(cuda
     assert cuda.records == 1
 
 
+def test_kernels_for_the_alignment_of_the_buffers_are_compiled_before_the_capture(cuda):
+    """Triton compiles another kernel for an aligned address, and machine code cannot be loaded during a capture."""
+    calls = []
+
+    def function(x, total):
+        calls.append((x.data_ptr() % graph.ALIGNMENT, cuda.records))
+        total.add_(x.sum())
+        return (x * 2,)
+
+    run = graph.captured(function, 0, (1,), (1,))
+    memory, total = torch.ones(9), torch.zeros(())
+    for number in range(1, 4):
+        (result,) = run(memory[1:], total)
+        assert torch.equal(result, memory[1:] * 2)
+        assert (total.item(), total._version) == (8 * number, number)
+    assert calls[:3] == [(4, 0), (0, 0), (0, 1)]
+    calls.clear()
+    run = graph.captured(function, 0, (1,), (1,))
+    run(memory[:8], total), run(memory[:8], total)
+    assert calls[:2] == [(0, 1), (0, 2)]
+
+
 def test_expanded_and_overlapping_inputs_are_copied_once(cuda):
     compiled = thunder.jit(lambda x, y: (x * y + 1).tanh() * 2, executors=(OnCpu(), "torch"))
     for _ in range(4):
