@@ -30,7 +30,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from threading import RLock
+from threading import RLock, get_ident
 from typing import Any, TypeAlias
 
 import torch
@@ -191,7 +191,7 @@ class CapturedFunction:
     lent: tuple[int, ...] = ()
     symbolic: bool = False
     recordings: dict[Key, Recording] = field(default_factory=dict)
-    seen: dict[Key, None] = field(default_factory=dict)
+    seen: dict[Key, int] = field(default_factory=dict)  # the threads of the calls without a graph
     failures: dict[Key, str] = field(default_factory=dict)
     early_drops: dict[Key, int] = field(default_factory=dict)
     address_changes: AddressChanges = field(default_factory=AddressChanges)
@@ -229,7 +229,7 @@ class CapturedFunction:
             return None
         is_first = first not in self.seen and key not in self.recordings
         if is_first:
-            keep_last(self.seen, first, None)
+            keep_last(self.seen, first, get_ident())
         if key not in self.recordings and not all(is_lent(tensors[number]) for number in self.saved):
             return None
         if is_first:
@@ -307,8 +307,10 @@ class CapturedFunction:
         replacements = iter(used)
         values = [next(replacements) if isinstance(value, torch.Tensor) else value for value in args[self.constants :]]
         constants = args[: self.constants]
-        if any(is_aligned(tensors[number]) != is_aligned(buffer.tensor) for number, buffer in buffers.items()):
-            self._call_without_effect((*constants, *values), used)  # kernels may be compiled for the alignment
+        changes = any(is_aligned(tensors[number]) != is_aligned(buffer.tensor) for number, buffer in buffers.items())
+        if changes or self.seen.get(self._without_saved(key)) != get_ident():
+            # Kernels may be compiled for the alignment, and libraries make handles for each thread.
+            self._call_without_effect((*constants, *values), used)
         function = partial(self.function, *constants, *values)
         replay, results = CUDA.record(function, (key[0], key[1]), has_own_pool=bool(self.lent))
         memories, views = describe_results(results, used)

@@ -5,6 +5,8 @@ On the CPU a stand-in replaces the recording.
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -171,6 +173,23 @@ def test_kernels_for_the_alignment_of_the_buffers_are_compiled_before_the_captur
     run = graph.captured(function, 0, (1,), (1,))
     run(memory[:8], total), run(memory[:8], total)
     assert calls[:2] == [(0, 1), (0, 2)]
+
+
+def test_a_thread_calls_the_function_before_it_captures_it(cuda):
+    """Libraries such as cuDNN make a handle for each thread, which cannot be made during a capture."""
+    calls = []
+
+    def function(x):
+        calls.append((threading.get_ident(), cuda.records))
+        return (x * 2,)
+
+    run, x = graph.captured(function, 0), torch.ones(3)
+    with ThreadPoolExecutor(1) as other:
+        here, there = threading.get_ident(), other.submit(threading.get_ident).result()
+        run(x)
+        (result,) = other.submit(run, x).result()
+    assert torch.equal(result, x * 2)
+    assert calls[:3] == [(here, 0), (there, 0), (there, 1)]
 
 
 def test_expanded_and_overlapping_inputs_are_copied_once(cuda):
