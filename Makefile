@@ -23,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help install demo demo-distributed test test-all quick check format lint types layers docs-fresh docs picture coverage coverage-symbolic coverage-vmap conformance zoo golden fuzz bench gpu-wheels \
-	gpu-install test-gpu bench-gpu wheel wheel-smoke clean
+	gpu-install test-gpu bench-gpu bench-gpu-kernels sanitize-gpu check-gpu-copies wheel wheel-smoke clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -139,6 +139,16 @@ test-gpu: gpu-install ## run the tests that need a GPU, with this machine's own 
 bench-gpu: gpu-install ## time a Llama of the 1B size on a GPU against eager PyTorch and torch.compile (GPU_JOBS="prefill train decode"; results in OUT or build/gpu-report)
 	mkdir -p $${OUT:-build/gpu-report}
 	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m benchmarks.gpu $(if $(GPU_JOBS),--jobs $(GPU_JOBS)) --out $${OUT:-build/gpu-report}/bench.json
+
+bench-gpu-kernels: gpu-install ## time each Triton kernel on a GPU against the bound of the bytes that it moves (results in OUT or build/gpu-report)
+	mkdir -p $${OUT:-build/gpu-report}
+	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m benchmarks.gpu_kernels --out $${OUT:-build/gpu-report}/kernels.json
+
+sanitize-gpu: gpu-install ## run all Triton kernels under NVIDIA's compute-sanitizer (results in OUT or build/gpu-report)
+	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m tests.gpu.sanitize
+
+check-gpu-copies: gpu-install ## compare the bytes that CUDA graphs copy before and after a validation (results in OUT or build/gpu-report)
+	PYTHONPATH=.:executors:recipes:build/gpu-site $(PYTHON) -m tests.gpu.copied_bytes
 
 wheel: install ## build a wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation --outdir dist .

@@ -172,7 +172,7 @@ def facts_of(compiled: Any, way: str) -> dict[str, Any]:
         "copied_in_bytes": sum(
             buffer.memory.nbytes for recording in recordings for buffer in recording.buffers.values()
         ),
-        "copied_out_bytes": sum(memory.nbytes for recording in recordings for memory in recording.memories),
+        "copied_out_bytes": sum(recording.copied_nbytes for recording in recordings),
     }
 
 

@@ -20,7 +20,7 @@ import torch
 from torch.nn.functional import linear
 
 from thunder_core.backend.claiming.executor import Executor
-from thunder_core.backend.fusion.wrapping import is_held
+from thunder_core.backend.fusion.written_memory import is_held
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy

@@ -47,7 +47,7 @@ def counting(monkeypatch: pytest.MonkeyPatch, cuda: FakeCuda) -> FakeCuda:  # no
 
 def test_pool_of_a_replayed_graph_is_counted(counting: FakeCuda) -> None:
     replay, _ = Cuda().record(lambda: (), (0, 7))
-    assert timing.peak_memory_of(replay, GPU) == 40 + 400
+    assert timing.peak_memory_of(replay, GPU) == 40 + 540, "temporaries, and results that exist before the call"
     assert counting.replayed == 1
 
 

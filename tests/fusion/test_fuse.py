@@ -78,6 +78,22 @@ def layers(x, *weights):
     return x.sum()
 
 
+def test_a_region_is_on_one_device():
+    """A region launches its kernels on one device, also if the program computes on two GPUs in turn."""
+
+    def function(x, y):
+        a, b = (x * 2 + 1).sin(), (y * 2 + 1).sin()
+        return a.cos() * x, (b * y).cos()
+
+    executor = Replays()
+    thunder.jit(function, executors=(executor, "torch"))(torch.ones(3), torch.ones(3, device="meta"))
+    devices = [
+        {proxy.device.type for operation in region.operations for proxy in operation.tensors}
+        for region in executor.regions
+    ]
+    assert devices == [{"cpu"}, {"meta"}] * 2
+
+
 def test_repeated_layers_are_one_region():
     weights = [torch.randn(8, 8) for _ in range(6)]
     x = torch.randn(4, 8)

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 from unittest import mock
 
@@ -27,6 +28,7 @@ from thunder_core.tracing.capture.fakes.device_guards import NOWHERE, needs_devi
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_executors import sdpa
 from thunder_executors.cudagraphs import graph
+from thunder_executors.cudagraphs.loans import Loan
 from thunder_executors.inductor.launch import CubinLaunch
 from thunder_executors.triton.operations import OPERATORS
 
@@ -137,7 +139,9 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the bytes of its memory."""
         return MEMORY
 
-    def record(self, function: Callable[[], Any], device_stream: tuple[int, int]) -> tuple[Callable[[], None], Any]:
+    def record(
+        self, function: Callable[[], Any], device_stream: tuple[int, int], *, has_own_pool: bool = False
+    ) -> tuple[Callable[[], None], Any]:
         """Capture a graph."""
         outer, self._log = self._log, Counter()
         results = function()
@@ -206,6 +210,7 @@ def patches(gpu: SimulatedGpu, prepare: Callable[..., Any], run: Callable[..., A
     yield mock.patch.object(EagerProgram, "run", run)
     yield mock.patch.object(CubinLaunch, "__call__", lambda kernel, *values: gpu.launch(kernel, *values))
     yield mock.patch.object(graph, "CUDA", gpu)
+    yield mock.patch.object(Loan, "lend", lend)
     yield mock.patch.object(torch.cuda, "device", lambda index: nullcontext())
     yield mock.patch.object(torch._C._dynamo.guards, "_empty_strided_cuda", allocate)
     yield mock.patch.object(torch._C._dynamo.guards, "_reinterpret_tensor", reinterpret)
@@ -218,6 +223,14 @@ def patches(gpu: SimulatedGpu, prepare: Callable[..., Any], run: Callable[..., A
 def allocate(size: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
     """Return memory of the GPU."""
     return torch.empty_strided(size, stride, dtype=dtype, device=GPU)
+
+
+def lend(loan: Loan) -> torch.UntypedStorage:
+    """Lend the storage of a graph's memory itself, because memory without data has no other storage."""
+    storage = loan.memory.untyped_storage()
+    references = torch._C._storage_Use_Count(storage._cdata)
+    loan._reference = SimpleNamespace(expired=lambda: torch._C._storage_Use_Count(storage._cdata) <= references)
+    return storage
 
 
 def reinterpret(tensor: torch.Tensor, size: Any, stride: Any, offset: int = 0) -> torch.Tensor:

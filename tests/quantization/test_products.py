@@ -41,6 +41,35 @@ def test_exact_product_of_integers(columns: int) -> None:
         assert torch.equal(integer_product(x, codes).long(), x.long() @ codes.long().t())
 
 
+@pytest.mark.parametrize("columns", COLUMNS)
+def test_exact_product_of_integers_within_the_sizes_of_gpus(columns: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's function refuses up to 16 rows on a GPU, and other sizes that are no multiples of 8."""
+    generator, multiply, shapes = torch.Generator().manual_seed(columns), torch._int_mm, []
+
+    def checked(x: torch.Tensor, codes: torch.Tensor) -> torch.Tensor:
+        shapes.append((*x.shape, codes.shape[1]))
+        assert x.shape[0] > 16
+        assert not x.shape[1] % 8
+        assert not codes.shape[1] % 8
+        return multiply(x, codes)
+
+    monkeypatch.setattr(torch, "_int_mm", checked)
+    for count, rows in ((1, 5), (3, 8), (2, 1), (17, 4), (20, 24)):
+        x, codes = (
+            torch.randint(-127, 128, (n, columns), generator=generator, dtype=torch.int8) for n in (count, rows)
+        )
+        found = products.integer_product_on_gpu(x, codes)
+        assert torch.equal(found.long(), x.long() @ codes.long().t())
+    assert shapes[-1] == (20, columns + -columns % 8, 24)
+
+
+@pytest.mark.parametrize("sizes", [(0, 3, 4), (3, 0, 4), (3, 2, 0)])
+def test_empty_product_of_integers(sizes: tuple[int, int, int]) -> None:
+    count, columns, rows = sizes
+    x, codes = torch.ones(count, columns, dtype=torch.int8), torch.ones(rows, columns, dtype=torch.int8)
+    assert torch.equal(integer_product(x, codes), torch.zeros(count, rows, dtype=torch.int32))
+
+
 @pytest.mark.parametrize(
     ("capability", "multiplies"), [((8, 0), False), ((8, 6), False), ((8, 9), True), ((9, 0), True)]
 )

@@ -24,6 +24,7 @@ class CudaGraphs(WrappingExecutor):
 
     after: ClassVar[tuple[str, ...]] = ("sdpa", "triton", "nvfuser", "inductor")
     symbolic_sizes: ClassVar[bool] = True
+    lends: ClassVar[bool] = True
     name: str = "cudagraphs"
     wrapper: str = "thunder_executors.cudagraphs.graph.captured"
     short_name: str = "graph"

@@ -12,8 +12,13 @@ A graph reads and writes fixed addresses. There are three kinds of inputs:
   addresses, because a KV cache is allocated again for another batch.
 - All other inputs are copied into buffers of the graph before each replay.
 
+- `saved` inputs are results that another graph has lent. They are read in place, and there is one graph for each set of
+  their addresses. If one of them is not in lent memory, the function runs without a graph.
+
 Results are copied out after each replay, because the next replay overwrites them. A result that is a view of an input,
-or shares memory with another result, is rebuilt as such a view.
+or shares memory with another result, is rebuilt as such a view. Results that only a backward reads are `lent`: they
+stay in the memory of the graph, which is not replayed while a tensor uses them; the function then runs without a graph
+(`loans.py`).
 
 A program with symbolic sizes has one graph for each set of sizes. Graphs are dropped, those used least recently first,
 if all graphs of a GPU occupy too many bytes (`graph_memory.py`), or if a function has more than `GRAPHS`.
@@ -25,7 +30,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from threading import RLock
+from threading import RLock, get_ident
 from typing import Any, TypeAlias
 
 import torch
@@ -34,11 +39,13 @@ from torch.autograd.grad_mode import _unsafe_preserve_version_counter as preserv
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.tracing.library.examination import is_examined, is_validated
 from thunder_core.tracing.library.extent import extent
-from thunder_executors.cudagraphs.address_changes import AddressChanges
+from thunder_executors.cudagraphs.address_changes import EARLY_CHANGES, FEW_REPLAYS, AddressChanges
 from thunder_executors.cudagraphs.graph_memory import USES, GraphMemory
+from thunder_executors.cudagraphs.loans import Loan, is_lent, may_lend
 from thunder_executors.cudagraphs.recording import Cuda
 
-Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, the addresses of held inputs, and symbolic sizes
+Key: TypeAlias = tuple[Any, ...]  # a device, a stream of it, addresses of held inputs, sizes, addresses of saved inputs
+ALIGNMENT = 16  # bytes: kernels are compiled for addresses that are multiples of this, and for others
 GRAPHS = 16  # the number of graphs kept for a function: the most recently used
 
 
@@ -99,13 +106,17 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 
 @dataclass(eq=False)
 class Recording:
-    """A graph with its memory: static inputs by their addresses, and `buffers` for the other inputs."""
+    """A graph with its memory: static inputs by their addresses, and `buffers` for the other inputs.
+
+    `memories` are the memories of the results, and `loans` those of them that are lent, by their numbers.
+    """
 
     replay: Callable[[], None]
     addresses: dict[int, int]
     buffers: dict[int, Buffer]
     memories: tuple[torch.Tensor, ...]
     views: tuple[View, ...]
+    loans: dict[int, Loan] = field(default_factory=dict)
     replays: int = 0
     last_use: int = 0
 
@@ -114,25 +125,39 @@ class Recording:
         """The size of the graph's buffers and results in bytes."""
         return sum(memory.nbytes for memory in (*self.memories, *(buffer.memory for buffer in self.buffers.values())))
 
+    @property
+    def copied_nbytes(self) -> int:
+        """The bytes of the results that are copied after each replay."""
+        return sum(memory.nbytes for number, memory in enumerate(self.memories) if number not in self.loans)
+
+    @property
+    def is_in_use(self) -> bool:
+        """Whether a tensor uses results in the graph's memory, which a replay would overwrite."""
+        return any(loan.is_in_use for loan in self.loans.values())
+
     def changed_inputs(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """Return the positions of the static inputs that are not at the addresses that the graph reads."""
         return [index for index, address in self.addresses.items() if tensors[index].data_ptr() != address]
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """Copy the inputs into the buffers, replay the graph, and return copies of its results."""
+        """Copy the inputs into the buffers, replay the graph, and return copies of its results; lend the lent ones."""
         self.replays += 1
         self.last_use = next(USES)
         if self.buffers:
             sources = [buffer.elements_of(tensors[index]) for index, buffer in self.buffers.items()]
             torch._foreach_copy_([buffer.memory for buffer in self.buffers.values()], sources)
         self.replay()
-        copies = [memory.clone().untyped_storage() for memory in self.memories]
-        return tuple(self._result(view, tensors, copies) for view in self.views)
+        loans = self.loans if self.loans and may_lend() else {}
+        storages = [
+            loans[number].lend() if number in loans else memory.clone().untyped_storage()
+            for number, memory in enumerate(self.memories)
+        ]
+        return tuple(self._result(view, tensors, storages) for view in self.views)
 
-    def _result(self, view: View, tensors: Sequence[torch.Tensor], copies: Sequence[Any]) -> torch.Tensor:
+    def _result(self, view: View, tensors: Sequence[torch.Tensor], storages: Sequence[Any]) -> torch.Tensor:
         if view.is_new_memory:
-            empty = torch.empty(0, dtype=view.dtype, device=copies[view.base].device)
-            return empty.set_(copies[view.base], view.offset // view.dtype.itemsize, view.size, view.stride)
+            empty = torch.empty(0, dtype=view.dtype, device=storages[view.base].device)
+            return empty.set_(storages[view.base], view.offset // view.dtype.itemsize, view.size, view.stride)
         source = tensors[view.base]
         offset, rest = divmod(byte_offset(source) + view.offset, view.dtype.itemsize)
         if rest:
@@ -151,9 +176,10 @@ class CapturedFunction:
     """A callable that replaces a function of constants, sizes and tensors, with one graph for each key.
 
     `held` has the positions of the tensors that the function writes to, and `written` one of these positions for each
-    write, as autograd counts writes. `static` has the positions of parameters, buffers and caches. Positions count only
-    tensors. With `symbolic` sizes, integers are among the arguments, and shapes differ from call to call. If the
-    capture for a key fails, calls with this key run without a graph; `failures` has the reasons.
+    write, as autograd counts writes. `static` has the positions of parameters, buffers and caches, and `saved` the
+    positions of tensors that an earlier graph has lent. Positions count only tensors. `lent` has the positions of the
+    results that only a backward reads. With `symbolic` sizes, integers are among the arguments, and shapes differ from
+    call to call. If the capture for a key fails, calls with this key run without a graph; `failures` has the reasons.
     """
 
     function: Callable[..., Any]
@@ -161,10 +187,13 @@ class CapturedFunction:
     held: tuple[int, ...] = ()
     written: tuple[int, ...] = ()
     static: tuple[int, ...] = ()
+    saved: tuple[int, ...] = ()
+    lent: tuple[int, ...] = ()
     symbolic: bool = False
     recordings: dict[Key, Recording] = field(default_factory=dict)
-    seen: dict[Key, None] = field(default_factory=dict)
+    seen: dict[Key, int] = field(default_factory=dict)  # the threads of the calls without a graph
     failures: dict[Key, str] = field(default_factory=dict)
+    early_drops: dict[Key, int] = field(default_factory=dict)
     address_changes: AddressChanges = field(default_factory=AddressChanges)
 
     def __post_init__(self) -> None:
@@ -188,16 +217,31 @@ class CapturedFunction:
         key = (*device_stream, *(tensors[number].data_ptr() for number in self.held))
         if self.symbolic:
             key += tuple(sizes_of(values))
+        key += tuple(tensors[number].data_ptr() for number in self.saved)
         with _LOCK, torch.no_grad():
-            if key in self.failures:
-                return self.function(*args)
-            if key not in self.seen and key not in self.recordings:
-                keep_last(self.seen, key, None)
-                if not is_validated():
-                    return self.function(*args)
-                self._call_without_effect(args, tensors)
-            recording = self._find_or_record(key, args, tensors)
+            recording = self._graph_for(key, args, tensors)
             return self.function(*args) if recording is None else self._replay(recording, tensors)
+
+    def _graph_for(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
+        """Return the graph to replay; None if the function has to run without a graph."""
+        first = self._without_saved(key)
+        if key in self.failures or first in self.failures:
+            return None
+        is_first = first not in self.seen and key not in self.recordings
+        if is_first:
+            keep_last(self.seen, first, get_ident())
+        if key not in self.recordings and not all(is_lent(tensors[number]) for number in self.saved):
+            return None
+        if is_first:
+            if not is_validated():
+                return None
+            self._call_without_effect(args, tensors)
+        recording = self._find_or_record(key, args, tensors)
+        return None if recording is None or recording.is_in_use else recording
+
+    def _without_saved(self, key: Key) -> Key:
+        """Return a key without the addresses of saved inputs."""
+        return key[: len(key) - len(self.saved)]
 
     def _call_without_effect(self, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> None:
         """Call the function, which loads its libraries, and undo its writes."""
@@ -234,9 +278,18 @@ class CapturedFunction:
         return recording
 
     def drop(self, key: Key) -> None:
-        """Drop a graph. The next call with its key runs without a graph, and the one after captures the graph again."""
-        del self.recordings[key]
-        self.seen.pop(key, None)
+        """Drop a graph. The next call with its key runs without a graph, and the one after captures the graph again.
+
+        A graph that is dropped several times after few replays is not captured again, because a capture takes longer
+        than the launches of a few calls.
+        """
+        replays = self.recordings.pop(key).replays
+        first = self._without_saved(key)
+        self.seen.pop(first, None)
+        early_drops = self.early_drops.pop(first, 0) + 1 if replays < FEW_REPLAYS else 0
+        keep_last(self.early_drops, first, early_drops)
+        if early_drops >= EARLY_CHANGES:
+            keep_last(self.failures, first, "other graphs need the memory")
 
     def _try_to_record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording | None:
         try:
@@ -248,17 +301,28 @@ class CapturedFunction:
             return None
 
     def _record(self, key: Key, args: tuple[Any, ...], tensors: Sequence[torch.Tensor]) -> Recording:
-        in_place = {*self.static, *self.held} - self.address_changes.copied.keys()
+        in_place = {*self.static, *self.held, *self.saved} - self.address_changes.copied.keys()
         buffers = {number: Buffer.like(tensor) for number, tensor in enumerate(tensors) if number not in in_place}
         used = [buffers[number].tensor if number in buffers else tensor for number, tensor in enumerate(tensors)]
         replacements = iter(used)
         values = [next(replacements) if isinstance(value, torch.Tensor) else value for value in args[self.constants :]]
-        replay, results = CUDA.record(partial(self.function, *args[: self.constants], *values), (key[0], key[1]))
+        constants = args[: self.constants]
+        changes = any(is_aligned(tensors[number]) != is_aligned(buffer.tensor) for number, buffer in buffers.items())
+        if changes or self.seen.get(self._without_saved(key)) != get_ident():
+            # Kernels may be compiled for the alignment, and libraries make handles for each thread.
+            self._call_without_effect((*constants, *values), used)
+        function = partial(self.function, *constants, *values)
+        replay, results = CUDA.record(function, (key[0], key[1]), has_own_pool=bool(self.lent))
         memories, views = describe_results(results, used)
         addresses = {number: tensors[number].data_ptr() for number in sorted(in_place)}
-        recording = Recording(replay, addresses, buffers, memories, views)
+        recording = Recording(replay, addresses, buffers, memories, views, self._loans(memories, views))
         GRAPH_MEMORY.require_fits(recording, CUDA.memory_of(key[0]))
         return recording
+
+    def _loans(self, memories: Sequence[torch.Tensor], views: Sequence[View]) -> dict[int, Loan]:
+        """Return loans for the memories whose results are all lent, by their numbers."""
+        kept = {view.base for index, view in enumerate(views) if view.is_new_memory and index not in self.lent}
+        return {number: Loan(memory) for number, memory in enumerate(memories) if number not in kept and memory.nbytes}
 
 
 def captured(
@@ -268,13 +332,15 @@ def captured(
     written: tuple[int, ...] = (),
     static: tuple[int, ...] = (),
     *,
+    saved: tuple[int, ...] = (),
+    lent: tuple[int, ...] = (),
     symbolic: bool = False,
 ) -> CapturedFunction:
     """Return a callable that runs a function as CUDA graphs. `CapturedFunction` describes the options.
 
     The first parameters of the function are `constants` constants, the others are tensors, and it returns a tuple.
     """
-    return CapturedFunction(function, constants, held, written, static, symbolic)
+    return CapturedFunction(function, constants, held, written, static, saved, lent, symbolic)
 
 
 def sizes_of(values: Sequence[Any]) -> Iterator[Any]:
@@ -292,6 +358,11 @@ def keep_last(entries: dict[Key, Any], key: Key, value: Any) -> None:
     entries[key] = value
     if len(entries) > GRAPHS:
         del entries[next(iter(entries))]
+
+
+def is_aligned(tensor: torch.Tensor) -> bool:
+    """Whether vectors can be loaded from a tensor's address."""
+    return tensor.data_ptr() % ALIGNMENT == 0
 
 
 def byte_offset(tensor: torch.Tensor) -> int:

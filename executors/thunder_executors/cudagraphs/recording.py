@@ -20,8 +20,10 @@ class Cuda:
     """CUDA's part of recording graphs: the device and stream of a call, and the capture of a function.
 
     Graphs that are replayed on one stream share a memory pool. PyTorch frees a pool, and refuses to use it again, when
-    its last graph is freed, so each pool has an extra graph here, which is never replayed. The capture stream belongs
-    to this object, because PyTorch's own capture stream is on the device that was current at the first capture.
+    its last graph is freed, so each pool has an extra graph here, which is never replayed. In a shared pool, a graph's
+    results may be at the addresses of another graph's temporaries. A graph whose results are read after other replays
+    therefore has a pool of its own. The capture stream belongs to this object, because PyTorch's own capture stream is
+    on the device that was current at the first capture.
     """
 
     def __init__(self) -> None:
@@ -29,18 +31,25 @@ class Cuda:
         self._streams: dict[int, Any] = {}
 
     def device_stream(self, tensors: Sequence[torch.Tensor]) -> DeviceStream | None:
-        """Return the device of the tensors and its current stream; None if nothing can be recorded now."""
-        device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
-        if torch.cuda.is_current_stream_capturing():
+        """Return the device of the tensors and its current stream; None if nothing can be recorded now.
+
+        Without tensors, the device is unknown if there are several.
+        """
+        if torch.cuda.is_current_stream_capturing() or (not tensors and torch.cuda.device_count() > 1):
             return None
+        device = tensors[0].device if tensors else torch.device("cuda", torch.cuda.current_device())
         return device.index, torch.cuda.current_stream(device).cuda_stream
 
     def memory_of(self, device: int) -> int:
         """Return the bytes of a device's memory."""
         return int(torch.cuda.get_device_properties(device).total_memory)
 
-    def record(self, function: Callable[[], Any], device_stream: DeviceStream) -> tuple[Callable[[], None], Any]:
+    def record(
+        self, function: Callable[[], Any], device_stream: DeviceStream, *, has_own_pool: bool = False
+    ) -> tuple[Callable[[], None], Any]:
         """Return a function that replays the function's kernels, and the results, which each replay overwrites.
+
+        Replays of other graphs overwrite the results, too, unless the graph `has_own_pool`.
 
         The function must have been called before in this process, because a library that is loaded at a first call
         cannot be loaded during a capture. Raises `RuntimeError` for a function that cannot be captured.
@@ -58,7 +67,8 @@ class Cuda:
                 own_workspaces(),
                 counters_of_graph(counters, stream),
             ):
-                results = capture_into(graph, self._pool(device_stream), function, device_stream[0])
+                pool = torch.cuda.graph_pool_handle() if has_own_pool else self._pool(device_stream)
+                results = capture_into(graph, pool, function, device_stream[0])
             current.wait_stream(stream)
         return Replay(graph, counters), results
 

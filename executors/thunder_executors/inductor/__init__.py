@@ -59,8 +59,9 @@ def saturates_fp8() -> bool:
 
 def rounds_to_fp8(devices: Set[torch.device]) -> bool:
     """Whether kernels for a GPU round numbers to 8-bit floats as PyTorch does."""
-    on_gpu = {device.type for device in devices} == {"cuda"}
-    return on_gpu and int(architecture().removeprefix("sm_") or 0) >= FP8_CAPABILITY and saturates_fp8()
+    if {device.type for device in devices} != {"cuda"} or not saturates_fp8():
+        return False
+    return all(int(architecture(device).removeprefix("sm_") or 0) >= FP8_CAPABILITY for device in devices)
 
 
 def is_conversion_or_thunder_operator(operation: BoundSymbol) -> bool:
@@ -140,13 +141,15 @@ class Inductor(FusionExecutor):
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:
         """Return kernels from the cache, or from Inductor and the compiler of the device."""
-        on_gpu = [region for region in regions if is_on_gpu(region)]
         on_cpu = [region for region in regions if not is_on_gpu(region)]
+        by_gpu: dict[torch.device, list[Region]] = {}
+        for region in filter(is_on_gpu, regions):
+            by_gpu.setdefault(region.device, []).append(region)
         compiled: dict[Region, Fused | Refusal] = {}
         if on_cpu:
             compiled |= zip(on_cpu, compile_for_sizes(on_cpu, facts(), BUILD), strict=True)
-        if on_gpu:
-            machine = facts_of_gpu(f"triton {importlib.metadata.version('triton')}")
+        for device, on_gpu in by_gpu.items():
+            machine = facts_of_gpu(f"triton {importlib.metadata.version('triton')}", device)
             compiled |= zip(on_gpu, compile_for_sizes(on_gpu, machine, BUILD_FOR_GPU), strict=True)
         return [compiled[region] for region in regions]
 

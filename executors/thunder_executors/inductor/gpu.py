@@ -78,7 +78,7 @@ def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
     """Return, for each region, its machine code or the refusal."""
     results = []
     for number, region in enumerate(regions, start=1):
-        results.append(build_region(region, architecture()))
+        results.append(build_region(region, architecture(region.device)))
         advance(number, len(regions))
     return results
 
@@ -96,7 +96,7 @@ def build_region(region: Region, target: str) -> MachineCode | Refusal:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor's passes may raise any exception
         return refusal_for(error)
-    index = next(iter((*region.inputs, *region.outputs))).device.index or 0
+    index = region.device.index or 0
     written_inputs = tuple(number for number, proxy in enumerate(region.inputs) if proxy in region.writes)
     written = f", {written_inputs}" if written_inputs else ""
     head, _, rest = text.partition("\n")
@@ -135,7 +135,9 @@ def _generate(
         stack.enter_context(temporary_cache_without_warnings())
         stack.enter_context(config.patch({**INDUCTOR_CONFIG, **(ANY_SIZE if region.symbols else {})}))
         stack.enter_context(mock.patch.object(AsyncCompile, "triton", record_source))
-        for patch in () if target == architecture_here() else (clear_device_caches(), *device_patches(target)):
+        for patch in (
+            () if target == architecture_here(region.device) else (clear_device_caches(), *device_patches(target))
+        ):
             stack.enter_context(patch)
         written: Any = compiled_graph(graph, fakes)
     if getattr(written, "constants", None):

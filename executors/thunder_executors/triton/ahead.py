@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from thunder_core.backend.cache import REGION, Entry, Key, Store
 from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.fusion.wrapping import unwrap
 from thunder_core.backend.patterns.outcome import trace_without_data
 from thunder_core.foundation import plugins
-from thunder_core.tracing.ir.proxy import NumberProxy, with_sizes
-from thunder_core.tracing.ir.sizes import hint_of
+from thunder_core.foundation.errors import ThunderError
+from thunder_core.tracing.ir.proxy import NumberProxy, symbolic_sizes_of, with_sizes
+from thunder_core.tracing.ir.sizes import generic_hint_of, hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -26,31 +30,68 @@ IMAGE, FACTS = "kernel.cubin", "facts.json"
 
 def device_code(trace: Trace, executor: str, target: str) -> tuple[DeviceCode, ...]:
     """Return the machine code of every kernel that the executor's bound symbols launch, each once, in order."""
-    specializations = dict.fromkeys(launch.specialization for launch in launches_of(trace, executor))
-    return tuple(load_or_compile(specializations, executor, target))
+    return tuple(load_or_compile(specializations_of(trace, executor), executor, target))
+
+
+def specializations_of(trace: Trace, executor: str) -> tuple[Specialization, ...]:
+    """Return the specializations that the executor's bound symbols launch, each once, in order.
+
+    If an argument is a multiple of 16 only for the sizes seen while tracing, a second specialization serves all sizes.
+    """
+    found: dict[Specialization, None] = {}
+    for bsym in bsyms_of(trace, executor):
+        traced = [launch.specialization for launch in launches(bsym)]
+        found |= dict.fromkeys((*traced, *for_all_sizes(bsym, traced)))
+    return tuple(found)
+
+
+def for_all_sizes(bsym: BoundSymbol, traced: Iterable[Specialization]) -> Iterator[Specialization]:
+    """Yield the traced specializations with no more alignment than they have for odd sizes."""
+    if next(symbolic_sizes_of((*bsym.inputs, *bsym.outputs)), None) is None:
+        return
+    try:
+        others = launches(bsym, odd_value)
+    except (RuntimeError, ValueError, ThunderError):  # the program has no odd sizes
+        return
+    for specialization, launch in zip(traced, others, strict=False):
+        common = tuple(name for name in specialization.divisible if name in launch.specialization.divisible)
+        if launch.specialization.with_alignment(common) == specialization.with_alignment(common):
+            yield specialization.with_alignment(common)
+
+
+def odd_value(size: Any) -> int:
+    """Return the value of a size for odd values of its symbols, near those seen while tracing."""
+    if not isinstance(size, torch.SymInt):
+        return int(size)
+    hints = size.node.shape_env.backed_var_to_val
+    return generic_hint_of(size, {symbol: max(3, int(hints[symbol]) | 1) for symbol in size.node.expr.free_symbols})
 
 
 def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
     """Yield the launches of the executor's bound symbols, found by running them on tensors without data."""
-    for bsym in unwrap(trace.bound_symbols):
-        if bsym.executor == executor:
-            yield from launches(bsym)
+    for bsym in bsyms_of(trace, executor):
+        yield from launches(bsym)
 
 
-def launches(bsym: BoundSymbol) -> tuple[Launch, ...]:
+def bsyms_of(trace: Trace, executor: str) -> Iterator[BoundSymbol]:
+    """Yield the executor's bound symbols, also those within wrappers."""
+    yield from (bsym for bsym in unwrap(trace.bound_symbols) if bsym.executor == executor)
+
+
+def launches(bsym: BoundSymbol, value_of: Callable[[Any], int] = hint_of) -> tuple[Launch, ...]:
     """Return the launches when a bound symbol runs with grad mode off, except those with an empty grid.
 
-    Symbolic sizes have the values seen while tracing.
+    `value_of` returns the value of a symbolic size; by default, this is the value seen while tracing.
     """
-    arguments = replace_leaves((bsym.args, dict(bsym.kwargs)), at_hint)
+    arguments = replace_leaves((bsym.args, dict(bsym.kwargs)), partial(at_value, value_of))
     with recorded_launches() as recorded:
         trace_without_data(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, arguments, False)
     return tuple(launch for launch in recorded if 0 not in launch.grid)
 
 
-def at_hint(leaf: Any) -> Any:
-    """Return an argument with integers, the values seen while tracing, in place of symbolic sizes."""
-    return hint_of(leaf.value) if isinstance(leaf, NumberProxy) else with_sizes(leaf, hint_of)
+def at_value(value_of: Callable[[Any], int], leaf: Any) -> Any:
+    """Return an argument with integers in place of symbolic sizes."""
+    return value_of(leaf.value) if isinstance(leaf, NumberProxy) else with_sizes(leaf, value_of)
 
 
 def load_or_compile(specializations: Iterable[Specialization], executor: str, target: str) -> Iterator[DeviceCode]:

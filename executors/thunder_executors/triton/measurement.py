@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from math import prod
@@ -130,13 +131,19 @@ def key_of(product: Measurable) -> Key:
 
 def measure(product: Measurable) -> Times:
     """Run a product by the kernel and by PyTorch on a fixed pattern, compare the results, and time both."""
-    operands = [operand_of(proxy) for proxy in product.proxies]
-    agrees = is_close(product.kernel(*operands), product.library(*operands))
-    return Times(
-        kernel=milliseconds(lambda: product.kernel(*operands)),
-        library=milliseconds(lambda: product.library(*operands)),
-        agrees=agrees,
-    )
+    with on_device(product.proxies[0].device):
+        operands = [operand_of(proxy) for proxy in product.proxies]
+        agrees = is_close(product.kernel(*operands), product.library(*operands))
+        return Times(
+            kernel=milliseconds(lambda: product.kernel(*operands)),
+            library=milliseconds(lambda: product.library(*operands)),
+            agrees=agrees,
+        )
+
+
+def on_device(device: torch.device) -> AbstractContextManager[Any]:
+    """Return the context in which a GPU is the current one, whose events and L2 cache a measurement uses."""
+    return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
 def operand_of(proxy: TensorProxy) -> torch.Tensor:

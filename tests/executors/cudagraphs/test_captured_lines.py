@@ -144,6 +144,19 @@ def test_an_index_of_numbers_is_part_of_a_graph(cuda):
     assert len(graph.subsymbols) == 5
 
 
+def test_lines_on_two_devices_are_two_graphs(cuda):
+    """A capture is on one device: the kernels of another device would run once, and never in a replay."""
+
+    def function(x, y):
+        a, b = (x * 2 + 1).tanh(), (y * 2 + 1).tanh()
+        return a * x, b * y
+
+    compiled = thunder.jit(function, executors=(OnCpu(), "torch"))
+    compiled(torch.randn(3), torch.randn(3, device="meta"))
+    devices = [{proxy.device.type for proxy in (*line.inputs, *line.outputs)} for line in graphs_in(compiled)]
+    assert devices == [{"cpu"}, {"meta"}]
+
+
 @pytest.mark.parametrize(
     "name",
     ["_c10d_functional.all_reduce", "_c10d_functional.wait_tensor", "thunder_c10d.reduce_scatter_tensor_", "c10d.send"],

@@ -5,6 +5,8 @@ On the CPU a stand-in replaces the recording.
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import pytest
@@ -151,6 +153,45 @@ def test_an_examination_on_copies_of_the_weights_leaves_the_graph_unchanged(cuda
     assert cuda.records == 1
 
 
+def test_kernels_for_the_alignment_of_the_buffers_are_compiled_before_the_capture(cuda):
+    """Triton compiles another kernel for an aligned address, and machine code cannot be loaded during a capture."""
+    calls = []
+
+    def function(x, total):
+        calls.append((x.data_ptr() % graph.ALIGNMENT, cuda.records))
+        total.add_(x.sum())
+        return (x * 2,)
+
+    run = graph.captured(function, 0, (1,), (1,))
+    memory, total = torch.ones(9), torch.zeros(())
+    for number in range(1, 4):
+        (result,) = run(memory[1:], total)
+        assert torch.equal(result, memory[1:] * 2)
+        assert (total.item(), total._version) == (8 * number, number)
+    assert calls[:3] == [(4, 0), (0, 0), (0, 1)]
+    calls.clear()
+    run = graph.captured(function, 0, (1,), (1,))
+    run(memory[:8], total), run(memory[:8], total)
+    assert calls[:2] == [(0, 1), (0, 2)]
+
+
+def test_a_thread_calls_the_function_before_it_captures_it(cuda):
+    """Libraries such as cuDNN make a handle for each thread, which cannot be made during a capture."""
+    calls = []
+
+    def function(x):
+        calls.append((threading.get_ident(), cuda.records))
+        return (x * 2,)
+
+    run, x = graph.captured(function, 0), torch.ones(3)
+    with ThreadPoolExecutor(1) as other:
+        here, there = threading.get_ident(), other.submit(threading.get_ident).result()
+        run(x)
+        (result,) = other.submit(run, x).result()
+    assert torch.equal(result, x * 2)
+    assert calls[:3] == [(here, 0), (there, 0), (there, 1)]
+
+
 def test_expanded_and_overlapping_inputs_are_copied_once(cuda):
     compiled = thunder.jit(lambda x, y: (x * y + 1).tanh() * 2, executors=(OnCpu(), "torch"))
     for _ in range(4):
@@ -216,7 +257,7 @@ def test_region_that_cannot_be_recorded_runs_without_a_graph(cuda):
 def test_an_error_of_the_driver_during_a_capture_does_not_escape(cuda, monkeypatch):
     """Loading machine code is not permitted during a capture; the driver's error is no error of the program."""
 
-    def record(function, place):
+    def record(function, place, has_own_pool):
         raise Bug("cuModuleLoadData failed: CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED (900)", fix="please report it")
 
     compiled = thunder.jit(lambda x: x.exp() + 1, executors=(OnCpu(), "torch"))

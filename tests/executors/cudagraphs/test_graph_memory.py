@@ -79,6 +79,17 @@ def test_a_dropped_graph_is_captured_again_at_the_second_call(room_for_rows: Any
     assert (cuda.records, kept(compiled)) == (4, [5])
 
 
+def test_graphs_that_displace_each_other_are_not_captured_forever(room_for_rows: Any) -> None:
+    """The forward and the backward of a step alternate like this if both together do not fit."""
+    cuda = room_for_rows(9)
+    model, compiled = compiled_line()
+    call(model, compiled, *[6, 6, 5, 5] * 4)
+    records = cuda.records
+    call(model, compiled, *[6, 6, 5, 5] * 10)
+    assert records <= cuda.records <= records + 1
+    assert len(kept(compiled)) == 1, "one of both stays"
+
+
 def test_graphs_of_all_models_share_the_bound_until_a_model_dies(room_for_rows: Any) -> None:
     room_for_rows(10)
     first, second = compiled_line(), compiled_line()

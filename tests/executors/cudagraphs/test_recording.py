@@ -144,6 +144,15 @@ def test_streams_of_one_gpu_share_no_pool(cuda: FakeCuda) -> None:
     assert len(set(pools)) == 2
 
 
+def test_a_graph_whose_results_outlive_other_replays_shares_no_pool(cuda: FakeCuda) -> None:
+    recorder = Cuda()
+    for has_own_pool in (False, True, False, True):
+        recorder.record(lambda: None, (0, 7), has_own_pool=has_own_pool)
+    keeper, first, second, third, fourth = (pool for _, _, pool in cuda.captures)
+    assert keeper == first == third
+    assert len({first, second, fourth}) == 3
+
+
 def test_graphs_of_two_streams_share_no_workspace_and_the_allocators_cache_is_kept(cuda: FakeCuda) -> None:
     """A workspace that outlives a capture would serve the next one. The stand-in has no `empty_cache` to call."""
     recorder = Cuda()
@@ -197,3 +206,14 @@ def test_each_graph_has_counters_that_are_zeroed_before_its_capture_and_live_as_
     assert arrivals._captured.get() is None
     replays[0]()
     assert cuda.replayed == 1
+
+
+@pytest.mark.parametrize(("count", "found"), [(1, (0, 9)), (2, None)])
+def test_a_function_without_tensors_is_recorded_if_there_is_one_gpu(
+    count: int, found: tuple[int, int] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=9))
+    assert Cuda().device_stream(()) == found

@@ -361,7 +361,7 @@ def test_cached_facts_about_this_machine_are_restored_after_compiling_for_a_targ
 def test_properties_of_the_target_are_used_on_a_machine_with_another_gpu(monkeypatch):
     """The GPU of the machine does not leak into code for another GPU; code for its own GPU reads its properties."""
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: (8, 0))
-    monkeypatch.setattr(gpu, "architecture_here", lambda: "sm_80")
+    monkeypatch.setattr(gpu, "architecture_here", lambda device: "sm_80")
     asked, device_patches = [], gpu.device_patches
     monkeypatch.setattr(gpu, "device_patches", lambda target: asked.append(target) or device_patches(target))
     region = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
@@ -382,6 +382,34 @@ def test_properties_are_nvidias(target, shared, threads):
     assert device.shared_memory_per_block_optin == shared * 1024
     assert device.max_threads_per_multi_processor == threads
     assert set(gpu.HARDWARE) == set(TARGETS)
+
+
+def test_a_region_is_compiled_for_the_gpu_of_its_tensors(monkeypatch):
+    """The second GPU of a machine may have another architecture than the current one."""
+    capabilities, built = [(9, 0), (8, 0)], []
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capabilities[device.index])
+    monkeypatch.setattr(gpu, "build_region", lambda region, target: built.append(target))
+    first = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
+    second = elsewhere(first, torch.device("cuda", 1))
+    assert (first.device, second.device) == (torch.device("cuda", 0), torch.device("cuda", 1))
+    assert first.digest != second.digest
+    gpu.build([first, second])
+    assert built == ["sm_90", "sm_80"]
+    asked = []
+    monkeypatch.setattr(
+        inductor, "compile_for_sizes", lambda regions, machine, builder: asked.append(machine) or list(regions)
+    )
+    assert inductor.EXECUTOR.compile([first, second]) == [first, second]
+    assert [machine["hardware"] for machine in asked] == built
+    assert inductor.rounds_to_fp8({first.device}) == saturates_fp8()
+    assert not inductor.rounds_to_fp8({second.device})
+
+
+def elsewhere(region, device):
+    """Return a region with its inputs and outputs on another device."""
+    inputs, outputs = ([replace(p, device=device) for p in proxies] for proxies in (region.inputs, region.outputs))
+    return replace(region, inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 def test_kernels_survive_as_bytes():

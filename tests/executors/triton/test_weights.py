@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,3 +107,28 @@ def test_products_in_float64_and_recorded_products_are_not_claimed() -> None:
 def test_measuring_compares_both_on_numbers_of_the_same_shapes(gpu: dict[str, float]) -> None:
     for kind, name in LAYERS.items():
         assert run(layer_of(kind, columns=9), 3)[0] == [name]  # a kernel with other values would not be called
+
+
+def test_kernels_are_timed_on_the_gpu_of_their_operands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The events and the L2 cache of a measurement belong to the current GPU, which may be another one."""
+    entered: list[Any] = []
+
+    class Current:
+        def __init__(self, device: torch.device) -> None:
+            self.device = device
+
+        def __enter__(self) -> None:
+            entered.append(self.device)
+
+        def __exit__(self, *_: object) -> None:
+            entered.append(None)
+
+    monkeypatch.setattr(torch.cuda, "device", Current)
+    monkeypatch.setattr(measurement, "operand_of", lambda proxy: torch.ones(2))
+    monkeypatch.setattr(measurement, "milliseconds", lambda call: entered.append("timed") or 1.0)
+    second = torch.device("cuda", 1)
+    product: Any = SimpleNamespace(
+        proxies=[SimpleNamespace(device=second)], kernel=lambda operand: operand, library=lambda operand: operand
+    )
+    assert measurement.measure(product).agrees
+    assert entered == [second, "timed", "timed", None]

@@ -13,6 +13,7 @@ from thunder_core.backend.fusion.chains import ChainConditions, ChainSchedule, f
 from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
 from thunder_core.backend.fusion.returned_views import move_views, returned_views
 from thunder_core.backend.fusion.updates import is_update, shares_written_storage_by_one_name
+from thunder_core.backend.fusion.written_memory import devices_of
 from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
 from thunder_core.tracing.analysis.cuts import divide, is_extern_call
 from thunder_core.tracing.analysis.data_errors import READING_VALUES, is_check, may_raise
@@ -159,9 +160,8 @@ def _regions_between_chains(
     fusible_anywhere = [
         can_fuse and rules.can_fuse_anywhere(bsym) for can_fuse, bsym in zip(fusible_flags, section, strict=True)
     ]
-    for run in _split_at_unconnected_updates(
-        _runs(divide(section), fusible_flags if rules.updates else fusible_anywhere), section
-    ):
+    fusible_runs = _runs(divide(section), fusible_flags if rules.updates else fusible_anywhere)
+    for run in _split_at_unconnected_updates(_split_at_devices(fusible_runs, section), section):
         group = section[run.start : run.stop]
         defined = (proxy.name for bsym in group for proxy in bsym.defines)
         read = {name for name in defined if last_read[name] >= positions.start + run.stop}
@@ -179,6 +179,19 @@ def writes_and_may_raise(bsyms: Sequence[BoundSymbol]) -> bool:
     A region of them could raise the error after the write, and PyTorch before.
     """
     return any(bsym.mutates for bsym in bsyms) and any(map(may_raise, bsyms))
+
+
+def _split_at_devices(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:
+    """Yield the runs, split where the device changes: a compiled region launches its kernels on one device."""
+    for run in runs:
+        start, devices = run.start, set[torch.device]()
+        for index in run:
+            own = devices_of(bsyms[index])
+            if devices and own and own != devices:
+                yield range(start, index)
+                start = index
+            devices = own or devices
+        yield range(start, run.stop)
 
 
 def _split_at_unconnected_updates(runs: Iterable[range], bsyms: Sequence[BoundSymbol]) -> Iterator[range]:

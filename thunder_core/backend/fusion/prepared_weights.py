@@ -15,7 +15,7 @@ from typing import Any, Generic, TypeVar
 import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from thunder_core.backend.fusion.wrapping import is_held
+from thunder_core.backend.fusion.written_memory import is_held
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.trace import Trace
 

@@ -33,6 +33,11 @@ class Region:
     numbers: tuple[Proxy, ...] = ()
     symbols: tuple[NumberProxy, ...] = ()
 
+    @property
+    def device(self) -> torch.device:
+        """The device of the region's tensors."""
+        return next(iter((*self.inputs, *self.outputs))).device
+
     @cached_property
     def writes(self) -> tuple[TensorProxy, ...]:
         """The inputs that the region writes to, one entry for each write: each write increases the input's version."""

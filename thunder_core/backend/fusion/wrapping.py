@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar
 
 import torch
 
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.free import free_after_last_use
 from thunder_core.backend.claiming.withholding import WITHHELD
+from thunder_core.backend.fusion.lending import LentMemory
 from thunder_core.backend.fusion.machine_code import ENTRY, MachineCode
-from thunder_core.tracing.analysis.aliasing import AliasSets, alias_sets, is_view
+from thunder_core.backend.fusion.written_memory import MemoryOfRun, WrittenMemory
+from thunder_core.tracing.analysis.aliasing import is_view
 from thunder_core.tracing.analysis.data_errors import may_raise
-from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
-from thunder_core.tracing.ir.layout import GRADIENT, layout
+from thunder_core.tracing.ir.layout import layout
 from thunder_core.tracing.ir.listing import Listing, Value
 from thunder_core.tracing.ir.printer import list_trace
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, symbolic_sizes_of
@@ -31,7 +32,6 @@ COPIED_PER_SECOND = 1.5e12  # bytes that a Hopper GPU copies in a second, at 3e1
 SMALL_BYTES = 1 << 16
 # The aten operations of a copy to another device.
 TRANSFERS = frozenset({"torch.ops.aten._to_copy"})
-ITEM = re.compile(r"\[(?:\d+|'[^']*'|\"[^\"]*\")\]")
 
 
 class WrappingExecutor(Executor):
@@ -45,10 +45,14 @@ class WrappingExecutor(Executor):
     Further arguments are numbers of tensors. `static` are the tensors with a stable address: tensors that objects hold
     (parameters, buffers, caches), and tensors that the program has as constants. If the bound symbols write to memory
     that objects hold, `held` are the tensors in this memory, and `written` has one tensor for each write.
+
+    If the executor `lends`, the wrapper gets two more arguments. `lent` are the numbers of results that only a backward
+    reads, and that stay in the wrapper's memory. `saved` are numbers of tensors that an earlier wrapper has lent.
     """
 
     wrapper: str
     short_name: str
+    lends: ClassVar[bool] = False
 
     @abstractmethod
     def wraps(self, bsym: BoundSymbol) -> bool:
@@ -70,6 +74,7 @@ class WrappingExecutor(Executor):
 def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     """Return the trace in which one bound symbol replaces each run that the executor can wrap."""
     memory = WrittenMemory.of(trace)
+    lending = LentMemory.of(trace, memory.aliasing) if executor.lends else LentMemory(memory.aliasing)
 
     def takes(bsym: BoundSymbol) -> bool:
         return is_free(bsym, memory, numbers=executor.symbolic_sizes) and executor.wraps(bsym)
@@ -79,9 +84,15 @@ def wrap(trace: Trace, executor: WrappingExecutor) -> Trace:
     names = (f"{executor.short_name}_{number}" for number in itertools.count())
     for indices, is_taken in runs_of(bsyms, memory, takes):
         section = bsyms[indices.start : indices.stop]
-        run = RegionCandidate.of(section, _names_read_by(trace, bsyms[indices.stop :]), memory) if is_taken else None
-        result += section if run is None or not run.is_worthwhile else (_wrap(run, executor, next(names)),)
-    return trace.having(result, made_by=f"wrap by {executor.name}")
+        later = _names_read_by(trace, bsyms[indices.stop :])
+        run = RegionCandidate.of(section, later, memory, lending) if is_taken else None
+        if run is None or not run.is_worthwhile:
+            result += section
+            continue
+        result.append(_wrap(run, executor, next(names)))
+        lending.lend(run.outputs[index].name for index in run.lent_outputs)
+    lent = lending.names(trace) if executor.lends else trace.lent
+    return trace.having(result, made_by=f"wrap by {executor.name}", lent=lent)
 
 
 def move_transfers_first(trace: Trace, memory: WrittenMemory) -> tuple[BoundSymbol, ...]:
@@ -121,7 +132,7 @@ def runs_of(
 ) -> Iterator[tuple[range, bool]]:
     """Yield ranges of bound symbols, each with True if the range is a run of bound symbols that an executor `takes`.
 
-    A run may write to held memory, and to memory that the run makes (see `MemoryOfRun`).
+    A run is on one device. It may write to held memory, and to memory that the run makes (see `MemoryOfRun`).
     """
     start, run = 0, MemoryOfRun(memory)
     is_taken = False
@@ -142,96 +153,6 @@ def runs_of(
 
 
 @dataclass(frozen=True)
-class WrittenMemory:
-    """The memory that a trace writes to, divided into held memory (parameters, buffers, caches) and moving memory.
-
-    All sets have names of tensors. `held_names` have written memory that objects hold. `moving` have other written
-    memory, whose address differs at each call: arguments, and tensors that the trace makes. `from_outside` are
-    representative names of the written memory that inputs and constants have. `recorded` are tensors whose operations
-    autograd records, and all tensors in their memory if it is written to. `static` are constants and the inputs that
-    objects hold, written to or not.
-    """
-
-    aliasing: AliasSets
-    held_names: frozenset[str]
-    moving: frozenset[str]
-    from_outside: frozenset[str]
-    recorded: frozenset[str]
-    static: frozenset[str]
-
-    @classmethod
-    def of(cls, trace: Trace) -> WrittenMemory:
-        """Return the memory that a trace writes to."""
-        bsyms = trace.bound_symbols
-        defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-        recorded = tracked_by_autograd(trace)
-        aliasing = alias_sets(bsyms, trace.aliases)
-        outside = {proxy.name for proxy in trace.inputs} | trace.constants.keys()
-        held_names, moving, arguments, barred = set[str](), set[str](), set[str](), set(recorded & defined)
-        for head in {aliasing.representative(name) for bsym in bsyms for name in bsym.mutates}:
-            names = aliasing.members(head)
-            roots = names & outside
-            stays = roots and all(is_held(trace.origins.get(name, "")) for name in roots)
-            (barred if names & recorded else held_names if stays else moving).update(names)
-            arguments.update({head} if roots else ())
-        inputs = frozenset(proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, "")))
-        return cls(
-            aliasing,
-            held_names=frozenset(held_names),
-            moving=frozenset(moving),
-            from_outside=frozenset(arguments),
-            recorded=frozenset(barred),
-            static=inputs | trace.constants.keys(),
-        )
-
-    @property
-    def written(self) -> frozenset[str]:
-        """The names of memory that is written to, and of tensors whose operations autograd records."""
-        return self.held_names | self.moving | self.recorded
-
-    def indices(self, inputs: Sequence[str]) -> tuple[int, ...]:
-        """Return the indices of the inputs in held memory that the trace writes to."""
-        return tuple(index for index, name in enumerate(inputs) if name in self.held_names)
-
-    def moving_heads(self, names: Iterable[str]) -> set[str]:
-        """Return the representatives of moving memory among names."""
-        return {self.aliasing.representative(name) for name in names if name in self.moving}
-
-
-@dataclass
-class MemoryOfRun:
-    """The moving memory that a run of bound symbols reads from outside of the run, and that it writes to."""
-
-    memory: WrittenMemory
-    defined: set[str] = field(default_factory=set)
-    read: set[str] = field(default_factory=set)
-    written: set[str] = field(default_factory=set)
-
-    def admits(self, bsym: BoundSymbol) -> bool:
-        """Whether a bound symbol may be added: the run then still writes to no moving memory from outside."""
-        read, written = self._read_and_written_with(bsym)
-        return not (written & self.memory.from_outside or written & read)
-
-    def add(self, bsym: BoundSymbol) -> None:
-        """Add a bound symbol to the run."""
-        self.read, self.written = self._read_and_written_with(bsym)
-        self.defined.update(proxy.name for proxy in bsym.defines)
-
-    def _read_and_written_with(self, bsym: BoundSymbol) -> tuple[set[str], set[str]]:
-        outside = (proxy.name for proxy in bsym.inputs if proxy.name not in self.defined)
-        heads = self.memory.moving_heads
-        return self.read | heads(outside), self.written | heads(bsym.mutates)
-
-
-def is_held(origin: str) -> bool:
-    """Whether a tensor is an attribute of an object (`module.weight`, `args[0].layers[1].keys`): its address is stable.
-
-    An argument itself, an item of an argument, and the gradient of a weight are other tensors at most calls.
-    """
-    return not origin.startswith(GRADIENT) and "." in ITEM.sub("", origin)
-
-
-@dataclass(frozen=True)
 class RegionCandidate:
     """A run of bound symbols that an executor may take as one, with the values that it reads and returns."""
 
@@ -239,14 +160,17 @@ class RegionCandidate:
     inputs: tuple[Proxy, ...]
     outputs: tuple[Proxy, ...]
     memory: WrittenMemory
+    lending: LentMemory
 
     @classmethod
-    def of(cls, bsyms: Sequence[BoundSymbol], later: frozenset[str], memory: WrittenMemory) -> RegionCandidate:
+    def of(
+        cls, bsyms: Sequence[BoundSymbol], later: frozenset[str], memory: WrittenMemory, lending: LentMemory
+    ) -> RegionCandidate:
         """Return the candidate of these bound symbols, which returns the values that are read `later`."""
         defined = {proxy.name: proxy for bsym in bsyms for proxy in bsym.defines}
         inputs = {proxy.name: proxy for bsym in bsyms for proxy in bsym.inputs if proxy.name not in defined}
         outputs = tuple(proxy for proxy in defined.values() if proxy.name in later)
-        return cls(tuple(bsyms), tuple(inputs.values()), outputs, memory)
+        return cls(tuple(bsyms), tuple(inputs.values()), outputs, memory, lending)
 
     @property
     def tensors(self) -> tuple[TensorProxy, ...]:
@@ -265,20 +189,54 @@ class RegionCandidate:
         return next(symbolic_sizes_of((*self.inputs, *self.outputs)), None) is not None
 
     @property
-    def copied_bytes(self) -> int:
-        """The bytes that are copied at each call: inputs that no object holds, and results in new memory."""
+    def saved_inputs(self) -> tuple[int, ...]:
+        """The numbers of the inputs that an earlier wrapper has lent, among the inputs that are tensors."""
         fixed = self.memory.static | self.memory.held_names
-        input_bytes = sum(proxy.bytes for proxy in self.tensors if proxy.name not in fixed)
+        names = [proxy.name for proxy in self.tensors]
+        return tuple(i for i, name in enumerate(names) if self.lending.is_lent(name) and name not in fixed)
+
+    @cached_property
+    def lent_outputs(self) -> tuple[int, ...]:
+        """The numbers of the results that stay in the wrapper's memory, because only a backward reads them."""
+        return tuple(i for i, proxy in self._new_outputs if self.lending.may_be_lent(proxy.name))
+
+    @property
+    def _new_outputs(self) -> list[tuple[int, TensorProxy]]:
+        """The results in new memory, each with its number."""
         heads = {self.memory.aliasing.representative(proxy.name) for proxy in self.tensors}
-        tensors = [proxy for proxy in self.outputs if isinstance(proxy, TensorProxy)]
-        own = {self.memory.aliasing.representative(proxy.name): proxy.bytes for proxy in tensors}
-        return input_bytes + sum(size for head, size in own.items() if head not in heads)
+        tensors = [(i, proxy) for i, proxy in enumerate(self.outputs) if isinstance(proxy, TensorProxy)]
+        return [(i, proxy) for i, proxy in tensors if self.memory.aliasing.representative(proxy.name) not in heads]
+
+    @property
+    def copied_bytes(self) -> int:
+        """The bytes that are copied at each call: inputs that no object holds, and new results, except lent ones."""
+        fixed = self.memory.static | self.memory.held_names
+        saved = set(self.saved_inputs)
+        inputs = [proxy for i, proxy in enumerate(self.tensors) if proxy.name not in fixed and i not in saved]
+        outputs = [proxy for i, proxy in self._new_outputs if i not in self.lent_outputs]
+        return sum(proxy.bytes for proxy in inputs) + self._bytes_by_memory(outputs)
+
+    @property
+    def lent_bytes(self) -> int:
+        """The bytes of the lent inputs and results."""
+        inputs = [self.tensors[number] for number in self.saved_inputs]
+        outputs = [proxy for i, proxy in self._new_outputs if i in self.lent_outputs]
+        return self._bytes_by_memory(inputs) + self._bytes_by_memory(outputs)
+
+    def _bytes_by_memory(self, proxies: Iterable[TensorProxy]) -> int:
+        return sum({self.memory.aliasing.representative(proxy.name): proxy.bytes for proxy in proxies}.values())
 
     @property
     def is_worthwhile(self) -> bool:
-        """Whether one launch of two or more operations, not counting views, saves more time than copies take."""
+        """Whether one launch of two or more operations, not counting views, saves more time than copies take.
+
+        Lent memory is not copied. But if writing or reading it keeps the GPU busy for the time of the launches, the
+        launches cost no time, and a graph would only keep the memory occupied between calls. A copy takes twice as
+        long, because it reads and writes.
+        """
         launches = sum(not is_view(bsym) for bsym in self.bsyms)
-        return launches > 1 and self.copied_bytes / COPIED_PER_SECOND < launches * LAUNCH_SECONDS
+        seconds = (self.copied_bytes + self.lent_bytes / 2) / COPIED_PER_SECOND
+        return launches > 1 and seconds < launches * LAUNCH_SECONDS
 
 
 def unwrap(bsyms: Iterable[BoundSymbol]) -> Iterator[BoundSymbol]:
@@ -336,12 +294,14 @@ def _wrap(run: RegionCandidate, executor: WrappingExecutor, name: str) -> BoundS
 
 
 def _options(run: RegionCandidate) -> str:
-    """Return the text of the wrapper's keyword arguments: `static`, `held`, `written` and `symbolic`, as needed."""
+    """Return the text of the wrapper's keyword arguments, as needed (see `WrappingExecutor`)."""
     names = [proxy.name for proxy in run.tensors]
     static = tuple(number for number, name in enumerate(names) if name in run.memory.static)
     options = {
         **(_write_options(names, run.writes, run.memory) if run.writes else {}),
         **({"static": static} if static else {}),
+        **({"saved": run.saved_inputs} if run.saved_inputs else {}),
+        **({"lent": run.lent_outputs} if run.lent_outputs else {}),
         **({"symbolic": True} if run.is_symbolic else {}),
     }
     return "".join(f", {name}={value!r}" for name, value in options.items())

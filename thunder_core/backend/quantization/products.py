@@ -26,6 +26,7 @@ LIBRARY = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untype
 WHOLE_VECTORS = 32  # a number of columns that every processor reads as whole vectors of bfloat16
 FEW_ROWS = 16  # the number of rows for which both algorithms are equally fast on a Xeon with AMX (docs/quantization.md)
 MIN_ROWS_ON_GPU = 17  # the minimum number of rows for `torch._int_mm` on a GPU
+MULTIPLE_ON_GPU = 8  # the other sizes of `torch._int_mm` on a GPU are multiples of this
 FP8_CAPABILITY = (8, 9)  # of GPUs with Tensor Cores for 8-bit floats: Ada; Hopper is (9, 0)
 MIN_BLOCK_ELEMENTS = 1 << 20  # the minimum number of elements of a block
 
@@ -104,18 +105,32 @@ def integer_product(x: Tensor, codes: Tensor) -> Tensor:
     """Return rows (n, columns) in int8 times a weight (rows, columns) in int8, exactly, as int32 (n, rows).
 
     `torch._int_mm` on the CPU leaves its result unwritten for a single row whose strides are not (columns, 1), although
-    the first stride is never used, and for a single column on processors with VNNI; on GPUs it requires more than 16
-    rows.
+    the first stride is never used, and for a single column on processors with VNNI.
     """
     count, columns = x.shape
     if columns == 1:
         return x.to(torch.int32) * codes.t().to(torch.int32)
-    if not x.is_cpu and count < MIN_ROWS_ON_GPU:
-        padded = torch.nn.functional.pad(x, (0, 0, 0, MIN_ROWS_ON_GPU - count))
-        return torch._int_mm(padded, codes.t())[:count]
-    if not (count and columns):
+    if not (count and columns and codes.shape[0]):
         return torch.zeros(count, codes.shape[0], dtype=torch.int32, device=x.device)
-    return torch._int_mm(x.reshape(-1).view(count, columns), codes.t())
+    rows = x.reshape(-1).view(count, columns)
+    return torch._int_mm(rows, codes.t()) if x.is_cpu else integer_product_on_gpu(rows, codes)
+
+
+def integer_product_on_gpu(x: Tensor, codes: Tensor) -> Tensor:
+    """Return rows in int8 times a weight in int8, both padded with zeros to sizes that `torch._int_mm` takes on GPUs.
+
+    It takes more than 16 rows, and requires that the other sizes are multiples of 8.
+    """
+    (count, columns), rows = x.shape, codes.shape[0]
+    x = pad_to(x, max(count, MIN_ROWS_ON_GPU), columns + -columns % MULTIPLE_ON_GPU)
+    codes = pad_to(codes, rows + -rows % MULTIPLE_ON_GPU, columns + -columns % MULTIPLE_ON_GPU)
+    return torch._int_mm(x, codes.t())[:count, :rows]
+
+
+def pad_to(matrix: Tensor, rows: int, columns: int) -> Tensor:
+    """Return a matrix with zeros below and to the right of it; the matrix itself if it has this size."""
+    below, right = rows - matrix.shape[0], columns - matrix.shape[1]
+    return torch.nn.functional.pad(matrix, (0, right, 0, below)) if below or right else matrix
 
 
 @operation(lambda _, row_scales, codes, scales: codes.shape[0], torch.bfloat16)

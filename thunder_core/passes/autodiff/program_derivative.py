@@ -66,7 +66,7 @@ class ProgramDerivative:
 
     `steps` are the intermediate traces of the passes that made the forward from the computation. A backward is compiled
     when it is first needed, and its stages are then written to the `sink`. The `schedulers` rewrite each backward right
-    before executors claim it.
+    before executors claim it. `lent` are the names of saved tensors that stay in the memory of the forward's wrappers.
     """
 
     body: Trace
@@ -79,6 +79,7 @@ class ProgramDerivative:
     sink: Sink = field(default_factory=NoSink)
     schedulers: Sequence[Transform] = ()
     model: str = field(default_factory=model_of_new_entries)
+    lent: frozenset[str] = frozenset()
     _backwards: list[Stage] = field(default_factory=list)
     _compiled: dict[tuple[bool, ...], Backward | None] = field(default_factory=dict)
     _parts: dict[int | tuple[bool, ...], Backward | None] = field(default_factory=dict)
@@ -298,7 +299,9 @@ class ProgramDerivative:
             return trace
 
         with without_saved_tensors_hooks():
-            trace = note(check_trace(self.differentiated.backward(has_cotangent, cuts, ends)))
+            trace = self.differentiated.backward(has_cotangent, cuts, ends)
+            lent = self.lent & {proxy.name for proxy in trace.inputs}
+            trace = note(check_trace(replace(trace, lent=lent)))
         for transform in self.transforms:
             trace = note(check_trace(transform_nested(trace, transform)))
         trace = rewrite_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
@@ -392,9 +395,11 @@ def with_number_inputs_of_tail(body: Trace, tail: Trace | None) -> tuple[Trace, 
 
 
 def claim_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
-    """Return the forward with an executor on every bound symbol."""
+    """Return the forward with an executor on every bound symbol, and note the saved tensors that its wrappers lend."""
     with torch.no_grad(), torch._C._DisableAutocast():
-        return claim(forward, derivative.executors, derivative.body)
+        claimed = claim(forward, derivative.executors, derivative.body)
+    derivative.lent = claimed.lent
+    return claimed
 
 
 def take_single_list(trace: Trace) -> Trace:

@@ -21,8 +21,9 @@ from thunder_core.passes.autodiff.refusals import (
 )
 from thunder_core.passes.autodiff.reverse_sweep import MADE_BY, ReverseSweep
 from thunder_core.passes.autodiff.tape import Underivable
-from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy, symbols_in
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, symbols_in
 from thunder_core.tracing.ir.trace import Trace, numbers_of, with_number_inputs
+from thunder_core.tracing.ir.tree import leaves
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +48,10 @@ class Differentiated:
     def forward(self) -> Trace:
         """The computation, which also returns the saved tensors and the numbers."""
         forward = self.rematerialized.forward
-        return with_number_inputs(replace(forward, output=(*forward.output, *self.numbers)))
+        results = forward.output[: len(forward.output) - len(self.saved)]
+        visible = {proxy.name for proxy in (*forward.inputs, *leaves(results)) if isinstance(proxy, Proxy)}
+        saved = frozenset(proxy.name for proxy in self.saved) - visible
+        return with_number_inputs(replace(forward, output=(*forward.output, *self.numbers), saved=saved))
 
     @property
     def saved(self) -> tuple[TensorProxy, ...]:

@@ -48,6 +48,9 @@ class Trace(Definition):
     their bound symbols define.
     - `attentions` has the flex attention calls by the names of their results.
     - `cotangents`, in a backward, maps the names of the forward's tensors to the names of their complete gradients.
+    - `saved`, in a forward, are the names of the tensors that it computes and returns for the backward alone.
+    - `lent` are the names of saved tensors that stay in the memory of a wrapper (see `backend/fusion/lending.py`): in a
+    claimed forward, tensors that it returns; in a backward, inputs.
     """
 
     name: str
@@ -64,6 +67,8 @@ class Trace(Definition):
     kept_operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
     attentions: Mapping[str, FlexAttention] = field(default_factory=dict)
     cotangents: Mapping[str, str] = field(default_factory=dict)
+    saved: frozenset[str] = frozenset()
+    lent: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         return print_trace(self).text

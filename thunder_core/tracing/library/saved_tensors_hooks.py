@@ -53,6 +53,11 @@ def are_users_hooks_set() -> bool:
     return hooks is not None and str(getattr(hooks[0], "__module__", None)).partition(".")[0] != "torch"
 
 
+def are_hooks_set() -> bool:
+    """Whether any hooks pack the tensors that autograd saves in this thread, also hooks of PyTorch."""
+    return HOOKS._top_saved_tensors_default_hooks(False) is not None
+
+
 @contextmanager
 def without_saved_tensors_hooks() -> Iterator[None]:
     """Disable the user's hooks during the block, because they must not receive tensors without data."""

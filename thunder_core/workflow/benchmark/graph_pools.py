@@ -1,4 +1,8 @@
-"""The memory of CUDA graphs. A graph's temporaries are in blocks of its pool that the allocator counts as free."""
+"""The memory of CUDA graphs, which is in pools of their own.
+
+A graph's temporaries are in blocks that the allocator counts as free. Its results, and what a forward saves for its
+backward, are in blocks that are allocated before the call that replays the graph.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +35,7 @@ def replayed_pools() -> Iterator[set[Pool]]:
         graph_class.replay = replay
 
 
-def free_bytes(pools: set[Pool]) -> int:
-    """Return the bytes of memory pools that the allocator counts as free: the temporaries of their graphs."""
+def bytes_of(pools: set[Pool]) -> int:
+    """Return the bytes of memory pools: the temporaries and the results of their graphs."""
     segments: list[dict[str, Any]] = torch.cuda.memory_snapshot() if pools else []  # type: ignore[no-untyped-call]
-    return sum(
-        segment["total_size"] - segment["allocated_size"]
-        for segment in segments
-        if tuple(segment["segment_pool_id"]) in pools
-    )
+    return sum(segment["total_size"] for segment in segments if tuple(segment["segment_pool_id"]) in pools)

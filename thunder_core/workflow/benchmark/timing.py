@@ -8,7 +8,7 @@ from collections.abc import Callable
 import torch
 
 from thunder_core.workflow.benchmark.allocations import peak_allocated
-from thunder_core.workflow.benchmark.graph_pools import free_bytes, replayed_pools
+from thunder_core.workflow.benchmark.graph_pools import bytes_of, replayed_pools
 
 Call = Callable[[], object]
 
@@ -58,8 +58,8 @@ TIMERS: dict[str, Callable[[Call, torch.device], float]] = {"cuda": _time_on_cud
 def peak_memory_of(call: Call, device: torch.device, *, profile_cpu: bool = False) -> int | None:
     """Return the peak bytes of a call above the memory that was allocated before; None if they are not measured.
 
-    On CUDA, the allocator's counters are read. They count the temporaries of CUDA graphs as free, so the free blocks of
-    the memory pools of all replayed graphs are added. On a CPU, PyTorch's profiler measures the peak if `profile_cpu`
+    On CUDA, the allocator's counters are read. They do not count the memory that CUDA graphs keep between calls, so the
+    memory pools of all replayed graphs are added. On a CPU, PyTorch's profiler measures the peak if `profile_cpu`
     is set: the resident set size cannot be used, because the allocator keeps freed memory.
     """
     if device.type == "cpu" and profile_cpu:
@@ -72,4 +72,4 @@ def peak_memory_of(call: Call, device: torch.device, *, profile_cpu: bool = Fals
     with replayed_pools() as pools:
         call()
         torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before + free_bytes(pools)
+    return torch.cuda.max_memory_allocated(device) - before + bytes_of(pools)

@@ -40,16 +40,19 @@ def facts() -> dict[str, str]:
     }
 
 
-def architecture() -> str:
-    """Return the GPU architecture to compile for, such as `sm_90`: the target, or that of this machine's GPU, or ""."""
-    return target_of_programs() or architecture_here()
+def architecture(device: torch.device | None = None) -> str:
+    """Return the GPU architecture to compile for, such as `sm_90`: the target, or that of a GPU of this machine, or "".
+
+    The GPU is `device`, or the current GPU.
+    """
+    return target_of_programs() or architecture_here(device)
 
 
-def architecture_here() -> str:
-    """Return the architecture of this machine's current GPU, such as `sm_90`; empty without a GPU."""
-    return "sm_{}{}".format(*torch.cuda.get_device_capability()) if torch.cuda.is_available() else ""
+def architecture_here(device: torch.device | None = None) -> str:
+    """Return the architecture of a GPU of this machine, or of the current GPU; empty without a GPU."""
+    return "sm_{}{}".format(*torch.cuda.get_device_capability(device)) if torch.cuda.is_available() else ""
 
 
-def facts_of_gpu(compiler: str) -> dict[str, str]:
-    """Return the facts that determine a region's machine code for the GPU, for the cache key."""
-    return {"compiler": compiler, "hardware": architecture(), "torch": torch.__version__}
+def facts_of_gpu(compiler: str, device: torch.device) -> dict[str, str]:
+    """Return the facts that determine a region's machine code for a GPU, for the cache key."""
+    return {"compiler": compiler, "hardware": architecture(device), "torch": torch.__version__}
