@@ -43,7 +43,8 @@ constexpr int64_t PARTIAL_WORDS = 1 << 16;   // words of the partial sums of pan
 constexpr int64_t L1_WORDS = 4096;           // words of input rows that fit in the L1 cache
 constexpr int64_t FEW_ROWS = 16;             // most rows for which dot products are computed without packing
 constexpr int64_t TASK_COLUMNS = 16;         // columns of a task of dot products; one call computes their activations
-constexpr int64_t AHEAD = 16;                // distance of the prefetched row of a panel from the current row
+constexpr int64_t AHEAD = 16;                // distance of the prefetched row of a panel in the L2 cache
+constexpr int64_t FAR_AHEAD = 64;            // distance of the prefetched row of a panel in memory
 constexpr int64_t PER_THREAD = 1 << 16;      // multiplications for each additional thread
 constexpr int64_t BLOCK = 64;                // columns whose 4-bit weights are stored together
 """
@@ -71,11 +72,16 @@ struct Product {
 PRODUCTS = r"""
 // The next weights, which a tile prefetches into the L2 cache: some consecutive columns of a weight, or a part of a
 // packed panel as one column. Each step of a column prefetches the line that is `step` bytes after the previous one.
-// Steps are much shorter than a line, so that the core waits for few lines at a time.
+// Steps are shorter than a line, so that the core waits for few lines at a time. Without columns, the tile waits for
+// its own panel, and prefetches later rows of this panel.
 struct Fetch {
     const char* from;
     int64_t columns, stride, step;  // stride and step in bytes
 };
+
+inline void prefetch_row(const float* row) {
+    UNROLLED for (int i = 0; i < PANEL; i += 16) _mm_prefetch((const char*)(row + i), _MM_HINT_T0);
+}
 
 // Multiplies some rows of the input by `count` words of each column of a panel, from word `start` on. The sums stay in
 // registers.
@@ -87,22 +93,26 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64
         UNROLLED for (int half = 0; half < 2; half++)
             sums[r][half] = zero();
     const float* input = p.input + row * p.input_stride + start;
+    const auto add_products = [&](int64_t k) __attribute__((always_inline)) {
+        const Vector left = load(panel + k * PANEL), right = load(panel + k * PANEL + WIDTH);
+        UNROLLED for (int r = 0; r < ROWS; r++) {
+            const Vector value = broadcast(input + r * p.input_stride + k);
+            sums[r][0] = K::multiply_add(value, left, sums[r][0]);
+            sums[r][1] = K::multiply_add(value, right, sums[r][1]);
+        }
+    };
     int64_t k = 0;
     for (int64_t fetched = 0; fetched < fetch.columns; fetched++) {
         const char* next = fetch.from + fetched * fetch.stride;
         for (const int64_t end = count * (fetched + 1) / fetch.columns; k < end; k++, next += fetch.step) {
-            const Vector left = load(panel + k * PANEL), right = load(panel + k * PANEL + WIDTH);
             _mm_prefetch(next, _MM_HINT_T1);
-            if constexpr (WIDTH == 16) {  // tiles of AVX2 have too few multiplications to hide these prefetches
-                _mm_prefetch((const char*)(panel + (k + AHEAD) * PANEL), _MM_HINT_T0);
-                _mm_prefetch((const char*)(panel + (k + AHEAD) * PANEL + WIDTH), _MM_HINT_T0);
-            }
-            UNROLLED for (int r = 0; r < ROWS; r++) {
-                const Vector value = broadcast(input + r * p.input_stride + k);
-                sums[r][0] = K::multiply_add(value, left, sums[r][0]);
-                sums[r][1] = K::multiply_add(value, right, sums[r][1]);
-            }
+            if constexpr (WIDTH == 16) prefetch_row(panel + (k + AHEAD) * PANEL);  // would slow down AVX2's tiles
+            add_products(k);
         }
+    }
+    for (; k < count; k++) {
+        if constexpr (K::PACKED) prefetch_row(panel + (k + FAR_AHEAD) * PANEL);
+        add_products(k);
     }
     if (start > 0)  // add the earlier parts; each is summed separately, because errors grow with a sum's length
         UNROLLED for (int r = 0; r < ROWS; r++)
@@ -152,19 +162,19 @@ Tile<K> tile_of(int64_t rows) {
 }
 
 // Returns what one of `tiles` tiles, each with `count` steps, prefetches of the next panel: `depth` words of each
-// column, from word `k` on. Grouped weights, and panels with fewer than PANEL columns that are not packed, are not
-// prefetched.
+// column, from word `k` on. There are none for grouped weights, for panels with fewer than PANEL columns that are not
+// packed, and for a single tile of a packed panel.
 template <typename K>
 Fetch fetch_of(const Product<K>& p, int64_t column, int64_t k, int64_t depth, int64_t tile, int64_t tiles,
                int64_t count) {
     const char* weight = (const char*)p.weight;
     const int64_t words = std::min(depth, p.words - k), size = sizeof(typename K::Weight);
-    if (K::PACKED && column < p.out) {
-        const int64_t step = ceil_div(words * PANEL * size, tiles * count);
-        return {weight + (column * p.words + k * PANEL) * size + tile * count * step, 1, 0, step};
+    if (K::PACKED) {
+        const int64_t step = ceil_div(words * PANEL * size, tiles * count), start = tile * count * step;
+        return {weight + (column * p.words + k * PANEL) * size + start, column < p.out && tiles > 1, 0, step};
     }
+    if (K::IN_GROUPS || column + PANEL > p.out) return {};
     const int64_t first = PANEL * tile / tiles, columns = PANEL * (tile + 1) / tiles - first;
-    if (K::PACKED || K::IN_GROUPS || column + PANEL > p.out || columns == 0) return {weight, 1, 0, 0};
     const int64_t step = ceil_div(words * K::NUMBERS * size * columns, count), stride = p.weight_stride * size;
     return {weight + (column + first) * stride + k * K::NUMBERS * size, columns, stride, step};
 }
