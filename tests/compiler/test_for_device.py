@@ -49,6 +49,19 @@ def test_functions_that_make_the_gpu_current_are_traced_without_cuda(function: A
     assert bool(program.constraints) is (cache == "symbolic values")
 
 
+def branches_on_a_constant(x: torch.Tensor) -> torch.Tensor:
+    positions = torch.arange(x.shape[0], device=x.device)
+    return x * 2 if (positions.diff() == 1).all() else x + 1
+
+
+@pytest.mark.parametrize("data_dependent", ["guard", "error"])
+def test_a_constant_on_an_absent_gpu_is_computed_on_the_cpu(data_dependent: Any) -> None:
+    """`transformers` asks in this way whether the positions of a text are consecutive."""
+    compiled = thunder.jit(branches_on_a_constant, executors=("torch",), data_dependent=data_dependent)
+    program, _ = trace_for(compiled, torch.device("cuda"), (torch.ones(3, 4),), {})
+    assert [bsym.symbol.short_name for bsym in program.last("computation").bound_symbols] == ["mul"]
+
+
 def test_a_program_for_a_target_takes_the_sizes_that_symbolic_names() -> None:
     compiled = thunder.jit(lambda x: (x * 2).sum(0), symbolic=["x.size(0)"], executors=("torch",))
     program, _ = trace_for(compiled, torch.device("cuda"), (torch.ones(3, 4),), {}, target="sm_90")

@@ -66,7 +66,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, run_through, wrappers_in
 from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_tensors
-from thunder_core.tracing.capture.values import TracedValues
+from thunder_core.tracing.capture.values import NUMBERS, TracedValues
 from thunder_core.tracing.ir.retrace import HidesNumbers, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -264,6 +264,8 @@ class Recorder(RecordedLines):
             output = self.run(function, args, kwargs, call)
         except RetryWithNumbers:
             return self._with_numbers(function, args, kwargs)
+        if call.is_constant:
+            return output
         # a random function under `vmap`, which draws other numbers for each element
         if self.levels.depth and wrapped_tensors(output):
             return self.levels.run(function, args, kwargs)
@@ -373,9 +375,12 @@ class Recorder(RecordedLines):
         valued = needs_value(error)
         if valued and function not in self._functions_tried_with_numbers and has_integers(args, kwargs):
             raise RetryWithNumbers from error
-        if valued and (self.data_dependent.allows(function) or self._is_constant((args, kwargs))):
+        is_constant = valued and self._is_constant((args, kwargs))
+        if valued and (is_constant or self.data_dependent.allows(function)):
             with self.caught_errors.expecting(function, args, kwargs):
-                return self.data_dependent.result(function, args, kwargs, call)
+                result = self.data_dependent.result(function, args, kwargs, call)
+            call.is_constant = is_constant and type(result) in NUMBERS and not (call.written or call.random)
+            return result
         eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
         if eager is not None and not (valued and self.caught_errors.is_caught()):
             raise with_source_line(eager, self._location().source) from None
