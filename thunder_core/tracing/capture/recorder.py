@@ -19,7 +19,8 @@ from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.data import DATA, Data
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
 from thunder_core.tracing.capture.failures import needs_data, needs_value, with_source_line
-from thunder_core.tracing.capture.fakes.device_guards import needs_device_guard
+from thunder_core.tracing.capture.fakes.absent_gpu import hide
+from thunder_core.tracing.capture.fakes.device_guards import hidden_device_of
 from thunder_core.tracing.capture.fakes.faithful import WITH_UNSIZED_PARTS
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
@@ -340,11 +341,14 @@ class Recorder(RecordedLines):
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
         """Run a function on fakes, or on the tensors' values if necessary, and record its effects in `call`."""
-        self._operators.begin(call, without_device=needs_device_guard(function, args))
+        hidden = hidden_device_of(function, (args, kwargs))
+        self._operators.begin(call, hidden=hidden)
         try:
             if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
             called, arguments, named = for_all_sizes(function, args, kwargs)
+            if hidden is not None:
+                arguments, named = hide(hidden, (tuple(arguments), dict(named)))
             is_replaced = called is not function and function in OPAQUE_WHEN_REPLACED
             call.opaque = call.opaque or is_replaced or function in WITH_UNSIZED_PARTS
             shapes = self._shape_changes.preserve_versions(function, arguments, named)
