@@ -30,14 +30,15 @@ from thunder_recipes.hf_llama3_hopper import HFLlama3Hopper
 PROMPT, CALLS = 2048, 3
 
 
-def call_with_prompts(layers: int, **options: Any) -> list[Program]:
-    """Return the programs of the recipe's executors that compute a prompt several times."""
+def call_with_prompts(layers: int, *, has_mask: bool = False, **options: Any) -> list[Program]:
+    """Return the programs of the recipe's executors that compute a prompt several times, with or without a mask."""
     recipe = HFLlama3Hopper()
     executors = [name for name in recipe.executors if name != "nvfuser"]
     compiled = thunder.jit(llama(layers), executors=executors, transforms=recipe.setup_transforms())
     absent = compile_for(compiled, torch.device("cuda"), "sm_90", [])
     with torch.no_grad(), values_on_meta():
         ids = torch.zeros(1, PROMPT, dtype=torch.int64).to("meta")
+        options |= {"attention_mask": torch.ones(1, PROMPT, dtype=torch.int64).to("meta")} if has_mask else {}
         for _ in range(CALLS):
             absent(input_ids=ids, **options)
     return list(specializations_of(absent).programs)
@@ -80,4 +81,5 @@ if __name__ == "__main__":
     found: dict[str, Any] = {layers: counts(int(layers), logits_to_keep=1, use_cache=False) for layers in sys.argv[1:]}
     found["cache"] = counts(2, logits_to_keep=1)
     found["all logits"] = counts(2)
+    found["mask"] = counts(2, has_mask=True, logits_to_keep=1, use_cache=False)
     print(json.dumps(found))

@@ -96,3 +96,11 @@ def test_logits_of_all_tokens_are_not_copied_out_of_a_graph(printed: dict[str, A
     found = printed["all logits"]
     assert found["graphs"] == 0
     assert sum(found["calls"][2]["outside"].values()) == (12 + 2) * FEW + 4
+
+
+def test_a_mask_and_its_term_take_two_launches_for_all_layers(printed: dict[str, Any]) -> None:
+    found = printed["mask"]
+    assert found["attention"] == [[True, False, True]] * FEW
+    (graph,) = found["calls"][1]["captured"]
+    assert sum(graph.values()) == 12 * FEW + 4 + 2
+    assert found["calls"][2]["copied in"] == (8 + 8) * PROMPT
