@@ -8,8 +8,10 @@ are repeated then.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Any, ClassVar
 
 import sympy
@@ -25,15 +27,20 @@ from torch.nn.attention import SDPBackend
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.backend.claiming.executor import Executor
+from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
+from thunder_core.tracing.capture.fakes.fake import empty, new_mode
+from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.extension.requirement import Cuda
-from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
+from thunder_core.tracing.ir.literal import unique_name
+from thunder_core.tracing.ir.proxy import TensorProxy, environment_of, tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 GROUPS = "enable_gqa"
+TERM = "term"  # the term that a boolean mask adds to the scores, if a line of the program has computed it
 ATEN = "torch.ops.aten."
 HEADS = 1  # the dimension of the heads
 # The calls that repeat keys and values, in reverse order, and the aten operations of each, which keep the order of
@@ -116,12 +123,13 @@ def _by_name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]
     return dict(zip(NAMES, args, strict=False)) | dict(kwargs)
 
 
-def _attention(arguments: Mapping[str, Any]) -> torch.Tensor:
+def _attention(arguments: dict[str, Any]) -> torch.Tensor:
     """Compute attention by cuDNN if cuDNN supports the inputs; otherwise PyTorch chooses.
 
     PyTorch prefers the other backends in the order of `PRIORITY`, so only cuDNN is called directly. The preferences of
     PyTorch are settings of the process, which eager calls of other threads read, so no setting is changed.
     """
+    term = arguments.pop(TERM, None)
     if not RULES[SDPBackend.CUDNN_ATTENTION](params_of(arguments)):
         return scaled_dot_product_attention(**arguments)
     query, key, value = tensors = [arguments[name] for name in NAMES[:3]]
@@ -130,7 +138,7 @@ def _attention(arguments: Mapping[str, Any]) -> torch.Tensor:
         query,
         key,
         value,
-        _bias_of(arguments.get("attn_mask"), query.dtype),
+        _bias_of(arguments.get("attn_mask"), query.dtype) if term is None else term,
         is_recorded,
         arguments.get("dropout_p", 0.0),
         arguments.get("is_causal", False),
@@ -303,6 +311,64 @@ def without_unread(trace: Trace, grouped: Mapping[int, BoundSymbol], repeating: 
     return trace.having(reversed(bsyms), made_by=f"attention by groups of {executor}")
 
 
+def share_mask_terms(trace: Trace, executor: str) -> Trace:
+    """Return the trace in which the term of a boolean mask is computed once, before all attention with this mask.
+
+    Without this term, each call of attention computes it. Executors may compute the term together with the mask.
+    """
+    written, used = names_written_to(trace), names_of(trace)
+    keys = [mask_key(bsym, executor) for bsym in trace.bound_symbols]
+    shared = {key for key, count in Counter(keys).items() if key is not None and count > 1 and key[0] not in written}
+    terms: dict[tuple[str, torch.dtype], TensorProxy] = {}
+    bsyms: list[BoundSymbol] = []
+    for bsym, key in zip(trace.bound_symbols, keys, strict=True):
+        if key is None or key not in shared:
+            bsyms.append(bsym)
+            continue
+        if key not in terms:
+            bsyms += (term := mask_term(arguments_of(bsym)["attn_mask"], key[1], bsym, used))
+            terms[key] = term[-1].output
+        bsyms.append(replace(bsym, kwargs={**bsym.kwargs, TERM: terms[key]}))
+    return trace.having(bsyms, made_by=f"masks of {executor}") if terms else trace
+
+
+def names_of(trace: Trace) -> set[str]:
+    """Return the names of a trace's inputs, results and constants."""
+    proxies = chain(trace.inputs, *(bsym.defines for bsym in trace.bound_symbols))
+    return {proxy.name for proxy in proxies} | set(trace.constants)
+
+
+def mask_key(bsym: BoundSymbol, executor: str) -> tuple[str, torch.dtype] | None:
+    """Return the name of the boolean mask of claimed attention and the dtype of its term; None without such a mask."""
+    mask = arguments_of(bsym).get("attn_mask") if bsym.executor == executor else None
+    is_boolean = isinstance(mask, TensorProxy) and mask.dtype is torch.bool
+    return (mask.name, arguments_of(bsym)["query"].dtype) if isinstance(mask, TensorProxy) and is_boolean else None
+
+
+def term_steps(dtype: torch.dtype) -> tuple[tuple[Any, tuple[float, ...], dict[str, Any]], ...]:
+    """Return the operations that turn a boolean mask into its term: 0 for a shown score, `MASKED` for a hidden one."""
+    return (
+        (torch.ops.aten._to_copy.default, (), {"dtype": dtype}),
+        (torch.ops.aten.sub.Tensor, (1,), {}),
+        (torch.ops.aten.mul.Tensor, (-MASKED,), {}),
+    )
+
+
+def mask_term(mask: TensorProxy, dtype: torch.dtype, at: BoundSymbol, used: set[str]) -> list[BoundSymbol]:
+    """Return bound symbols for the term of a boolean mask, at the source line of attention; add names to `used`."""
+    bsyms: list[BoundSymbol] = []
+    operand = mask
+    for operator, arguments, options in term_steps(dtype):
+        with new_mode(environment_of((operand,))):
+            fake = operator(empty(operand), *arguments, **options)
+        output = tensor_proxy(unique_name(f"{mask.name}_term", used), fake)
+        used.add(output.name)
+        symbol = symbol_of(operator)
+        bsyms.append(BoundSymbol(symbol, (operand, *arguments), options, output, (), at.source, at.module))
+        operand = output
+    return bsyms
+
+
 @dataclass(frozen=True)
 class ScaledDotProductAttention(Executor):
     """Claims attention on CUDA tensors."""
@@ -325,8 +391,8 @@ class ScaledDotProductAttention(Executor):
         return None
 
     def claim_all(self, trace: Trace) -> Trace:
-        """Return the trace with attention claimed, and without copies of keys and values for groups of queries."""
-        return super().claim_all(use_grouped_attention(trace, self.name))
+        """Return the trace with attention claimed, without copies of keys and values; each mask has one term."""
+        return share_mask_terms(super().claim_all(use_grouped_attention(trace, self.name)), self.name)
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
         """Return the bound symbol as a call of its backend; without a GPU here, the backend is chosen at run time.

@@ -13,6 +13,8 @@ class HFLlama3Hopper(HFLlama3):
 
     device = "cuda"
     dtype = "bfloat16"
+    seq = 2048
+    padded = False  # so that attention needs no mask
     requirements = (Cuda(capability=(9, 0)),)
     parts = (
         "attention by cuDNN's kernels for Hopper; of a token, by Triton kernels that read the filled part of the cache",

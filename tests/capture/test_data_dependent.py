@@ -646,3 +646,45 @@ def test_recurrent_network_of_packed_sequences_of_different_lengths(kind: type[t
         sequences = [torch.rand(length, 3) for length in lengths]
         packed = torch.nn.utils.rnn.pack_sequence(sequences, enforce_sorted=False)
         torch.testing.assert_close(fast(packed)[0].data, network(packed)[0].data)
+
+
+def branch_on_constant(x: Tensor) -> Tensor:
+    return x * 2 if (torch.arange(4).diff() == 1).all() else x + 1
+
+
+def comparison_of_constants(x: Tensor) -> Tensor:
+    return x * 2 if torch.equal(torch.arange(3), torch.ones(3, dtype=torch.int64).cumsum(0) - 1) else x + 1
+
+
+def branch_on_second_operand(x: Tensor) -> Tensor:
+    return x * 2 if (torch.zeros(3) + x).sum() > 0 else x + 1
+
+
+def branch_on_written_constant(x: Tensor) -> Tensor:
+    written = torch.zeros(3)
+    before = bool(written.sum() == 0)
+    written[1:].add_(x[1:])
+    return x * 2 if before and written.sum() > 0 else x + 1
+
+
+def branch_on_random_numbers(x: Tensor) -> Tensor:
+    return x * 2 if torch.rand(3).sum() > 0 else x + 1
+
+
+@pytest.mark.parametrize("function", [branch_on_constant, comparison_of_constants])
+@pytest.mark.parametrize("data_dependent", ["guard", "error"])
+def test_values_that_depend_on_no_input_are_constants_without_a_check(function: Any, data_dependent: Any) -> None:
+    compiled = thunder.jit(function, executors=("torch",), data_dependent=data_dependent)
+    x = torch.ones(3)
+    torch.testing.assert_close(compiled(x), function(x))
+    names = {bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[-1].bound_symbols}
+    assert not names - {"mul", "del"}
+
+
+@pytest.mark.parametrize("function", [branch_on_second_operand, branch_on_written_constant, branch_on_random_numbers])
+def test_other_values_are_checked(function: Any) -> None:
+    compiled = thunder.jit(function, executors=("torch",))
+    for x in (torch.ones(3), -torch.ones(3), torch.ones(3)):
+        torch.testing.assert_close(compiled(x), function(x))
+    names = {bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[-1].bound_symbols}
+    assert "expect_value" in names

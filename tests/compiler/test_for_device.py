@@ -49,6 +49,55 @@ def test_functions_that_make_the_gpu_current_are_traced_without_cuda(function: A
     assert bool(program.constraints) is (cache == "symbolic values")
 
 
+def branches_on_a_constant(x: torch.Tensor) -> torch.Tensor:
+    positions = torch.arange(x.shape[0], device=x.device)
+    return x * 2 if (positions.diff() == 1).all() else x + 1
+
+
+@pytest.mark.parametrize("data_dependent", ["guard", "error"])
+def test_a_constant_on_an_absent_gpu_is_computed_on_the_cpu(data_dependent: Any) -> None:
+    """`transformers` asks in this way whether the positions of a text are consecutive."""
+    compiled = thunder.jit(branches_on_a_constant, executors=("torch",), data_dependent=data_dependent)
+    program, _ = trace_for(compiled, torch.device("cuda"), (torch.ones(3, 4),), {})
+    assert [bsym.symbol.short_name for bsym in program.last("computation").bound_symbols] == ["mul"]
+
+
+def gated(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    half, other = (x @ weight).to(x.device, torch.float64).chunk(2, dim=-1)
+    return (half.sigmoid() * other)[1:].mean()
+
+
+def with_a_write(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    row = (x @ weight).view(-1)[::2].clone()
+    row[0] = 0
+    return torch.where(row > 0, row, row.new_zeros(())).sum()
+
+
+def batched(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    return torch.vmap(lambda row: (row @ weight).tanh())(x).sum()
+
+
+def with_its_own_gradient(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    (gradient,) = torch.autograd.grad((x @ weight).square().sum(), weight, create_graph=True)
+    return gradient.sum()
+
+
+@pytest.mark.parametrize("function", [gated, with_a_write, batched, with_its_own_gradient])
+def test_gradients_on_an_absent_gpu_are_those_of_the_cpu(function: Any) -> None:
+    """PyTorch's autograd records no tensor on a GPU without CUDA, but ends the process."""
+    compiled = thunder.jit(function, executors=("torch",))
+    x, weight = torch.randn(3, 4), torch.randn(4, 6, requires_grad=True)
+    program, _ = trace_for(compiled, torch.device("cuda"), (x, weight), {})
+    assert program.derivative is not None, program.no_backward_reason
+    program.derivative.complete()
+    there = program.traces("backward")[-2]
+    assert {proxy.device for bsym in there.bound_symbols for proxy in bsym.tensors} == {torch.device("cuda", 0)}
+    here = thunder.jit(function, executors=("torch",))
+    here(x, weight).backward()
+    names = [bsym.symbol.name for bsym in thunder.last_backward_traces(here)[-2].bound_symbols]
+    assert [bsym.symbol.name for bsym in there.bound_symbols] == names
+
+
 def test_a_program_for_a_target_takes_the_sizes_that_symbolic_names() -> None:
     compiled = thunder.jit(lambda x: (x * 2).sum(0), symbolic=["x.size(0)"], executors=("torch",))
     program, _ = trace_for(compiled, torch.device("cuda"), (torch.ones(3, 4),), {}, target="sm_90")

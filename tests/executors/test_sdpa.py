@@ -276,6 +276,73 @@ def test_groups_are_repeated_only_where_no_backend_takes_them(fused, monkeypatch
     assert (calls[0]["key"].shape[1], calls[0]["enable_gqa"]) == ((2, True) if fused else (4, False))
 
 
+# ---- masks ------------------------------------------------------------------------------------------------------
+
+
+def two_layers(q, k, v, mask):
+    return scaled_dot_product_attention(scaled_dot_product_attention(q, k, v, mask), k, v, attn_mask=mask)
+
+
+def two_layers_of_groups(q, k, v, mask):
+    first = scaled_dot_product_attention(q, repeated(k), repeated(v), attn_mask=mask)
+    return scaled_dot_product_attention(first, repeated(k), repeated(v), attn_mask=mask)
+
+
+def layers_of_two_masks(q, k, v, mask):
+    return two_layers(two_layers(q, k, v, mask), k, v, mask.flip(-1))
+
+
+def layers_with_a_written_mask(q, k, v, mask):
+    first = scaled_dot_product_attention(q, k, v, mask)
+    mask.fill_(True)
+    return scaled_dot_product_attention(first, k, v, mask)
+
+
+def layers_with_a_term(q, k, v, mask):
+    return two_layers(q, k, v, mask.to(q.dtype))
+
+
+def operation_name(bsym):
+    name = bsym.symbol.name
+    return name.removeprefix(sdpa.ATEN).partition(".")[0] if name.startswith(sdpa.ATEN) else bsym.symbol.short_name
+
+
+CONVERSION = ["_to_copy", "sub", "mul"]
+PAIR = ["attention", "attention"]
+
+
+@pytest.mark.parametrize(
+    ("function", "key", "calls"),
+    [
+        (two_layers, Q, [*CONVERSION, *PAIR]),
+        (two_layers_of_groups, KEY, [*CONVERSION, "grouped_attention", "grouped_attention"]),
+        (layers_of_two_masks, Q, [*CONVERSION, *PAIR, "flip", *CONVERSION, *PAIR]),
+        (layers_with_a_written_mask, Q, ["attention", "fill_", "attention"]),
+        (layers_with_a_term, Q, ["to", *PAIR]),
+        (masked, KEY, ["attention"]),
+    ],
+    ids=lambda value: getattr(value, "__name__", None),
+)
+def test_layers_share_the_term_of_a_boolean_mask(function, key, calls, cudnn):
+    compiled = thunder.jit(function, executors=(sdpa.EXECUTOR, "torch"))
+    tensors = {"q": Q, "k": key, "v": key + 1, "mask": MASK.clone()}
+    with torch.no_grad():
+        program, _ = trace_for(compiled, torch.device("cuda"), tuple(tensors.values()), {})
+        claimed = [stage.trace for stage in program.stages if stage.trace.made_by.startswith("claim by")][-1]
+        assert [operation_name(bsym) for bsym in claimed.bound_symbols] == calls
+        (found,) = claimed(*(tensors[proxy.name].clone() for proxy in claimed.inputs))  # on the CPU
+        torch.testing.assert_close(found, function(**tensors))
+    assert len({id(term) for term, *_ in cudnn}) == calls.count("_to_copy") or CONVERSION[0] not in calls
+
+
+@pytest.mark.parametrize("dtype", sdpa.OPPOSITES, ids=str)
+def test_the_shared_term_is_pytorchs(dtype):
+    term = MASK
+    for operator, arguments, options in sdpa.term_steps(dtype):
+        term = operator(term, *arguments, **options)
+    torch.testing.assert_close(term, sdpa._bias_of(MASK, dtype), rtol=0, atol=0)
+
+
 @pytest.mark.gpu
 def test_on_a_gpu_attention_by_groups_is_attention_to_repeated_keys():
     q, k, v = (x.to("cuda", torch.bfloat16) for x in (Q, KEY, VALUE))

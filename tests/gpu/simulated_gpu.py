@@ -22,10 +22,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_flatten
 
+from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler.for_device import EagerProgram, devices_read_as
-from thunder_core.tracing.capture.fakes.device_guards import NOWHERE, needs_device_guard
+from thunder_core.tracing.capture.fakes.absent_gpu import NOWHERE
+from thunder_core.tracing.capture.fakes.device_guards import hidden_device_of
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
+from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.trace import Trace
 from thunder_executors import sdpa
 from thunder_executors.cudagraphs import graph
 from thunder_executors.cudagraphs.loans import Loan
@@ -71,7 +75,7 @@ class DeviceGuards(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         """Call a function of PyTorch."""
-        before, self.is_needed = self.is_needed, func in GUARDED or needs_device_guard(func, args)
+        before, self.is_needed = self.is_needed, func in GUARDED or hidden_device_of(func, args) is not None
         try:
             return func(*args, **(kwargs or {}))
         finally:
@@ -166,6 +170,19 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
         with self._mode, self, self.guards, torch._C.DisableTorchFunctionSubclass():
             program._computation(*fakes)
 
+    def run(self, program: Program, trace: Trace, values: dict[str, Any]) -> Call:
+        """Run a trace of a program on values by name, or on new tensors where one is missing; add its results."""
+        with self._mode:
+            for proxy in trace.inputs:
+                if isinstance(proxy, TensorProxy) and proxy.name not in values:
+                    values[proxy.name] = fake_of(proxy)
+        self.calls.append(Call(program))
+        self._log = self.calls[-1].launches
+        with torch.no_grad(), self._mode, self, self.guards, torch._C.DisableTorchFunctionSubclass():
+            results = executable_trace(trace)(*(values[proxy.name] for proxy in trace.inputs))
+        values |= {proxy.name: result for proxy, result in zip(trace.output, results, strict=True) if proxy is not None}
+        return self.calls[-1]
+
     def _fake(self, value: Any, proxy: Any) -> Any:
         """Return the tensor that stands for an input, the same one for the same tensor."""
         if not isinstance(value, torch.Tensor):
@@ -174,6 +191,11 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
             fake = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=proxy.device)
             self._fakes[id(value)] = value, fake
         return self._fakes[id(value)][1]
+
+
+def fake_of(proxy: TensorProxy) -> torch.Tensor:
+    """Return a new tensor with the metadata of a proxy."""
+    return torch.empty_strided(proxy.shape, proxy.stride, dtype=proxy.dtype, device=proxy.device)
 
 
 def is_on_gpu(value: object) -> bool:

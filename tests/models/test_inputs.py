@@ -12,6 +12,7 @@ from thunder_core.foundation.errors import BadOption, NoExampleInputs, NoLoss, S
 from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.inputs.labels import IGNORED_LABEL
 from thunder_core.workflow.models.inputs.sequence import check_sequence_length, longest_sequence
+from thunder_core.workflow.models.inputs.transformers_inputs import with_mask
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.models.request.sample_models import SAMPLES
@@ -289,3 +290,16 @@ def test_inputs_do_not_touch_the_global_random_state():
     before = torch.get_rng_state()
     example_inputs(loaded, batch=2, seq=8, seed=0, labels=True)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize(("name", "batch"), [("llama", 3), ("bert", 1), ("t5", 2)])
+def test_texts_without_padding_have_full_length_and_no_mask(name, batch):
+    loaded = load_model(ModelRequest(sample=SAMPLES[name]))
+    inputs = example_inputs(loaded, batch=batch, seq=9, seed=0, padded=False)
+    assert "attention_mask" not in inputs
+    assert inputs["input_ids"].shape == (batch, 9)
+    assert not torch.isin(inputs["input_ids"], torch.tensor(loaded.config.pad_token_id or 0)).any()
+    padded = with_mask(loaded, inputs)
+    assert padded is not None
+    assert padded["attention_mask"].tolist() == [[1] * 7 + [0] * 2] * batch
+    assert with_mask(loaded, padded) is None

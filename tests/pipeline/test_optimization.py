@@ -19,9 +19,11 @@ from thunder_core.foundation.errors import (
     OutOfTolerance,
     OutputExists,
     SpeedupMissed,
+    WrongInputs,
 )
 from thunder_core.passes.recipe import Recipe, Tolerance
 from thunder_core.tracing.extension.transform import Transform
+from thunder_core.workflow.artifact.format.read import open_artifact
 from thunder_core.workflow.artifact.loading import load
 from thunder_core.workflow.models.loading.load import rebuild_model
 from thunder_core.workflow.pipeline import STAGES, optimization, optimize
@@ -31,6 +33,7 @@ from thunder_core.workflow.pipeline.session import planning, session
 from thunder_core.workflow.pipeline.session.prepare import prepare
 from thunder_core.workflow.pipeline.session.program_time import TimeShares
 from thunder_core.workflow.pipeline.session.session import InputSize, open_model
+from thunder_core.workflow.pipeline.validate import validate_artifact
 from thunder_core.workflow.report import Report
 from thunder_recipes.hf_llama import HFLlama
 
@@ -67,6 +70,33 @@ def test_the_artifact_gives_the_results_of_the_model(out):
         actual = load(out, loaded.model)(input_ids=ids, attention_mask=torch.ones_like(ids))
         expected = loaded.model(input_ids=ids, attention_mask=torch.ones_like(ids))
     torch.testing.assert_close(actual.logits, expected.logits)
+
+
+class Unpadded(HFLlama):
+    """A recipe for texts without padding, in eager PyTorch."""
+
+    padded = False
+    executors = ("torch",)
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_recipe_for_texts_without_padding_serves_texts_with_a_mask_by_another_program(out, train):
+    optimize(quick(out, Unpadded(), batch=2, train=train, benchmark=False))
+    artifact = open_artifact(out)
+    assert "attention_mask" not in artifact.manifest.example
+    assert len(artifact.manifest.programs) == 2
+    assert validate_artifact(out).validation.passed
+    loaded = rebuild_model(artifact.manifest.source, train=train)
+    compiled = load(out, loaded.model, strict=True)
+    ids = torch.arange(16).reshape(2, 8)
+    masks = (None, torch.ones_like(ids), torch.tensor([[0] * 3 + [1] * 5, [1] * 8]))
+    labels = {"labels": ids} if train else {}
+    for mask in masks:
+        inputs = {"input_ids": ids, **({} if mask is None else {"attention_mask": mask}), **labels}
+        with torch.set_grad_enabled(train):
+            torch.testing.assert_close(compiled(**inputs).logits, loaded.model(**inputs).logits)
+    with pytest.raises(WrongInputs, match="no program"):
+        compiled(input_ids=ids, use_cache=False)
 
 
 def test_disabled_stages_are_skipped_and_reported(out):

@@ -190,3 +190,22 @@ def test_hopper_runs_on_the_gpu_in_bfloat16(out):
     assert {(p.device.type, p.dtype) for p in outcome.compiled.parameters()} == {("cuda", torch.bfloat16)}
     assert (outcome.report.model.device, outcome.report.model.dtype) == ("cuda", "bfloat16")
     assert outcome.report.degraded == ()
+
+
+@pytest.mark.parametrize(
+    ("recipe", "changes", "seq"),
+    [
+        (HOPPER, {}, 2048),
+        (HOPPER, {"seq": 64}, 64),
+        (HOPPER, {"device": "cpu"}, 128),
+        (HFLlama3Hopper() + Recipe(), {}, 2048),
+        ("hf-llama", {}, 128),
+    ],
+)
+def test_a_recipe_chooses_the_length_of_texts_on_its_device(monkeypatch, out, recipe, changes, seq):
+    with_gpu(monkeypatch, (9, 0))
+    changes = dict(changes)
+    request = quick(out, recipe, sample="llama3", seq=changes.pop("seq", None))
+    planned = plan(replace(request, model=replace(request.model, **changes)))
+    assert planned.size.seq == seq
+    assert ("without padding" in dict(planned.rows())["inputs"]) is (recipe != "hf-llama")

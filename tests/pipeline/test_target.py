@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ import torch
 import thunder_core as thunder
 from tests.families import inputs_for, sample
 from tests.pipeline.conftest import quick
+from tests.uncompiled import leave_inductor_out
 from thunder_core.backend.cache import Store
 from thunder_core.compilation.compiler import trace_for
 from thunder_core.foundation import plugins
@@ -114,8 +116,8 @@ def note_on_kernels(artifact: Artifact, of_triton: int) -> str:
 
 
 def test_everything_is_on_the_gpu_and_the_executors_have_their_lines(hopper: Artifact) -> None:
-    (program,) = hopper.manifest.programs
-    assert program.devices == ("cuda:0",)
+    program, masked = hopper.manifest.programs
+    assert program.devices == masked.devices == ("cuda:0",)
     last = [stage for stage in program.stages if stage.trace == "computation"][-1]
     text = hopper.text(last.file)
     graphs = [line for line in hopper.listing(last).lines if line.executor == "cudagraphs"]
@@ -123,6 +125,17 @@ def test_everything_is_on_the_gpu_and_the_executors_have_their_lines(hopper: Art
     assert {name: claimed.count(name) for name in set(claimed)} == {"triton": 1 + 4 + 2 + 2, "sdpa": 2}
     assert "[triton]" in text
     assert "torch.rsqrt" not in "".join(line for line in text.splitlines() if not line.strip().startswith("#"))
+
+
+def test_prompts_without_padding_need_no_mask_and_other_prompts_have_a_program(hopper: Artifact) -> None:
+    """The first program is that of the example, which has no mask; the second one reads any mask."""
+    assert hopper.manifest.example == ("input_ids",)
+    assert hopper.manifest.random_inputs["padded"] == 0
+    calls = [[line for line in computation_of(hopper, number).splitlines() if "sdpa." in line] for number in (0, 1)]
+    assert [len(lines) for lines in calls] == [2, 2]
+    assert all("attn_mask=None" in line and "is_causal=True" in line for line in calls[0])
+    assert all("attn_mask=None" not in line and "is_causal=False" in line for line in calls[1])
+    assert len({re.search(r"term=(\w+)", line)[1] for line in calls[1]}) == 1  # type: ignore[index]
 
 
 def test_loading_without_the_target_gpu_is_refused(hopper: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -141,9 +154,8 @@ def test_another_gpu_is_refused_by_name(hopper: Artifact, monkeypatch: pytest.Mo
     assert "--target sm_86" in caught.value.fix
     second = torch.device("cuda", 1)  # the device of the programs decides, not the current device
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0) if device == second else (8, 6))
-    (program, *rest) = hopper.manifest.programs
-    there = program.model_copy(update={"devices": ("cuda:1",)})
-    require_architecture(hopper.manifest.model_copy(update={"programs": (there, *rest)}))
+    there = tuple(program.model_copy(update={"devices": ("cuda:1",)}) for program in hopper.manifest.programs)
+    require_architecture(hopper.manifest.model_copy(update={"programs": there}))
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     require_architecture(hopper.manifest)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -268,6 +280,19 @@ def test_one_program_serves_caches_of_all_lengths(out: Path) -> None:
     assert "no size was tried" in (out / "report.json").read_text()
 
 
+def test_lengths_of_prompts_are_served_by_a_program_without_and_one_with_a_mask(
+    out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leave_inductor_out(monkeypatch)
+    carry_out(plan(quick(out, RECIPE, target="sm_90", dynamic={"seq": (2, 64)})))
+    artifact = open_artifact(out)
+    calls = [[line for line in computation_of(artifact, number).splitlines() if "sdpa." in line] for number in (0, 1)]
+    assert all("attn_mask=None" in line and "is_causal=True" in line for line in calls[0])
+    assert all("term=" in line for line in calls[1])
+    (length,) = artifact.manifest.programs[0].constraints
+    assert length.number == "kwargs['input_ids'].size(1)"
+
+
 class Widens(torch.nn.Module):
     """A layer that computes something else for long rows."""
 
@@ -309,6 +334,12 @@ def test_a_program_for_another_machine_is_kept_and_does_not_run() -> None:
     assert kernels == ()
     assert thunder.last_traces(compiled)[-1] is program.last("computation")
     assert (thunder.cache_hits(compiled), thunder.cache_misses(compiled)) == (0, 1)
+
+
+def computation_of(artifact: Artifact, program: int) -> str:
+    """The text of the last computation of an artifact's program."""
+    stages = artifact.manifest.programs[program].stages
+    return artifact.text([stage for stage in stages if stage.trace == "computation"][-1].file)
 
 
 def test_a_prompt_without_a_mask_is_one_graph_with_causal_attention() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -181,6 +182,8 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
         "sample": recipe.sample,
         "device": recipe.device or None,
         "dtype": recipe.dtype or None,
+        "seq": recipe.seq or None,
+        "padded": recipe.padded,
         "options": [
             {
                 "name": option,
@@ -218,10 +221,17 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
         "settings": [f"{name}={value}" for name, value in recipe.composition.settings.items()],
         "device": [recipe.device] if recipe.device else [],
         "dtype": [recipe.dtype] if recipe.dtype else [],
+        "texts": [*texts_in_words(recipe.seq, padded=recipe.padded)],
     }
     added = [f"{section} {', '.join(names)}" for section, names in by_section.items() if names]
     executors_left_out = sorted(default_executors - recipe_executors)
     return [*added, *([f"without {', '.join(executors_left_out)}"] if executors_left_out else [])]
+
+
+def texts_in_words(seq: int | None, *, padded: bool) -> Iterator[str]:
+    """Yield what a recipe says about random texts: their default length, and the omission of padding."""
+    yield from [f"of {seq} tokens"] if seq else []
+    yield from [] if padded else ["without padding"]
 
 
 def differences_in_words(recipe_data: dict[str, Any]) -> str:
@@ -263,6 +273,8 @@ def describe(recipe_data: dict[str, Any]) -> list[Text | Table]:
             ),
         )
     grid.add_row("transforms", Text(", ".join(recipe_data["transforms"]) or "none"))
+    if texts := list(texts_in_words(recipe_data["seq"], padded=recipe_data["padded"])):
+        grid.add_row("texts", Text(", ".join(texts)))
     for lookaside in recipe_data["lookasides"]:
         grid.add_row("lookaside", Text(f"{lookaside['function']}  {lookaside['description']}".rstrip()))
     grid.add_row("executors", Text(", ".join(executor["name"] for executor in recipe_data["executors"])))

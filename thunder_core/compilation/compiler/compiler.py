@@ -69,7 +69,6 @@ from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tenso
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_REQUIRES_GRAD = "nothing that it reads requires a gradient"
-TRACED_FOR_TARGET = "it was traced for a device that this machine may not have"
 
 
 @dataclass(frozen=True)
@@ -299,7 +298,7 @@ class Compiler:
     ) -> Trace:
         """Return the computation, or its forward if it has a derivative, with an executor for each bound symbol."""
         if derivative is None:
-            trace = self._rewrite(trace, log, is_recorded=is_differentiable(trace) and self.device is None)
+            trace = self._rewrite(trace, log, is_recorded=is_differentiable(trace))
             return with_number_inputs(log.note(with_rules(claim(trace, self.claimants), underivable)))
         for step in derivative.steps:
             log.note(check_trace(step))
@@ -324,8 +323,6 @@ class Compiler:
 
         Without a derivative, the first is None, the reason says why, and the bound symbol is the one without a formula.
         """
-        if self.device is not None:
-            return None, TRACED_FOR_TARGET, None
         if torch.is_grad_enabled() and any(map(is_tracked_call, trace.bound_symbols)):
             return None, WHY_RECORDED, None
         if not is_differentiable(trace):

@@ -72,7 +72,8 @@ MISTAKEN_ATTRIBUTES = {
 }
 READ_ATTRIBUTES = (
     *(*DECLARED_TUPLES, *TRAITS, "requirements"),
-    *("compiler", "sample", "device", "dtype", "dimensions", "symbolic", "Options", "validate", "tolerance", "quality"),
+    *("compiler", "sample", "device", "dtype", "seq", "padded", "dimensions", "symbolic"),
+    *("Options", "validate", "tolerance", "quality"),
 )
 
 
@@ -88,6 +89,8 @@ class Recipe(Traits, Composable):
     - `sample`: the small model that is used if no model is given.
     - `device`, `dtype`: the default device of a model, and its default dtype on this device. Empty means the best
       available device, and the checkpoint's dtype.
+    - `seq`: the default number of tokens in a text on the default device; 0 means Thunder's default.
+    - `padded`: whether random texts have padding and a mask; if not, another program is traced for texts with a mask.
     - `dimensions`: a common name (`seq`) for several sizes of the model's inputs, for `--dynamic seq=1:8192` and
       `compile(..., symbolic=["seq"])`. A model need not have all these inputs.
     - `symbolic`: the dimensions or arguments that are symbolic by default.
@@ -107,6 +110,8 @@ class Recipe(Traits, Composable):
     sample: ClassVar[str] = "llama3"
     device: ClassVar[str] = ""
     dtype: ClassVar[str] = ""
+    seq: ClassVar[int] = 0
+    padded: ClassVar[bool] = True
     dimensions: ClassVar[Mapping[str, tuple[str, ...]]] = DIMENSIONS
     symbolic: ClassVar[Given] = ()
     Options: ClassVar[type[RecipeOptions]] = RecipeOptions

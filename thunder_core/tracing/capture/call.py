@@ -21,6 +21,7 @@ class RecordedCall:
     - `sets_present_value`: whether it sets a state to the value that the state already has;
     - `reshapes`: whether it changes a tensor's metadata in place;
     - `depends_on_values`: whether its result depends on the values of tensors;
+    - `is_constant`: whether its result is a number that is the same at each call, so that the call is not recorded;
     - `has_counted_size`: whether a size of its result is a count that the prologue computes;
     - `uses_process_group`: whether it calls an operator of a process group;
     - `before`: the earlier proxies, by tensor identity, of tensors whose metadata it changed in place.
@@ -33,6 +34,7 @@ class RecordedCall:
     sets_present_value: bool = False
     reshapes: bool = False
     depends_on_values: bool = False
+    is_constant: bool = False
     has_counted_size: bool = False
     uses_process_group: bool = False
     before: dict[int, TensorProxy] = field(default_factory=dict)

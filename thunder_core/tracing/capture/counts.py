@@ -46,7 +46,8 @@ class Counts:
     quantity of a proxy: the object from which code of the prologue is generated. It returns None if the quantity must
     be a constant. The `bsyms` compute the proxy from inputs, and `value` is the quantity in the recorded call.
     `symbols` maps a name, a version and the text of a quantity to a symbol. The name is that of a tensor, or of a
-    number that is read from a tensor; the version of a number is 0.
+    number that is read from a tensor; the version of a number is 0. `dependent_names` are names of values that depend
+    on inputs.
     """
 
     sizes: SymbolicSizes | None
@@ -55,6 +56,7 @@ class Counts:
     allowed: bool
     source_of: SourceOf
     symbols: dict[tuple[str, int, str], torch.SymInt] = field(default_factory=dict)
+    dependent_names: set[str] = field(default_factory=set)
 
     @contextmanager
     def symbolic_result_size(
@@ -162,11 +164,31 @@ class Counts:
 
     def are_constants(self, proxies: Sequence[Proxy]) -> bool:
         """Whether proxies have the same values at each call, because no input of the program affects them."""
-        for proxy in proxies:
-            bsyms = self.evaluation.bsyms_for(proxy)
-            if not bsyms or not self._are_repeatable(bsyms) or inputs_of(bsyms):
-                return False
-        return bool(proxies)
+        return bool(proxies) and all(map(self._is_constant, proxies))
+
+    def _is_constant(self, proxy: Proxy) -> bool:
+        """Whether a proxy has the same value at each call.
+
+        If an input affects the value, the names between them are noted: programs that read many values would otherwise
+        search for the same inputs many times.
+        """
+        names, leads_to_input = self._first_ancestors(proxy)
+        bsyms = None if leads_to_input else self.evaluation.bsyms_for(proxy)
+        if not bsyms or not self._are_repeatable(bsyms) or inputs_of(bsyms):
+            self.dependent_names |= names
+            return False
+        return True
+
+    def _first_ancestors(self, proxy: Proxy) -> tuple[set[str], bool]:
+        """Return the names to which the first inputs of operations lead, and whether they lead to an input."""
+        names: set[str] = set()
+        while proxy.name not in names:
+            names.add(proxy.name)
+            maker = self.evaluation.first_maker_of(proxy)
+            if proxy.name in self.dependent_names or maker is None:
+                return names, True
+            proxy = next(iter(maker.inputs), proxy)
+        return names, False
 
     def _are_repeatable(self, bsyms: Sequence[BoundSymbol]) -> bool:
         """Whether the prologue may run bound symbols: all are repeatable, and they write only to new memory."""

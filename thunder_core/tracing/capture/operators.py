@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.tracing.capture.call import RecordedCall
-from thunder_core.tracing.capture.fakes.device_guards import NOWHERE
+from thunder_core.tracing.capture.fakes.absent_gpu import NOWHERE, is_on_absent_gpu, restore
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_process_group_method, is_random, symbol_of
@@ -50,28 +50,29 @@ class AtenOperations:
         self._with_fakes = with_fakes
         self._record = record
         self._refuse = refuse
-        self._without_device = False
+        self._hidden: torch.device | None = None  # of the tensors of the present call
+        self._hidden_outside: torch.device | None = None  # of tensors that C++ code uses outside of torch functions
         self._view: torch.Tensor | None = None
 
-    def begin(self, call: RecordedCall, *, without_device: bool) -> None:
-        """Record operations as parts of `call` from now on; with `without_device`, its tensors report no device."""
+    def begin(self, call: RecordedCall, *, hidden: torch.device | None) -> None:
+        """Record operations as parts of `call` from now on; its tensors report no device if theirs is `hidden`."""
         self.call = call
-        self._without_device = without_device
+        self._hidden = hidden
 
     def end(self) -> None:
         """Stop recording operations as parts of a call."""
         self.call = None
-        self._without_device = False
+        self._hidden = None
 
     def make_view(self, fake: torch.Tensor, base: torch.Tensor) -> None:
         """Make `fake` a view of `base` in autograd's graph: call `aten.alias` on `base`, and return `fake` as the
         result.
         """
-        self._view = fake
+        self._view, self._hidden = fake, base.device if is_on_absent_gpu(base) else None
         try:
             ALIAS(base)
         finally:
-            self._view = None
+            self._view, self._hidden = None, None
 
     def dispatch(self, operator: torch._ops.OpOverload, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run one aten operation on fakes, and record it as a part of the torch function that called it."""
@@ -79,18 +80,26 @@ class AtenOperations:
             return self._run_on_process_group(operator, args, kwargs)
         if self._view is not None and operator is ALIAS:
             return self._view
-        if not self._without_device:
-            return self._dispatch(operator, args, kwargs)
+        if self._hidden is None:
+            outside = None if self.call is not None else self._hidden_outside
+            return self._dispatch(operator, args, restore(outside, kwargs))
         if operator in QUERIES:
             return NOWHERE
-        self._without_device = False
+        hidden, self._hidden = self._hidden, None
         try:
-            output = self._dispatch(operator, args, kwargs)
+            output = self._dispatch(operator, args, restore(hidden, kwargs))
         finally:
-            self._without_device = True
+            self._hidden = hidden
         if self.call is not None and any(tensor.device == NOWHERE for tensor in tensors_in(output)):
             self.call.opaque = True
         return output
+
+    def _device_of(self, fake: FakeTensor) -> torch.device:
+        """Return the device that C++ code gets for a fake; code outside of torch functions may be autograd's."""
+        if self.call is None and is_on_absent_gpu(fake):
+            self._hidden_outside = fake.device
+            return NOWHERE
+        return fake.device
 
     def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:
         """Run an operator of a process group on fakes. Its call becomes opaque, so that the trace runs the whole
@@ -121,7 +130,7 @@ class AtenOperations:
         except Wrapped:
             return NotImplemented  # so that PyTorch calls the wrappers
         if operator in QUERIES:
-            return args[0].device if type(args[0]) is FakeTensor else operator(*args, **kwargs)
+            return self._device_of(args[0]) if type(args[0]) is FakeTensor else operator(*args, **kwargs)
         assert call is not None
         return self._run_and_note(call, operator, args, kwargs)
 

@@ -19,7 +19,8 @@ from thunder_core.tracing.capture.counts import Counts
 from thunder_core.tracing.capture.data import DATA, Data
 from thunder_core.tracing.capture.data_dependent import DataDependentValues
 from thunder_core.tracing.capture.failures import needs_data, needs_value, with_source_line
-from thunder_core.tracing.capture.fakes.device_guards import needs_device_guard
+from thunder_core.tracing.capture.fakes.absent_gpu import hide
+from thunder_core.tracing.capture.fakes.device_guards import hidden_device_of
 from thunder_core.tracing.capture.fakes.faithful import WITH_UNSIZED_PARTS
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
@@ -66,7 +67,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, run_through, wrappers_in
 from thunder_core.tracing.capture.transform_levels import TransformLevels, wrapped_tensors
-from thunder_core.tracing.capture.values import TracedValues
+from thunder_core.tracing.capture.values import NUMBERS, TracedValues
 from thunder_core.tracing.ir.retrace import HidesNumbers, Retrace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -270,6 +271,8 @@ class Recorder(RecordedLines):
             output = self.run(function, args, kwargs, call)
         except RetryWithNumbers:
             return self._with_numbers(function, args, kwargs)
+        if call.is_constant:
+            return output
         # a random function under `vmap`, which draws other numbers for each element
         if self.levels.depth and wrapped_tensors(output):
             return self.levels.run(function, args, kwargs)
@@ -344,11 +347,14 @@ class Recorder(RecordedLines):
 
     def run(self, function: Callable[..., Any], args: Any, kwargs: Any, call: RecordedCall) -> Any:
         """Run a function on fakes, or on the tensors' values if necessary, and record its effects in `call`."""
-        self._operators.begin(call, without_device=needs_device_guard(function, args))
+        hidden = hidden_device_of(function, (args, kwargs))
+        self._operators.begin(call, hidden=hidden)
         try:
             if function is TOLIST or (function in SPARSE_PARTS and args[0].layout is not torch.strided):
                 return self.data_dependent.result(function, args, kwargs, call)
             called, arguments, named = for_all_sizes(function, args, kwargs)
+            if hidden is not None:
+                arguments, named = hide(hidden, (tuple(arguments), dict(named)))
             is_replaced = called is not function and function in OPAQUE_WHEN_REPLACED
             call.opaque = call.opaque or is_replaced or function in WITH_UNSIZED_PARTS
             shapes = self._shape_changes.preserve_versions(function, arguments, named)
@@ -379,9 +385,12 @@ class Recorder(RecordedLines):
         valued = needs_value(error)
         if valued and function not in self._functions_tried_with_numbers and has_integers(args, kwargs):
             raise RetryWithNumbers from error
-        if valued and (self.data_dependent.allows(function) or self._is_constant((args, kwargs))):
+        is_constant = valued and self._is_constant((args, kwargs))
+        if valued and (is_constant or self.data_dependent.allows(function)):
             with self.caught_errors.expecting(function, args, kwargs):
-                return self.data_dependent.result(function, args, kwargs, call)
+                result = self.data_dependent.result(function, args, kwargs, call)
+            call.is_constant = is_constant and type(result) in NUMBERS and not (call.written or call.random)
+            return result
         eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
         if eager is not None and not (valued and self.caught_errors.is_caught()):
             raise with_source_line(eager, self._location().source) from None

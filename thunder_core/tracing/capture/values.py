@@ -30,6 +30,7 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 RESEEDS = frozenset({"torch.seed", "torch.random.seed", "torch.Generator.seed"})  # the new seed differs each time
 SWITCHES = (torch.set_autocast_enabled, torch.set_autocast_dtype)
 NUMBERS = (bool, int, float, complex)
+CPU = torch.device("cpu")
 
 
 class Unknowable(Exception):
@@ -74,6 +75,10 @@ class TracedValues:
     def maker_of(self, proxy: Proxy) -> BoundSymbol:
         """Return the last bound symbol that has a proxy among its outputs. Raises `KeyError` if there is none."""
         return self._slices.maker_of(proxy)
+
+    def first_maker_of(self, proxy: Proxy) -> BoundSymbol | None:
+        """Return the bound symbol that made a value, before any write to the value; None for an input."""
+        return self._slices.first_maker_of(proxy)
 
     def memory_of(self, names: Iterable[str]) -> set[int | None]:
         """Return the memory of the tensors with these names; None represents unknown memory."""
@@ -200,7 +205,7 @@ class TracedValues:
         if unknown:
             raise Unknowable(f"it depends on `{unknown[0]}`, which is not known before the call")
         with nullcontext() if call_of(bsym) is None else without_recording():
-            evaluate([bsym], self._values_by_name)
+            evaluate([bsym], self._values_by_name, call_on_this_machine)
 
     def _take_inputs(self, proxies: Iterable[Proxy]) -> None:
         """Set the values of the inputs among the proxies; copy the tensors if bound symbols write to inputs."""
@@ -231,6 +236,17 @@ class TracedValues:
         if bsym := next(filter(is_unknowable, bsyms), changing_autograd):
             raise Unknowable(f"`{bsym.symbol.name}`, which runs before it, cannot be run while tracing")
         return indices, decomposed
+
+
+def call_on_this_machine(bsym: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call the target of a bound symbol. The CPU replaces the GPU of a program that this machine cannot run."""
+    args, kwargs = replace_leaves((args, kwargs), lambda leaf: CPU if is_absent_gpu(leaf) else leaf)
+    return bsym.symbol.target(*args, **kwargs)
+
+
+def is_absent_gpu(leaf: object) -> bool:
+    """Whether an argument is a GPU, although this machine has none."""
+    return isinstance(leaf, torch.device) and leaf.type == "cuda" and not torch.cuda.is_available()
 
 
 def random_states() -> list[torch.Tensor]:

@@ -23,6 +23,7 @@ from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import sequence_length
+from thunder_core.workflow.pipeline.session.placement import pads_texts
 from thunder_core.workflow.pipeline.session.prepare import PreparedModel, prepare
 from thunder_core.workflow.pipeline.session.session import open_model
 from thunder_core.workflow.validation.generation import generate
@@ -43,13 +44,13 @@ def traced_model(request: Request) -> Subject:
     prepared = prepare(request)
     if request.generates:
         return traced_generation(prepared, request)
-    size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq))
-    session = open_model(prepared, Purpose(request.train))
+    size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq, prepared.usual_sequence))
+    purpose = Purpose(request.train, padded=pads_texts(prepared.recipe))
+    session = open_model(prepared, purpose)
     with session.ready():
         session.call(session.inputs(size))
-    subject = traces_of(
-        session.compiled, source=session.loaded.source, random_inputs={**size.stated, "seed": session.seed}
-    )
+    random_inputs = {**size.stated, **purpose.input_options, "seed": session.seed}
+    subject = traces_of(session.compiled, source=session.loaded.source, random_inputs=random_inputs)
     return replace(subject, train=request.train)
 
 

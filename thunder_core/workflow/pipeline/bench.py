@@ -27,12 +27,13 @@ from thunder_core.workflow.pipeline.request.bench_request import (
     BenchRequest,
     check_bench_request,
 )
-from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.purpose import Purpose, purpose_of
 from thunder_core.workflow.pipeline.request.ranges import size_within
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import artifacts_samples, real_samples, sequence_of
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.dynamic import points_of
+from thunder_core.workflow.pipeline.session.placement import pads_texts
 from thunder_core.workflow.pipeline.session.prepare import prepare
 from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
@@ -68,7 +69,7 @@ def bench_model(request: Request, bench_request: BenchRequest, progress: Progres
     )
     for seq in bench_request.seqs:
         sequence_of(prepared.loading.config, seq, (data,))
-    purpose = Purpose(request.train, data, cut=None not in bench_request.seqs)
+    purpose = Purpose(request.train, data, None not in bench_request.seqs, padded=pads_texts(prepared.recipe))
     return _bench({THUNDER: lambda: open_model(prepared, purpose)}, bench_request, progress)
 
 
@@ -135,7 +136,7 @@ def open_for_bench(artifact: Artifact, device: str | None, consent: Consent, ben
             fix="use --task generate",
         )
     data = artifacts_samples("--input", bench_request.input, artifact, trust_remote_code=consent.trust_remote_code)
-    purpose = Purpose(artifact.manifest.train, data, cut=None not in bench_request.seqs)
+    purpose = purpose_of(artifact.manifest, data, cut=None not in bench_request.seqs)
     return open_saved(artifact, purpose, consent, device=device, strict=True)
 
 
@@ -244,7 +245,10 @@ def recorded_size(name: str, sessions: Mapping[str, Session]) -> int | None:
 
 def _common_sequence(sessions: Sequence[Session], requested: int | None) -> int:
     """Return the requested length; otherwise a length that all sessions accept, or the longest sample's length."""
-    lengths = [sequence_of(session.loaded.config, requested, (session.purpose.data,)) for session in sessions]
+    lengths = [
+        sequence_of(session.loaded.config, requested, (session.purpose.data,), session.usual_sequence)
+        for session in sessions
+    ]
     return max(lengths) if any(session.purpose.data for session in sessions) else min(lengths)
 
 

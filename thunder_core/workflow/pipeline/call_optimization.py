@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -87,12 +87,16 @@ class CallOptimization:
         """Trace and compile the model, and return its program.
 
         For a target, the kernels are stored and nothing is run. Otherwise, the model is called on the example, on
-        variants of the example and, for ranges, on other sizes.
+        variants of the example and, for ranges, on other sizes. The last program is that of the example.
         """
         self.example = self.session.inputs(self.plan.size)
+        variants = self.session.variants(self.example)
         with announce_stages(self.session.compiled, self.clock, has_first_calls=has_first_calls(self.plan.request)):
-            self._trace()
-        if not self.plan.request.target and (variants := self.session.variants(self.example)):
+            if self.plan.request.target:
+                self._trace_for_target(variants)
+            else:
+                self._trace()
+        if not self.plan.request.target and variants:
             for inputs in (*variants, self.example):
                 self.session.call(inputs)
         program = last_program(self.session.compiled)
@@ -103,16 +107,19 @@ class CallOptimization:
         return program
 
     def _trace(self) -> None:
-        compiled, plan = self.session.compiled, self.plan
-        if not plan.request.target:
-            with name_wrong_executor(
-                plan.prepared, lambda candidate: self._compile_prepared(candidate).call(self.example)
-            ):
-                self.session.call(self.example)
-            return
-        device, target = torch.device(plan.device), plan.request.target
+        with name_wrong_executor(
+            self.plan.prepared, lambda candidate: self._compile_prepared(candidate).call(self.example)
+        ):
+            self.session.call(self.example)
+
+    def _trace_for_target(self, variants: Sequence[Inputs]) -> None:
+        device, target = torch.device(self.plan.device), self.plan.request.target
+        kernels: dict[bytes, DeviceCode] = {}
         with torch.no_grad():
-            _, self.kernels = trace_for(compiled, device, (), dict(self.example), target=target)
+            for inputs in (*variants, self.example):
+                _, codes = trace_for(self.session.compiled, device, (), dict(inputs), target=target)
+                kernels |= {code.image: code for code in codes}
+        self.kernels = tuple(kernels.values())
 
     def compare_executors(self) -> ComparisonFacts | None:
         """If an executor of the recipe compares other executors with eager PyTorch, call the model at each size.
@@ -202,7 +209,7 @@ class CallOptimization:
     def facts_of_calls(self, size: InputSize, example: Inputs) -> TracedCalls:
         """Return the facts about calls with inputs of this size and this example."""
         session, request = self.session, self.plan.request
-        random_inputs = {**size.stated, "seed": session.seed}
+        random_inputs = {**size.stated, **session.purpose.input_options, "seed": session.seed}
         return TracedCalls(
             example=example if all(isinstance(argument, torch.Tensor) for argument in example.values()) else {},
             train=request.train,

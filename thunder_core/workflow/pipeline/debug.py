@@ -33,12 +33,13 @@ from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation.generation_coverage import GenerationCoverage
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
 from thunder_core.workflow.pipeline.request.debug_request import DebugRequest, check_debug_request
-from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.purpose import Purpose, purpose_of
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.dynamic import arguments_of, require_dimensions, require_positions
 from thunder_core.workflow.pipeline.session.internal_check import allowance_of, check_calls, has_traces
+from thunder_core.workflow.pipeline.session.placement import pads_texts
 from thunder_core.workflow.pipeline.session.planning import plan
 from thunder_core.workflow.pipeline.session.prepare import prepare
 from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
@@ -104,8 +105,8 @@ def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock)
     """Check a single call of a model with a recipe."""
     prepared = prepare(request)
     require_dimensions(prepared.recipe, request.dynamic)
-    session = open_model(prepared, Purpose(request.train))
-    size = size_to_trace(prepared.loading.config, request, ())
+    session = open_model(prepared, Purpose(request.train, padded=pads_texts(prepared.recipe)))
+    size = size_to_trace(prepared.loading.config, request, (), prepared.usual_sequence)
     require_positions(prepared.loading.config, request.dynamic, size)
     if request.dynamic:
         arguments = arguments_of(session, prepared.recipe, request.dynamic, size)
@@ -152,7 +153,7 @@ def debug_artifact(
         require_authentic(artifact, consent)
         require_single_calls(artifact)
         size, seed = size_and_seed_of(artifact, real_inputs=False)
-        session = open_saved(artifact, Purpose(artifact.manifest.train, None, cut=True), consent)
+        session = open_saved(artifact, purpose_of(artifact.manifest, cut=True), consent)
         inputs = session.inputs(size, 0, seed)
         with session.ready(), torch.set_grad_enabled(artifact.manifest.train):
             clock.begin("compile")

@@ -21,7 +21,7 @@ from thunder_core.workflow.models.loading.library_output import quiet_transforme
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation.generation_findings import generation_report
-from thunder_core.workflow.pipeline.request.purpose import Purpose
+from thunder_core.workflow.pipeline.request.purpose import purpose_of
 from thunder_core.workflow.pipeline.request.samples import artifacts_samples
 from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest, check_validate_request
 from thunder_core.workflow.pipeline.session.clock import StageClock
@@ -131,7 +131,7 @@ def _open_session(artifact: Artifact, request: ValidateRequest, consent: Consent
         artifacts_samples(option, file, artifact, trust_remote_code=consent.trust_remote_code)
         for option, file in (("--input", request.input), ("--eval", request.evaluate))
     )
-    purpose = Purpose(artifact.manifest.train, data, cut=True)
+    purpose = purpose_of(artifact.manifest, data, cut=True)
     return open_saved(artifact, purpose, consent, strict=True, tolerance=request.tolerance), evaluation_data
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 
-NOWHERE = torch.device("meta")  # a device that needs no guard
 DEVICE_GUARDED = frozenset(
     {torch.Tensor.__getitem__, torch.Tensor.__setitem__, torch.Tensor.contiguous, torch.Tensor.__invert__}
 )
 
 
-def needs_device_guard(function: Callable[..., Any], args: Sequence[Any]) -> bool:
-    """Whether a function has a device guard that would fail, because this build of PyTorch has no CUDA.
+def hidden_device_of(function: Callable[..., Any], arguments: object) -> torch.device | None:
+    """Return the GPU that a call of a function must hide, because this build of PyTorch has no CUDA; None without one.
 
-    The guard of a function in `DEVICE_GUARDED` reads a tensor's device to make it current. The guard does nothing if
-    the device is `NOWHERE`, and no other code depends on this device.
+    The guard of a function in `DEVICE_GUARDED` reads a tensor's device to make it current, and autograd reads the
+    device of each tensor that it records. Both accept the device `NOWHERE`.
     """
-    if function not in DEVICE_GUARDED or torch.cuda._is_compiled():
-        return False
-    return any(tensor.device.type == "cuda" for tensor in tensors_in(args))
+    if torch.cuda._is_compiled():
+        return None
+    tensors = tensors_in(arguments) if function in DEVICE_GUARDED or torch.is_grad_enabled() else ()
+    hides = function in DEVICE_GUARDED or any(tensor.requires_grad for tensor in tensors)
+    return next((tensor.device for tensor in tensors if tensor.device.type == "cuda"), None) if hides else None

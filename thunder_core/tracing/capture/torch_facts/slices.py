@@ -116,6 +116,12 @@ class Slices:
                 return self._bsyms[index]
         raise KeyError(proxy.name)
 
+    def first_maker_of(self, proxy: Proxy) -> BoundSymbol | None:
+        """Return the bound symbol that made a value, before any write to the value; None for an input."""
+        self._index()
+        indices = self._definitions.get(("name", proxy.name), ())
+        return next((self._bsyms[index] for index in indices if proxy in self._bsyms[index].outputs), None)
+
     def switches_autocast(self) -> bool:
         """Whether a bound symbol changes autocast's state."""
         self._index()

@@ -22,10 +22,12 @@ def example_inputs(
     cache: int | None = None,
     height: int | None = None,
     width: int | None = None,
+    padded: bool = True,
 ) -> Inputs:
     """Return keyword arguments for the model's forward, on its device and in its dtype; the seed determines the values.
 
     - Text: `input_ids` and `attention_mask`, [batch, seq] int64; all samples but the first end in padding.
+      Without `padded`, texts have neither padding nor a mask, unless they continue a cache.
     - Images: `pixel_values`, [batch, channels, height, width] of the config's size.
     - Sound: `input_features` or `input_values`.
 
@@ -34,7 +36,9 @@ def example_inputs(
     cache and the inputs, [batch, cache + seq]. With `height` or `width`, images have this size, and models that can
     interpolate their positions do so. Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
-    draw = RandomInputs.seeded(loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width)
+    draw = RandomInputs.seeded(
+        loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width, padded=padded
+    )
     inputs = kind_of(loaded.config).example_inputs(loaded, draw, labels, cache)
     return {name: map_tensors(value, lambda tensor: _to_device(tensor, loaded)) for name, value in inputs.items()}
 

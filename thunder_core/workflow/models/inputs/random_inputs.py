@@ -27,7 +27,8 @@ SPECIAL_TOKEN_IDS = (
 class RandomInputs:
     """A seeded generator of random inputs, with the requested sizes and the config of the model.
 
-    If `height` or `width` is None, images have the size that the config names.
+    If `height` or `width` is None, images have the size that the config names. If `padded` is False, texts have neither
+    padding nor a mask.
     """
 
     config: PretrainedConfig
@@ -36,6 +37,7 @@ class RandomInputs:
     generator: torch.Generator
     height: int | None = None
     width: int | None = None
+    padded: bool = True
 
     @classmethod
     def seeded(
@@ -47,9 +49,10 @@ class RandomInputs:
         seed: int,
         height: int | None = None,
         width: int | None = None,
+        padded: bool = True,
     ) -> RandomInputs:
         """Return random inputs with a seed; the generator is on the CPU, so all devices get the same numbers."""
-        return cls(config, batch, seq, torch.Generator("cpu").manual_seed(seed), height, width)
+        return cls(config, batch, seq, torch.Generator("cpu").manual_seed(seed), height, width, padded)
 
     def number(self, low: int, high: int) -> int:
         """Return a random integer in [low, high)."""

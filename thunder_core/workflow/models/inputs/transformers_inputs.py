@@ -23,7 +23,8 @@ Tensors = dict[str, torch.Tensor]
 # The tasks whose models take decoder inputs; models for other tasks derive the decoder inputs from the inputs.
 DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
 CHOICES = 2
-IDS, INTERPOLATE = "input_ids", "interpolate_pos_encoding"
+IDS, MASK, INTERPOLATE = "input_ids", "attention_mask", "interpolate_pos_encoding"
+PADDED_PART = 4  # `with_mask` hides one token of this many
 
 
 def transformers_inputs(loaded: LoadedModel, draw: RandomInputs, labels: bool, cache: int | None) -> Inputs:
@@ -108,16 +109,32 @@ def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tens
 
 
 def text(draw: RandomInputs) -> Tensors:
-    """Return tokens and their mask: the first sample has full length, and the other samples may end in padding."""
+    """Return tokens and their mask: the first sample has full length, and the other samples may end in padding.
+
+    Without `draw.padded`, all samples have full length, and there is no mask.
+    """
     ids = draw.tokens(draw.seq)
     mask = torch.ones_like(ids)
-    for row in range(1, draw.batch):
+    for row in range(1, draw.batch if draw.padded else 1):
         used = draw.number(max(1, draw.seq // 2), max(2, draw.seq))
         ids[row, used:] = draw.padding
         mask[row, used:] = 0
     if draw.config.is_encoder_decoder and draw.end is not None:
         ids[torch.arange(draw.batch), mask.sum(1) - 1] = draw.end
-    return {"input_ids": ids, "attention_mask": mask}
+    return {IDS: ids, MASK: mask} if draw.padded else {IDS: ids}
+
+
+def with_mask(loaded: LoadedModel, inputs: Inputs) -> Inputs | None:
+    """Return inputs with a mask that hides the end of each text, in the order of a tokenizer: tokens, then their mask.
+
+    None if the model takes no mask, or if the inputs have no text or already have a mask.
+    """
+    ids = inputs.get(IDS)
+    if not isinstance(ids, torch.Tensor) or MASK in inputs or MASK not in parameters_of(loaded):
+        return None
+    mask = torch.ones_like(ids)
+    mask[..., ids.shape[-1] - ids.shape[-1] // PADDED_PART :] = 0
+    return {IDS: ids, MASK: mask, **inputs}
 
 
 def pairs(anchors: Tensors, positives: Tensors) -> Tensors:
@@ -134,7 +151,7 @@ def continue_cache(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs, leng
     for row in range(1, draw.batch):
         mask[row, : draw.number(0, length // 2 + 1)] = 0
     cache = {cache_argument(loaded.model): random_cache(loaded, draw, length)}
-    return {**inputs, IDS: ids, "attention_mask": mask, **cache}
+    return {**inputs, IDS: ids, MASK: mask, **cache}
 
 
 def interpolation(loaded: LoadedModel, inputs: Inputs) -> Inputs:

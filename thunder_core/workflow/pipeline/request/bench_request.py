@@ -81,7 +81,8 @@ class BenchRequest:
         default=(None,),
         metavar="N,...",
         parse=numbers_in,
-        default_text="the length of the artifact, or several within its range; 128 for a model",
+        default_text="the length of the artifact, or several within its range; for a model, 128 unless the "
+        "recipe sets another length",
     )
     prompt_length: int | None = same_option(Request, "prompt_length", default_text=USUAL_TOKENS)
     new_tokens: int | None = same_option(Request, "new_tokens", default_text=USUAL_TOKENS)

@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.backend.quantization.layers import TRAIN_QUANTIZED, QuantizedLayer
 from thunder_core.foundation.errors import NothingToTrain, UnsupportedError
+from thunder_core.workflow.artifact.format.manifest import Manifest
 from thunder_core.workflow.models.inputs.batches import MASK, Batches
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.input_tensors import tensors_in, with_own_caches
@@ -23,6 +24,7 @@ from thunder_core.workflow.validation.gradients import loss_of, preserve_gradien
 from thunder_core.workflow.validation.preserved_state import preserve_buffers
 
 Call = Callable[..., object]
+PADDED = "padded"  # the option of random inputs: whether texts have padding and a mask
 UNFREEZE = "unfreeze the parameters to train (`requires_grad_(True)`)"
 
 
@@ -30,18 +32,25 @@ UNFREEZE = "unfreeze the parameters to train (`requires_grad_(True)`)"
 class Purpose:
     """Inference or, if `train` is set, training steps: it determines the inputs and the work of a call.
 
-    Inputs are random, or samples of `data`, which may be shortened if `cut` is set.
+    Inputs are random, or samples of `data`, which may be shortened if `cut` is set. Without `padded`, random texts have
+    neither padding nor a mask.
     """
 
     train: bool = False
     data: Dataset | None = None
     cut: bool = False
+    padded: bool = True
 
     @property
     def configuration(self) -> dict[str, str]:
         """The facts that distinguish measurements: training or inference, and real or random inputs."""
         call = {"call": "training step"} if self.train else {}
         return call if self.data is None else {**call, "input": self.data.name}
+
+    @property
+    def input_options(self) -> dict[str, int]:
+        """The options of random inputs, which an artifact stores with their sizes and their seed."""
+        return {} if self.padded else {PADDED: 0}
 
     def inputs(
         self, loaded: LoadedModel, *, batch: int, seq: int, seed: int, number: int = 0, **optional_sizes: int
@@ -51,7 +60,8 @@ class Purpose:
         Only random inputs have `optional_sizes`, such as `cache`.
         """
         if self.data is None:
-            return example_inputs(loaded, batch=batch, seq=seq, seed=seed + number, labels=self.train, **optional_sizes)
+            sizes = {"batch": batch, "seq": seq, **optional_sizes}
+            return example_inputs(loaded, **sizes, seed=seed + number, labels=self.train, padded=self.padded)
         return self.batches(loaded, self.data, batch=batch, seq=seq)[number]
 
     def batches(self, loaded: LoadedModel, data: Dataset, *, batch: int, seq: int) -> Batches:
@@ -111,6 +121,11 @@ class Purpose:
         put_into_mode(model, train=self.train)
         with preserve_buffers(model), preserve_gradients(model):
             yield
+
+
+def purpose_of(manifest: Manifest, data: Dataset | None = None, *, cut: bool = False) -> Purpose:
+    """Return the purpose of the calls of an artifact, with random inputs like the traced inputs, or with samples."""
+    return Purpose(manifest.train, data, cut, padded=bool(manifest.random_inputs.get(PADDED, True)))
 
 
 def _describe(inputs: Inputs) -> dict[str, object]:

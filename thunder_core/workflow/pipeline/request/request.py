@@ -75,7 +75,7 @@ class Request:
 
     - `model`: if `model.model` and `model.sample` are None, the recipe's own sample is used.
     - `out`: None is a new folder in the working directory, named after the model and the recipe.
-    - `seq`: None is 128, or the model's maximum if that is less; with a cache, None is 1.
+    - `seq`: None is 128 or the length of the recipe, or the model's maximum if that is less; with a cache, it is 1.
     - `runs` and `warmup`: the rounds of the benchmark. `inputs`: the number of inputs of the validation.
     - `include_weights`: copy the model's weights into the artifact, which then needs no checkpoint.
     - `target`: compile for a GPU of this architecture (`sm_90`), which this machine may lack. Nothing runs, and
@@ -182,7 +182,12 @@ class Request:
         minimum=1,
     )
     seq: int | None = option(
-        None, int, metavar="N", help="Sequence length in tokens", default_text=DEFAULT_LENGTH, minimum=1
+        None,
+        int,
+        metavar="N",
+        help="Sequence length in tokens",
+        default_text="128 or the recipe's length, or the model's maximum if that is less",
+        minimum=1,
     )
     cache: int | None = option(
         None,

@@ -50,15 +50,20 @@ def artifacts_samples(option: str, file: Path | None, artifact: Artifact, *, tru
     )
 
 
-def sequence_of(config: PretrainedConfig, requested: int | None, data: Sequence[Dataset | None] = ()) -> int:
-    """Return the requested length, the length of the longest sample, or the default; raise `SequenceTooLong`."""
+def sequence_of(
+    config: PretrainedConfig,
+    requested: int | None,
+    data: Sequence[Dataset | None] = (),
+    usual: int = USUAL_SEQUENCE,
+) -> int:
+    """Return the requested length, the length of the longest sample, or the usual length; raise `SequenceTooLong`."""
     lengths = [length for dataset in data if dataset is not None and (length := token_length(dataset))]
-    return sequence_length(config, max(lengths) if requested is None and lengths else requested)
+    return sequence_length(config, max(lengths) if requested is None and lengths else requested, usual)
 
 
-def sequence_length(config: PretrainedConfig, requested: int | None) -> int:
-    """Return the requested length, or the default limited to the model's maximum; raise `SequenceTooLong`."""
+def sequence_length(config: PretrainedConfig, requested: int | None, usual: int = USUAL_SEQUENCE) -> int:
+    """Return the requested length, or the usual length limited to the model's maximum; raise `SequenceTooLong`."""
     if requested is None:
-        return min(USUAL_SEQUENCE, longest_sequence(config) or USUAL_SEQUENCE)
+        return min(usual, longest_sequence(config) or usual)
     check_sequence_length(config, requested)
     return requested

@@ -1,4 +1,4 @@
-"""The device and the dtype of a model if the user names none: the recipe's own, or the best available."""
+"""The device, the dtype and the length of texts if the user names none: the recipe's own, or the usual."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from thunder_core.foundation.errors import RecipeConflict
 from thunder_core.passes.recipe import Recipe
 from thunder_core.workflow.models.request.device import best_device, is_available, named_device, parse_device
 from thunder_core.workflow.models.request.request import ModelRequest
+from thunder_core.workflow.pipeline.request.samples import USUAL_SEQUENCE
 
 GPU = torch.device("cuda")
 CPU = torch.device("cpu")
@@ -45,3 +46,14 @@ def wanted_by_recipes(recipe: Recipe, matter: str) -> str:
         wishes = ", ".join(f"{name} wants {value}" for value, name in recipe_by_value.items())
         raise RecipeConflict(f"the recipes differ in their {matter}: {wishes}", fix="add recipes that agree")
     return next(iter(recipe_by_value), "")
+
+
+def usual_sequence(recipe: Recipe, device: torch.device) -> int:
+    """Return the default number of tokens in a text on a device: the longest of the combined recipes, or the usual."""
+    lengths = (part.seq for part in recipe.recipes if not part.device or named_device(part.device).type == device.type)
+    return max(lengths, default=0) or USUAL_SEQUENCE
+
+
+def pads_texts(recipe: Recipe) -> bool:
+    """Whether random texts have padding and an attention mask: unless one of the combined recipes leaves them out."""
+    return all(part.padded for part in recipe.recipes)

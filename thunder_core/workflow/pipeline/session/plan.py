@@ -31,6 +31,7 @@ from thunder_core.workflow.pipeline.session.dynamic import points_of, upper_end
 from thunder_core.workflow.pipeline.session.evaluate import metric_for
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
 from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, shortage_error
+from thunder_core.workflow.pipeline.session.placement import pads_texts
 from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
@@ -153,7 +154,8 @@ class Plan:
     @property
     def purpose(self) -> Purpose:
         """The purpose of calls of the model, and its data."""
-        return Purpose(self.request.train, self.data, cut=self.request.seq is not None)
+        padded = self.data is not None or pads_texts(self.prepared.recipe)
+        return Purpose(self.request.train, self.data, self.request.seq is not None, padded)
 
     @property
     def _inputs(self) -> tuple[str, str]:
@@ -164,7 +166,8 @@ class Plan:
     @property
     def _sizes(self) -> str:
         config = self.prepared.loading.config
-        return f"{sizes_in_words(config, self.size)}{omitted_inputs(config)}"
+        padding = "" if self.purpose.padded else ", without padding"
+        return f"{sizes_in_words(config, self.size)}{omitted_inputs(config)}{padding}"
 
     @property
     def _ranks(self) -> str:

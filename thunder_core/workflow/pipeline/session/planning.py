@@ -79,7 +79,7 @@ def _outline(request: Request, *, dry_run: bool) -> Plan:
     config = prepared.loading.config
     generation = lengths_of(config, request) if request.generates else None
     if generation is None:
-        size = size_to_trace(config, request, (data, evaluation_data))
+        size = size_to_trace(config, request, (data, evaluation_data), prepared.usual_sequence)
     else:
         size = InputSize(generation.batch, generation.prompt_length)
     require_positions(config, request.dynamic, size)

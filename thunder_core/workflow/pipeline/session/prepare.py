@@ -28,8 +28,9 @@ from thunder_core.workflow.pipeline.request.automatic import asks_for_choice, ch
 from thunder_core.workflow.pipeline.request.folder_recipe import with_trusted_recipe
 from thunder_core.workflow.pipeline.request.recipes import requested_recipe, sample_of, usable_transforms
 from thunder_core.workflow.pipeline.request.request import Request
+from thunder_core.workflow.pipeline.request.samples import USUAL_SEQUENCE
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion, without_ranges
-from thunder_core.workflow.pipeline.session.placement import with_placement
+from thunder_core.workflow.pipeline.session.placement import GPU, usual_sequence, with_placement
 from thunder_core.workflow.report import SkippedPart
 
 
@@ -40,6 +41,7 @@ class PreparedModel:
     `in_order` are the transforms in the order of application, including the transforms that clean up each program.
     `degraded` are the parts of the recipe that this machine or the target lacks. `choice` are the reasons for an
     automatic selection of the recipe. `mesh` has the axes of the mesh of ranks, if several transforms are parallel.
+    `usual_sequence` is the default number of tokens in a text.
     """
 
     recipe: Recipe
@@ -50,6 +52,7 @@ class PreparedModel:
     degraded: tuple[SkippedPart, ...]
     choice: tuple[str, ...] = ()
     mesh: Mapping[str, int] = field(default_factory=dict)
+    usual_sequence: int = USUAL_SEQUENCE
 
     @property
     def transforms(self) -> tuple[Transform, ...]:
@@ -122,7 +125,8 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> PreparedMode
     if request.train:
         batch = request.batch or (2 if "batch" in request.dynamic else 1)
         kind_of(loading.config).require_loss(loading.task, loading.config, batch)
-    return PreparedModel(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh))
+    usual = usual_sequence(recipe, GPU if request.target else device)
+    return PreparedModel(recipe, model, loading, in_order, named, degraded, choice, dict(request.mesh), usual)
 
 
 def refuse_slow_parts(recipe: Recipe, target: str, device: torch.device) -> None:

@@ -27,6 +27,7 @@ from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.inputs.size_words import size_configuration
 from thunder_core.workflow.models.inputs.tokenizer_inputs import returned_names, tokenizer_inputs
+from thunder_core.workflow.models.inputs.transformers_inputs import with_mask
 from thunder_core.workflow.models.loading.described_model import describe_model
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -59,7 +60,7 @@ class Session:
     random inputs. `tolerance(dtype)` returns the tolerance for outputs of a dtype. `ranges` are the ranges of sizes
     that the programs of an artifact support, by the names of dimensions. `traced_size` is the size with which its
     programs were traced, if the artifact records it. For an artifact of a prepared model, `load_original` loads the
-    model without the changes by the recipe's transforms.
+    model without the changes by the recipe's transforms. `usual_sequence` is the default number of tokens in a text.
     """
 
     loaded: LoadedModel
@@ -71,6 +72,7 @@ class Session:
     ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     traced_size: InputSize | None = None
     load_original: Callable[[], torch.nn.Module] | None = None
+    usual_sequence: int = USUAL_SEQUENCE
 
     @property
     def model(self) -> torch.nn.Module:
@@ -146,14 +148,15 @@ class Session:
         return self.purpose.inputs(self.loaded, **size.stated, seed=seed, number=number)
 
     def variants(self, inputs: Inputs) -> Sequence[Inputs]:
-        """Return the other forms of inputs: with the tokenizer's optional outputs added, or left out of real inputs.
+        """Return the other forms of inputs: with an attention mask, and with the tokenizer's optional outputs.
 
-        The model has defaults for these optional inputs.
+        Real inputs have these outputs, so their other forms lack them. The model has defaults for the optional inputs.
         """
         if self.purpose.data is not None:
             return tuple(self.purpose.variants(inputs))
-        variant = None if self.purpose.train else tokenizer_inputs(self.loaded, inputs, self.tokenizer_names)
-        return () if variant is None else (variant,)
+        masked = None if self.purpose.padded else with_mask(self.loaded, inputs)
+        optional = None if self.purpose.train else tokenizer_inputs(self.loaded, inputs, self.tokenizer_names)
+        return tuple(variant for variant in (masked, optional) if variant is not None)
 
     @cached_property
     def tokenizer_names(self) -> tuple[str, ...]:
@@ -286,6 +289,7 @@ def open_model(
         {"model": prepared.model_name, "recipe": prepared.recipe.name},
         prepared.model.seed,
         prepared.recipe.loosest_tolerance,
+        usual_sequence=prepared.usual_sequence,
     )
 
 

@@ -20,7 +20,7 @@ from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.ranges import size_within
 from thunder_core.workflow.pipeline.request.request import Request
-from thunder_core.workflow.pipeline.request.samples import sequence_of
+from thunder_core.workflow.pipeline.request.samples import USUAL_SEQUENCE, sequence_of
 from thunder_core.workflow.pipeline.session.dynamic import Ranges
 
 if TYPE_CHECKING:
@@ -29,14 +29,16 @@ if TYPE_CHECKING:
 USUAL_CACHE = 128  # tokens
 
 
-def size_to_trace(config: PretrainedConfig, request: Request, data: Sequence[Dataset | None]) -> InputSize:
+def size_to_trace(
+    config: PretrainedConfig, request: Request, data: Sequence[Dataset | None], usual: int = USUAL_SEQUENCE
+) -> InputSize:
     """Return the size at which a request is traced; raise `BadOption` and `SequenceTooLong` for invalid sizes.
 
-    A call with a cache has one token, unless another length is requested.
+    A call with a cache has one token, and another call `usual` tokens, unless another length is requested.
     """
     ranges = request.dynamic
     with_cache = request.cache is not None or "cache" in ranges
-    seq = 1 if with_cache and request.seq is None else sequence_of(config, request.seq, data)
+    seq = 1 if with_cache and request.seq is None else sequence_of(config, request.seq, data, usual)
     seq = size_within(ranges, "seq", seq, is_requested=request.seq is not None)
     height, width = image_size(config)
     return InputSize(
