@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -26,7 +27,7 @@ from thunder_executors.joined import arguments_of, joined_linear, plain_linear
 from thunder_executors.triton.cache_writes import readers_of
 from thunder_executors.triton.gated import gated
 from thunder_executors.triton.hugging_face import add_norm, norm, swiglu
-from thunder_executors.triton.measurement import replace_if_faster
+from thunder_executors.triton.measurement import OneKernel, always, replace_if_faster
 from thunder_executors.triton.normalized_linear import (
     NAMES,
     normalized_gated,
@@ -57,7 +58,7 @@ def norm_swiglu(
 
 
 @dataclass(frozen=True)
-class NormProducts:
+class NormProducts(OneKernel):
     """A norm and the linear layers that read it, with the SwiGLU of two of them if there is one."""
 
     norm: BoundSymbol
@@ -145,11 +146,11 @@ class NormProducts:
         return (*(products if self.swiglu is None else [gated(*products, "silu")]), *total)
 
 
-def join_norm_products(trace: Trace, executor: str) -> Trace:
+def join_norm_products(trace: Trace, executor: str, budget: TuningBudget) -> Trace:
     """Return the trace with one bound symbol for each norm and the linear layers that read it, if that is faster."""
-    return replace_if_faster(
-        trace, executor, ((products, replacement(products, executor)) for products in norm_products_in(trace, executor))
-    )
+    found = norm_products_in(trace, executor)
+    groups = (((products,), always(replacement(products, executor))) for products in found)
+    return replace_if_faster(trace, executor, groups, budget)
 
 
 def replacement(products: NormProducts, executor: str) -> dict[BoundSymbol, list[BoundSymbol]]:
