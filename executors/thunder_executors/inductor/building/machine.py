@@ -7,6 +7,7 @@ import sys
 import torch
 
 from thunder_core.backend.claiming.device_code import target_of_programs
+from thunder_core.backend.claiming.tuning import tuning_seconds
 from thunder_core.tracing.extension.requirement import compiler_version, cxx_name, instruction_sets
 
 # Microarchitecture levels by the names of `-march`, with their required and their optional instruction sets.
@@ -52,4 +53,11 @@ def architecture_here() -> str:
 
 def facts_of_gpu(compiler: str) -> dict[str, str]:
     """Return the facts that determine a region's machine code for the GPU, for the cache key."""
-    return {"compiler": compiler, "hardware": architecture(), "torch": torch.__version__}
+    return {"compiler": compiler, "hardware": architecture(), "torch": torch.__version__, **tuning_facts()}
+
+
+def tuning_facts() -> dict[str, str]:
+    """Return the GPU and the seconds of the measurements that choose configurations; empty if nothing is measured."""
+    if target_of_programs() or not torch.cuda.is_available() or not (seconds := tuning_seconds()):
+        return {}
+    return {"tuning": f"{seconds:g} seconds on {torch.cuda.get_device_name()}"}
