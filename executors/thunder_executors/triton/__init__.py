@@ -23,7 +23,6 @@ from thunder_executors.triton import (
     cached_rotary,
     cross_entropy,
     gated,
-    linear,
     linear_cross_entropy,
     normalized_linear,
     quantize,
@@ -38,9 +37,10 @@ from thunder_executors.triton.cache_writes import join_cache_writes
 from thunder_executors.triton.driver import keep
 from thunder_executors.triton.hugging_face import CLAIMS
 from thunder_executors.triton.launch import INTERPRETED
-from thunder_executors.triton.linear_products import claim_linear_layers
 from thunder_executors.triton.norm_products import join_norm_products
 from thunder_executors.triton.operations import OPERATORS
+from thunder_executors.triton.products import linear
+from thunder_executors.triton.products.linear_products import claim_linear_layers
 from thunder_executors.triton.tensors import is_supported
 from thunder_executors.triton.weights import claim_products
 

@@ -20,6 +20,7 @@ from thunder_core.backend.quantization.integers import BLOCK, dequantize_groups,
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
+from thunder_executors.triton.products.split_sums import launch_in_parts, multiply
 from thunder_executors.triton.rows import (
     MATRIX,
     as_rows,
@@ -29,7 +30,6 @@ from thunder_executors.triton.rows import (
     parts_of,
     power_of_two,
 )
-from thunder_executors.triton.split_sums import launch_in_parts, multiply
 
 FEW = 16  # rows of the smallest tile of Tensor Cores; the depth is split only for tiles of this size
 TILES = (FEW, 64)

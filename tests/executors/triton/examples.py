@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from thunder_executors.triton.linear_products import TILES, VECTORS, WIDEST
+from thunder_executors.triton.products.linear_products import TILES, VECTORS, WIDEST
 
 Make = Callable[..., torch.Tensor]
 ROWS, WIDTH, WORDS = 24, 256, 5120

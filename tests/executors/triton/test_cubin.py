@@ -105,7 +105,7 @@ def test_the_machine_code_is_whole(cubins: list[Cubin]) -> None:
 
 @pytest.mark.slow
 def test_linear_layers_keep_their_sums_in_registers(cubins: list[Cubin]) -> None:
-    kernels = [cubin for cubin in cubins if cubin.specialization.kernel.partition(":")[0].endswith("triton.linear")]
+    kernels = [cubin for cubin in cubins if cubin.specialization.kernel.partition(":")[0].endswith("products.linear")]
     aligned = [cubin for cubin in kernels if "depth" in cubin.specialization.divisible]  # others are not compared
     assert len(aligned) > 30
     assert [cubin.specialization for cubin in aligned if local_memory(cubin.image)] == []

@@ -10,8 +10,9 @@ import torch
 from tests.executors.triton.closeness import DTYPES, assert_close, assert_forward, draw
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import INTERPRETED
-from thunder_executors.triton.linear import ACTIVATIONS, linear
-from thunder_executors.triton.linear_products import (
+from thunder_executors.triton.measurement import milliseconds
+from thunder_executors.triton.products.linear import ACTIVATIONS, linear
+from thunder_executors.triton.products.linear_products import (
     TILES,
     VECTORS,
     linear_by_cublas_lt,
@@ -19,7 +20,6 @@ from thunder_executors.triton.linear_products import (
     name_of,
     tiles_for,
 )
-from thunder_executors.triton.measurement import milliseconds
 
 SMALL = {"vector": (1, 8, 64, 4, 0), "few rows": (16, 16, 32, 4, 2), "many rows": (32, 16, 16, 4, 2)}
 
@@ -121,7 +121,7 @@ def test_each_call_runs_the_choice_for_its_number_of_rows(monkeypatch: pytest.Mo
         assert_close(linear_by_rows(x, weight, bias, choices), expected)
         with monkeypatch.context() as patch:
             patch.setattr(
-                "thunder_executors.triton.linear_products.linear",
+                "thunder_executors.triton.products.linear_products.linear",
                 lambda *args: (tiles.append(args[-1]), launcher(*args))[1],
             )
             linear_by_rows(x, weight, bias, choices)

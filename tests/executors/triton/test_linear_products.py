@@ -15,9 +15,10 @@ from tests.executors.triton.test_norm_products import Norm
 from thunder_core.backend.claiming.device_code import targeting
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices, refusals
-from thunder_executors.triton import linear_products, measurement
+from thunder_executors.triton import measurement
 from thunder_executors.triton.launch import INTERPRETED
-from thunder_executors.triton.linear_products import CUBLAS_LT, VECTORS, name_of, tiles_for
+from thunder_executors.triton.products import linear_products
+from thunder_executors.triton.products.linear_products import CUBLAS_LT, VECTORS, name_of, tiles_for
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")
 WIDTH = 32

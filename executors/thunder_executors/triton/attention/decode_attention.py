@@ -25,8 +25,8 @@ import triton.language as tl
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
+from thunder_executors.triton.products.split_sums import THREAD_BLOCKS, multiply
 from thunder_executors.triton.rows import check_floats, describe, launch, parts_of, power_of_two
-from thunder_executors.triton.split_sums import THREAD_BLOCKS, multiply
 
 HEADS, POSITIONS = 1, 2  # dimensions
 FEWEST_ROWS = 16  # rows, columns and keys of the smallest tile of Tensor Cores

@@ -33,9 +33,15 @@ from thunder_executors.packed_linear.activations import GELU, GELU_TANH, RELU, S
 from thunder_executors.triton.cache_writes import ADDITIONS, readers_of
 from thunder_executors.triton.hugging_face import add_norm, norm
 from thunder_executors.triton.launch import ALIGNMENT
-from thunder_executors.triton.linear import FEW, linear, matrix_product_kernel, reference, vector_product_kernel
 from thunder_executors.triton.measurement import LIBRARY, Replacement, replace_if_faster
 from thunder_executors.triton.norm_products import MAX_ROWS, is_dense_matrix, is_norm
+from thunder_executors.triton.products.linear import (
+    FEW,
+    linear,
+    matrix_product_kernel,
+    reference,
+    vector_product_kernel,
+)
 from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
 from thunder_executors.triton.tensors import is_supported
 
@@ -175,7 +181,7 @@ class Layer:
         return functional.linear(x, weight, bias)
 
     def split(self, operands: Sequence[torch.Tensor]) -> tuple[Any, ...]:
-        """Return x, the weight, the bias, the addend and the norm's weight, with None for those that are absent."""
+        """Return x, the weight, the bias, the addend and the norm's weight; None stands for an absent operand."""
         rest = iter(operands)
         present = (self.x, self.weight, self.bias, self.addend, self.weight_of_norm)
         return tuple(None if proxy is None else next(rest) for proxy in present)

@@ -28,8 +28,8 @@ from thunder_executors.triton.gated import ACTIVATIONS as FACTORS
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.normalized_linear import tile_at
 from thunder_executors.triton.operations import operator
+from thunder_executors.triton.products.split_sums import finish, launch_in_parts, multiply
 from thunder_executors.triton.rows import MATRIX, as_rows, check_floats, describe, parts_of, power_of_two, rows_of
-from thunder_executors.triton.split_sums import finish, launch_in_parts, multiply
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": functional.relu, **FACTORS}
 FEW = 16  # rows of the smallest tile of Tensor Cores; the sums are divided only for tiles of up to this size
