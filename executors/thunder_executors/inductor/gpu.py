@@ -98,7 +98,7 @@ def build_region(region: Region, target: str, budget: TuningBudget | None = None
         text = print_module(generated.wrapper, sources, region)
         calls = {ast.unparse(call.func): call for call in _calls(generated.wrapper, set(sources))}
         named = {name: (name, sources[name], numbers_of(call), target) for name, call in calls.items()}
-        kernels, choice = compile_kernels(region, text, named) if budget is None else tune(region, text, named, budget)
+        kernels, choice = compile_all(region, text, named, budget)
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor's passes may raise any exception
@@ -111,13 +111,15 @@ def build_region(region: Region, target: str, budget: TuningBudget | None = None
 Compiled = dict[str, tuple[CubinLaunch, str]]  # launchers, and the sources of the functions of grids, by kernel
 
 
-def compile_kernels(region: Region, text: str, named: Mapping[str, tuple[Any, ...]]) -> tuple[Compiled, str]:
-    """Return the first configuration of each kernel; `named` are the arguments of `compile_kernel` by kernel."""
-    return {name: compile_kernel(*arguments) for name, arguments in named.items()}, ""
+def compile_all(
+    region: Region, text: str, named: Mapping[str, tuple[Any, ...]], budget: TuningBudget | None
+) -> tuple[Compiled, str]:
+    """Return the fastest configuration of each kernel and the times in words, or the first ones without a budget.
 
-
-def tune(region: Region, text: str, named: Mapping[str, tuple[Any, ...]], budget: TuningBudget) -> tuple[Compiled, str]:
-    """Return the fastest configuration of each kernel, and the times in words."""
+    `named` are the arguments of `compile_kernel` by kernel.
+    """
+    if budget is None:
+        return {name: compile_kernel(*arguments) for name, arguments in named.items()}, ""
     kernels = {name: compile_configurations(*arguments) for name, arguments in named.items()}
     first = {name: kernel.configurations[0].grid for name, kernel in kernels.items()}
     chosen, choice = choose_configurations(region, module_text(region, text, first), kernels, budget)

@@ -28,12 +28,12 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import comparison_keys, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.joined import LINEAR, arguments_of
+from thunder_executors.joined import LINEAR, arguments_of, is_one_row
 from thunder_executors.packed_linear.activations import GELU, GELU_TANH, RELU, SILU, activation_of
 from thunder_executors.triton.cache_writes import ADDITIONS, readers_of
 from thunder_executors.triton.hugging_face import add_norm, norm
 from thunder_executors.triton.launch import ALIGNMENT
-from thunder_executors.triton.measurement import LIBRARY, Replacement, replace_if_faster
+from thunder_executors.triton.measurement import Replacement, replace_if_faster
 from thunder_executors.triton.norm_products import MAX_ROWS, is_dense_matrix, is_norm
 from thunder_executors.triton.products.linear import (
     FEW,
@@ -86,11 +86,9 @@ def linear_by_rows(
     """Return a linear layer by the first choice whose number of rows is not exceeded, or by the last one."""
     rows = prod(x.shape[:-1])
     choice = next((choice for limit, choice in choices if rows <= limit), choices[-1][1])
-    if choice == LIBRARY:
-        return functional.linear(x, weight, bias)
-    if choice == CUBLAS_LT:
-        return linear_by_cublas_lt(x, weight)
-    return linear_by_tile(x, weight, bias, None, "", choice)  # type: ignore[arg-type]
+    if isinstance(choice, str):
+        return linear_by_cublas_lt(x, weight) if choice == CUBLAS_LT else functional.linear(x, weight, bias)
+    return linear_by_tile(x, weight, bias, None, "", choice)
 
 
 @dataclass(frozen=True)
@@ -286,7 +284,7 @@ def places_in(trace: Trace, executor: str, *, after_norms: bool) -> Iterator[Pla
     inputs, readers = Counter(layer.x.name for layer in layers.values()), readers_of(trace)
     for bsym, layer in layers.items():
         sizes = tuple(replace(layer, rows=rows) for rows in row_counts(layer.x))
-        has_few_rows = sizes[0].rows <= MAX_ROWS
+        has_few_rows = sizes[-1].rows <= MAX_ROWS or is_one_row(layer.x)
         reads_norm = has_few_rows and layer.x.name in normal
         if reads_norm != after_norms or (has_few_rows and inputs[layer.x.name] > 1):
             continue
