@@ -182,7 +182,8 @@ def test_other_readers_are_not_part_of_the_kernel(gpu: dict[str, float]) -> None
 def test_few_rows_that_several_layers_read_are_left_to_be_joined(gpu: dict[str, float]) -> None:
     assert run(Several(), rows(1))[0] == []
     assert run(Several(), rows(5))[0] == ["linear_by_tile", "linear_by_tile"]
-    assert run(Several(), rows(5), symbolic={"x.size(0)": (2, 40)})[0] == ["linear_by_rows", "linear_by_rows"]
+    prompt = rows(5).unsqueeze(0)
+    assert run(Several(), prompt, symbolic={"x.size(1)": (2, 40)})[0] == ["linear_by_rows", "linear_by_rows"]
 
 
 def test_layers_of_one_row_that_read_a_norm_are_compared_after_the_norm(gpu: dict[str, float]) -> None:
