@@ -82,9 +82,9 @@ class Triton(OperatorExecutor):
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with kernels in place of the operations that they compute, and of products if faster."""
         name, budget = self.name, TuningBudget()
-        claimed = claim_products(super().claim_all(claim_cache_attention(trace, name, budget)), name, budget)
-        written = claim_linear_layers(join_cache_writes(claimed, name), name, budget, after_norms=False)
-        return claim_linear_layers(join_norm_products(written, name, budget), name, budget, after_norms=True)
+        claimed = claim_products(super().claim_all(claim_cache_attention(trace, name)), name)
+        layers = claim_linear_layers(join_cache_writes(claimed, name), name, budget, after_norms=False)
+        return claim_linear_layers(join_norm_products(layers, name), name, budget, after_norms=True)
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
         """Return the cubins of the kernels that the executor's bound symbols of a trace launch."""

@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -146,11 +145,11 @@ class NormProducts(OneKernel):
         return (*(products if self.swiglu is None else [gated(*products, "silu")]), *total)
 
 
-def join_norm_products(trace: Trace, executor: str, budget: TuningBudget) -> Trace:
+def join_norm_products(trace: Trace, executor: str) -> Trace:
     """Return the trace with one bound symbol for each norm and the linear layers that read it, if that is faster."""
     found = norm_products_in(trace, executor)
     groups = (((products,), always(replacement(products, executor))) for products in found)
-    return replace_if_faster(trace, executor, groups, budget)
+    return replace_if_faster(trace, executor, groups)
 
 
 def replacement(products: NormProducts, executor: str) -> dict[BoundSymbol, list[BoundSymbol]]:

@@ -14,7 +14,6 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.quantization.products import IMPLEMENTATIONS
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
@@ -138,11 +137,11 @@ class Product(OneKernel):
         return self.kind.function(x, codes, scales, factors[0] if factors else None, self.tile)
 
 
-def claim_products(trace: Trace, executor: str, budget: TuningBudget) -> Trace:
+def claim_products(trace: Trace, executor: str) -> Trace:
     """Return the trace with the kernels in place of the products with quantized weights that they compute faster."""
     if not any(bsym.symbol.name in KINDS for bsym in trace.bound_symbols):
         return trace
-    return replace_if_faster(trace, executor, replacements_in(trace, executor), budget)
+    return replace_if_faster(trace, executor, replacements_in(trace, executor))
 
 
 def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[tuple[Product], Replacement]]:

@@ -16,7 +16,6 @@ from typing import Any, TypeGuard
 
 import torch
 
-from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -135,7 +134,7 @@ class CacheAttention(OneKernel):
         )
 
 
-def claim_cache_attention(trace: Trace, executor: str, budget: TuningBudget) -> Trace:
+def claim_cache_attention(trace: Trace, executor: str) -> Trace:
     """Return the trace with the kernel in place of the calls of attention to a cache that it computes faster."""
     if not any(is_unclaimed(bsym) for bsym in trace.bound_symbols):
         return trace
@@ -145,7 +144,7 @@ def claim_cache_attention(trace: Trace, executor: str, budget: TuningBudget) -> 
         ((call,), always({bsyms[index]: [call.bound_symbol(bsyms, bsyms[index], executor)]}))
         for index, call in calls.items()
     ]
-    claimed = replace_if_faster(trace, executor, groups, budget)
+    claimed = replace_if_faster(trace, executor, groups)
     own = [bsym for bsym in claimed.bound_symbols if bsym.executor == executor and bsym.symbol.target in FUNCTIONS]
     return without_unread(
         claimed, {proxy.name for bsym in own for part in bsym.subsymbols[:-1] for proxy in part.defines}
