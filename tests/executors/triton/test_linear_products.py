@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,11 +15,13 @@ from tests.executors.triton.closeness import assert_close, draw
 from tests.executors.triton.test_norm_products import Norm
 from thunder_core.backend.claiming.device_code import targeting
 from thunder_core.backend.claiming.tuning import tuning
+from thunder_core.compilation.compiler import last_program
+from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices, refusals
 from thunder_executors.triton import measurement
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.products import linear_products
-from thunder_executors.triton.products.linear_products import CUBLAS_LT, VECTORS, name_of, tiles_for
+from thunder_executors.triton.products.linear_products import VECTORS, name_of, tiles_for
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")
 WIDTH = 32
@@ -279,10 +282,48 @@ def test_choices_are_kept_for_the_next_process(gpu: dict[str, float]) -> None:
     assert gpu["calls"] == calls
 
 
-def test_a_program_chosen_by_measurement_is_compared_line_by_line(gpu: dict[str, float]) -> None:
-    """Each line contains the calls that it replaces, so that an examination finds a wrong one."""
-    _, trace = run(Normalized(), rows(6), rows(6, 2))
-    by_tile, norm = (bsym for bsym in trace.bound_symbols if bsym.executor == "triton")
-    assert [part.symbol.short_name.strip("_") for part in by_tile.subsymbols] == ["linear", "add"]
-    assert {proxy.name for part in norm.subsymbols for proxy in part.defines} >= {norm.output.name}
-    assert CUBLAS_LT not in by_tile.args
+def test_a_wrong_kernel_is_found_line_by_line(gpu: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each line contains the calls that it replaces."""
+    model, inputs = Normalized(dtype=torch.float32), (rows(3).float(), rows(3, 2).float())
+    compiled = thunder.jit(model, executors=["triton", "torch"])
+    with torch.no_grad():
+        compiled(*inputs)
+        program = last_program(compiled)
+        by_tile, norm = (bsym for bsym in program.last("computation").bound_symbols if bsym.executor == "triton")
+        assert [part.symbol.short_name.strip("_") for part in by_tile.subsymbols] == ["linear", "add"]
+        assert norm.output.name in {proxy.name for part in norm.subsymbols for proxy in part.defines}
+        report = examine(program, model, inputs, {}, probe_guards=False)
+        assert (report.faults, report.compared) == ((), 2)
+        wrong = linear_products.linear.launcher
+        monkeypatch.setattr(linear_products, "linear", lambda *arguments: wrong(*arguments) * 1.01)
+        (fault,) = examine(program, model, inputs, {}, probe_guards=False).faults
+    assert (fault.kind, fault.by) == ("executor", "triton")
+    assert "linear_by_tile(" in fault.line
+
+
+def test_an_artifact_keeps_the_choices(gpu: dict[str, float], tmp_path: Path) -> None:
+    model, x = nn.Sequential(nn.Linear(WIDTH, 20), nn.Linear(20, 7, bias=False)), rows(3).float()
+    cases: tuple[dict[str, Any], ...] = ({}, {"symbolic": {"input.size(0)": (2, 40)}})
+    for options in cases:
+        compiled = thunder.jit(model, executors=["triton", "torch"], **options)
+        folder = tmp_path / str(len(options))
+        with torch.no_grad():
+            expected = compiled(x)
+            thunder.save(compiled, folder)
+            calls = gpu["calls"]
+            loaded = thunder.load(folder, model)
+            assert torch.equal(loaded(x), expected)
+        assert gpu["calls"] == calls
+        source = str(thunder.last_traces(loaded)[-1])
+        assert source.count("linear_by_rows(" if options else "linear_by_tile(") == 2
+
+
+def test_numbers_of_rows_without_a_bound_are_compared_up_to_4096(gpu: dict[str, float]) -> None:
+    model = nn.Linear(WIDTH, 6, bias=False).bfloat16()
+    compiled = thunder.jit(model, executors=["triton", "torch"], cache="symbolic values")
+    with torch.no_grad():
+        for count in (5, 70, 3):
+            x = rows(count).unsqueeze(0)
+            assert_close(compiled(x), model(x).double())
+    (bsym,) = (bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor == "triton")
+    assert [limit for limit, _ in bsym.args[-1]][-1] == 4096
