@@ -11,7 +11,7 @@ from math import inf, prod
 from typing import Any, Protocol, TypeAlias
 
 import torch
-from triton.runtime.errors import OutOfResources
+from triton.errors import TritonError
 from triton.testing import do_bench
 
 from thunder_core.backend.cache import REGION, Key
@@ -32,6 +32,9 @@ PATTERN = 2**20 + 7  # elements of operands that differ; rows of other lengths d
 KERNEL = "triton"  # the name of the only candidate
 LIBRARY = ""  # the name of the choice that no candidate replaces PyTorch's operations
 ABSENT = "it needs a measurement on the GPU that the programs are compiled for, and this machine does not have the GPU"
+
+NO_MEMORY = "the GPU has too little free memory for the operands of a measurement"
+STATES = (ABSENT, NOT_MEASURED, NO_MEMORY)  # reasons that depend on the state of the machine
 
 
 class Measurable(Protocol):
@@ -98,7 +101,7 @@ class Times(KernelTimes):
 
     def __str__(self) -> str:
         if self.kernel == inf:
-            return f"no kernel fits into the GPU's shared memory, {self.rival} {self.library:.3g} ms"
+            return f"no kernel runs on this GPU, {self.rival} {self.library:.3g} ms"
         others = (f"{name} {time:.3g} ms" for name, time in sorted(self.others.items(), key=lambda item: item[1]))
         best = f"{self.name} {self.kernel:.3g} ms{self.disagreement}"
         return ", ".join((best, *others, f"{self.rival} {self.library:.3g} ms"))
@@ -164,7 +167,10 @@ def _choice_of(product: Measurable, budget: TuningBudget) -> Choice:
     if target_of_programs() or Cuda().missing():
         is_chosen = product.is_chosen_without_gpu
         return Choice(next(iter(product.candidates))) if is_chosen else Choice(LIBRARY, ABSENT)
-    times = times_of(product, budget)
+    try:
+        times = times_of(product, budget)
+    except torch.OutOfMemoryError:
+        return Choice(LIBRARY, NO_MEMORY)
     if times is None:
         return Choice(LIBRARY, NOT_MEASURED)
     if times.is_kernel_better:
@@ -175,7 +181,7 @@ def _choice_of(product: Measurable, budget: TuningBudget) -> Choice:
 def refusals(executor: str, reasons: Mapping[str, int]) -> list[RefusedOperations]:
     """Return the counted reasons as records of a trace."""
     return [
-        RefusedOperations(executor, reason, count, reason not in (ABSENT, NOT_MEASURED), by_measurement=True)
+        RefusedOperations(executor, reason, count, reason not in STATES, by_measurement=True)
         for reason, count in reasons.items()
     ]
 
@@ -210,8 +216,8 @@ def key_on_gpu(name: str, region: str, device: torch.device, **others: str) -> K
 def prepare(product: Measurable) -> Callable[[], Times]:
     """Run a product by each candidate and by PyTorch on a fixed pattern, and return a function that times them.
 
-    This compiles the candidates, and compares their results with those of PyTorch. A candidate that needs more shared
-    memory than the GPU has is dropped.
+    This compiles the candidates, and compares their results with those of PyTorch. A candidate that cannot be
+    compiled, or needs more shared memory than the GPU has, is dropped.
     """
     operands = [operand_of(proxy) for proxy in product.proxies]
     calls: dict[str, Callable[[], Any]] = {}
@@ -222,7 +228,7 @@ def prepare(product: Measurable) -> Callable[[], Times]:
             call = partial(candidate, *operands)
             try:
                 agrees = is_close(call(), expected)
-            except OutOfResources:
+            except TritonError:
                 continue
             calls[name] = call
             agreeing.update([name] if agrees else [])

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu, linear, relu
+from triton.runtime.errors import OutOfResources
 
 import thunder_core as thunder
 from tests.executors.triton.closeness import assert_close, draw
@@ -231,13 +232,24 @@ def test_a_range_keeps_pytorch_where_it_is_faster(gpu: dict[str, float], monkeyp
 
 def test_tiles_that_a_gpu_has_no_memory_for_are_dropped(gpu: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
     def by_tile(self: Any, tile: Any, *operands: Tensor) -> Tensor:
-        raise measurement.OutOfResources(200_000, 100_000, "shared memory")
+        raise OutOfResources(200_000, 100_000, "shared memory")
 
     monkeypatch.setattr(linear_products.Layer, "by_tile", by_tile)
     assert run(Plain(columns=22), rows(5))[0] == ["linear_by_cublas_lt"]
     names, trace = run(Plain(columns=22, bias=True), rows(5))
     assert names == []
-    assert "no kernel fits into the GPU's shared memory, PyTorch 2 ms" in reasons(trace)[0]
+    assert "no kernel runs on this GPU, PyTorch 2 ms" in reasons(trace)[0]
+
+
+def test_without_memory_for_a_measurement_pytorch_computes(
+    gpu: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def operand_of(proxy: Any) -> Tensor:
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(measurement, "operand_of", operand_of)
+    names, trace = run(Plain(), rows(5))
+    assert (names, reasons(trace)) == ([], [measurement.NO_MEMORY])
 
 
 def test_a_tile_with_other_values_is_not_called(gpu: dict[str, float], monkeypatch: pytest.MonkeyPatch) -> None:
