@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+import thunder_core as thunder
 from tests.executors.triton.closeness import DTYPES, assert_close, assert_forward, draw
+from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.measurement import milliseconds
@@ -182,3 +185,23 @@ def test_every_tile_runs_on_a_gpu_also_in_a_graph(rows: int, depth: int, columns
         times[name] = milliseconds(partial(linear, x, weight, None, residual, "", tile))
     times["cuBLASLt"] = milliseconds(lambda: linear_by_cublas_lt(x, weight))
     print(rows, depth, columns, times)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(INTERPRETED or not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("rows", [1, 4, 16, 300, 2048])
+def test_a_gpu_measures_all_implementations_and_runs_the_fastest(
+    rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("THUNDER_CACHE_DIR", str(tmp_path))
+    model = torch.nn.Linear(2048, 2048, bias=False, dtype=torch.bfloat16, device="cuda")
+    x = operands(rows, 2048, 1)[0].cuda()
+    compiled = thunder.jit(model, executors=["triton", "torch"])
+    with tuning(60.0), torch.no_grad():
+        found, expected = compiled(x).float(), model(x).float()
+    assert (found - expected).abs().max() <= 2**-6 * expected.abs().max()
+    trace = thunder.last_traces(compiled)[-1]
+    texts = [*(item.choice for item in trace.chosen), *(item.reason for item in trace.refused)]
+    (text,) = (text for text in texts if f"{rows} x 2048 to 2048 in bfloat16" in text)
+    assert text.count(" ms") == len(tiles_for(rows, x.dtype)) + 2  # cuBLASLt and PyTorch
+    print(text)
