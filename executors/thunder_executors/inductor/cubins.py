@@ -1,6 +1,7 @@
 """Compile Inductor's Triton kernels to cubins, for a GPU that this machine may lack.
 
-A kernel with several configurations is not autotuned: the first configuration is compiled.
+For an absent GPU, the first configuration of a kernel is compiled, because Inductor puts the one first that it expects
+to be the fastest. For a GPU of this machine, all configurations may be compiled, to time them (`configurations.py`).
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 import ast
 import importlib.util
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,6 +22,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
+from thunder_executors.inductor.configurations import Configuration, ConfiguredKernel
 from thunder_executors.inductor.generate import Unsupported
 from thunder_executors.inductor.launch import CubinLaunch
 from thunder_executors.triton.cubin import VERSION, WARP, Cubin, capability_of, launch_problems
@@ -34,6 +36,35 @@ def compile_kernel(name: str, source: str, numbers: Mapping[str, int], target: s
     Return the launcher, and the source of the function that computes the grid: empty if the grid is constant. Raises
     `Unsupported` for a kernel that the launcher cannot launch.
     """
+    with loaded_kernel(name, source) as kernel:
+        return _compile(name, kernel, kernel.configs[0], numbers, target)
+
+
+def compile_configurations(name: str, source: str, numbers: Mapping[str, int], target: str) -> ConfiguredKernel:
+    """Compile all configurations of a kernel; others than the first are left out if they cannot be launched."""
+    configurations = []
+    with loaded_kernel(name, source) as kernel:
+        for setting in kernel.configs:
+            try:
+                launcher, grid = _compile(name, kernel, setting, numbers, target)
+            except Unsupported:
+                if not configurations:
+                    raise
+                continue
+            configurations.append(Configuration(title_of(setting), launcher, grid, grid_name(name)))
+        written = frozenset(kernel.mutated_arg_names)
+    return ConfiguredKernel(name, f"{source}{sorted(numbers.items())}", tuple(configurations), written)
+
+
+def title_of(setting: Any) -> str:
+    """Return a configuration in words: `XBLOCK 512, 4 warps, 1 stages`."""
+    blocks = [f"{name} {size}" for name, size in setting.kwargs.items()]
+    return ", ".join([*blocks, f"{setting.num_warps} warps, {setting.num_stages} stages"])
+
+
+@contextmanager
+def loaded_kernel(name: str, source: str) -> Iterator[Any]:
+    """Load a kernel, and let Triton compile it without caches of this machine within the context."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-inductor-")))
         stack.enter_context(mock.patch.object(triton_helpers, "set_driver_to_gpu", lambda: None))
@@ -42,7 +73,7 @@ def compile_kernel(name: str, source: str, numbers: Mapping[str, int], target: s
         stack.enter_context(knobs.compilation.scope())
         knobs.cache.dir = str(folder / "cache")
         knobs.compilation.disable_line_info = True
-        return _compile(name, load_kernel(name, source, folder), numbers, target)
+        yield load_kernel(name, source, folder)
 
 
 def load_kernel(name: str, source: str, folder: Path) -> Any:
@@ -57,8 +88,8 @@ def load_kernel(name: str, source: str, folder: Path) -> Any:
     return getattr(module, name)
 
 
-def _compile(name: str, kernel: Any, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
-    function, meta, setting = kernel.fn, kernel.triton_meta, kernel.configs[0]
+def _compile(name: str, kernel: Any, setting: Any, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
+    function, meta = kernel.fn, kernel.triton_meta
     if not isinstance(function, JITFunction):
         raise Unsupported("Triton's interpreter is on, so nothing can be compiled")
     constants = {**meta["constants"], **setting.kwargs}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, NamedTuple
@@ -17,13 +17,15 @@ from torch._inductor.runtime.hints import DeviceProperties
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx import GraphModule
 
+from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.fusion.conditions import named_sizes
 from thunder_core.backend.fusion.fuse import Refusal
 from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.fusion.watch import advance
-from thunder_executors.inductor.building.machine import architecture, architecture_here
-from thunder_executors.inductor.cubins import compile_kernel, grid_name, numbers_of
+from thunder_executors.inductor.building.machine import architecture, architecture_here, tuning_facts
+from thunder_executors.inductor.configurations import choose_configurations
+from thunder_executors.inductor.cubins import compile_configurations, compile_kernel, grid_name, numbers_of
 from thunder_executors.inductor.generate import (
     INDUCTOR_CONFIG,
     GeneratedCode,
@@ -35,7 +37,7 @@ from thunder_executors.inductor.generate import (
 )
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
-from thunder_executors.inductor.launch import library_of
+from thunder_executors.inductor.launch import CubinLaunch, library_of
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.sizes import conditions_of, in_own_environment
 from thunder_executors.inductor.wrapper import print_module, statements
@@ -75,40 +77,74 @@ UNKNOWN = Hardware(48, 1536, 99, 24)
 
 
 def build(regions: Sequence[Region]) -> list[MachineCode | Refusal]:
-    """Return, for each region, its machine code or the refusal."""
+    """Return, for each region, its machine code or the refusal. With a GPU, the configurations of kernels are timed."""
     results = []
+    budget = TuningBudget()
     for number, region in enumerate(regions, start=1):
-        results.append(build_region(region, architecture(region.device)))
+        measurement = budget if tuning_facts(region.device) else None
+        results.append(build_region(region, architecture(region.device), measurement))
         advance(number, len(regions))
     return results
 
 
-def build_region(region: Region, target: str) -> MachineCode | Refusal:
-    """Return a region's code from Inductor and Triton, or the refusal of the region if they raise an error."""
+def build_region(region: Region, target: str, budget: TuningBudget | None = None) -> MachineCode | Refusal:
+    """Return a region's code from Inductor and Triton, or the refusal of the region if they raise an error.
+
+    With a budget, the configurations of the region's kernels are timed.
+    """
     try:
         region = in_own_environment(region)
         generated, sources = generate(region, target)
         check_outputs(region, generated)
         text = print_module(generated.wrapper, sources, region)
         calls = {ast.unparse(call.func): call for call in _calls(generated.wrapper, set(sources))}
-        kernels = {name: compile_kernel(name, sources[name], numbers_of(call), target) for name, call in calls.items()}
+        named = {name: (name, sources[name], numbers_of(call), target) for name, call in calls.items()}
+        kernels, choice = compile_all(region, text, named, budget)
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor's passes may raise any exception
         return refusal_for(error)
+    library = library_of({name: kernel for name, (kernel, _) in kernels.items()})
+    grids = {name: grid for name, (_, grid) in kernels.items()}
+    return MachineCode(with_head(module_text(region, text, grids)), library, (), generated.conditions, choice)
+
+
+Compiled = dict[str, tuple[CubinLaunch, str]]  # launchers, and the sources of the functions of grids, by kernel
+
+
+def compile_all(
+    region: Region, text: str, named: Mapping[str, tuple[Any, ...]], budget: TuningBudget | None
+) -> tuple[Compiled, str]:
+    """Return the fastest configuration of each kernel and the times in words, or the first ones without a budget.
+
+    `named` are the arguments of `compile_kernel` by kernel.
+    """
+    if budget is None:
+        return {name: compile_kernel(*arguments) for name, arguments in named.items()}, ""
+    kernels = {name: compile_configurations(*arguments) for name, arguments in named.items()}
+    first = {name: kernel.configurations[0].grid for name, kernel in kernels.items()}
+    chosen, choice = choose_configurations(region, module_text(region, text, first), kernels, budget)
+    return {name: (each.kernel, each.grid) for name, each in chosen.items()}, choice
+
+
+def module_text(region: Region, text: str, grids: Mapping[str, str]) -> str:
+    """Return the source of a region with its kernels; `grids` are the sources of the functions of their grids."""
     index = region.device.index or 0
     written_inputs = tuple(number for number, proxy in enumerate(region.inputs) if proxy in region.writes)
     written = f", {written_inputs}" if written_inputs else ""
     head, _, rest = text.partition("\n")
-    texts = [text for _, text in kernels.values() if text]
-    grids = "".join(f"\n\n{text}\n" for text in texts) + ("\n" if texts else "")
-    names = "".join(kernel_line(name, has_grid=bool(text)) for name, (_, text) in kernels.items())
-    module_text = (
-        f"{head}\n{HEAD}\n{grids}\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\n"
-        f"region = on_gpu(region, {index}{written})\n"
+    functions = [grid for grid in grids.values() if grid]
+    before = "".join(f"\n\n{function}\n" for function in functions) + ("\n" if functions else "")
+    names = "".join(kernel_line(name, has_grid=bool(grid)) for name, grid in grids.items())
+    return (
+        f"{head}\n{before}\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index}{written})\n"
     )
-    library = library_of({name: kernel for name, (kernel, _) in kernels.items()})
-    return MachineCode(module_text, library, (), generated.conditions)
+
+
+def with_head(text: str) -> str:
+    """Return the source of a region with the import of `kernels_of` and `on_gpu` after its first line."""
+    first, _, rest = text.partition("\n")
+    return f"{first}\n{HEAD}\n{rest}"
 
 
 def kernel_line(name: str, *, has_grid: bool) -> str:

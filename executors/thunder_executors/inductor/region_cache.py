@@ -28,7 +28,7 @@ BUILDING = RLock()  # held while Inductor writes code, because it is patched for
 os.register_at_fork(after_in_child=BUILDING._at_fork_reinit)  # type: ignore[attr-defined]
 
 TEXT, LIBRARY, NEEDS, REFUSAL = "region.py", "kernels.so", "needs.json", "refusal.txt"
-CONDITIONS = "conditions.json"
+CONDITIONS, CHOICE = "conditions.json", "choice.txt"
 
 
 def load_or_build(regions: Sequence[Region], machine: Mapping[str, str], builder: str) -> list[Fused | Refusal]:
@@ -70,7 +70,8 @@ def read(entry: Entry) -> Result:
         return Refusal(entry.read(REFUSAL).decode(), lasting=True)
     needs = tuple(json.loads(entry.read(NEEDS)))
     conditions = tuple(json.loads(entry.read(CONDITIONS))) if CONDITIONS in entry.contents else ()
-    return MachineCode(entry.read(TEXT).decode(), entry.contents.get(LIBRARY, b""), needs, conditions)
+    choice = entry.contents.get(CHOICE, b"").decode()
+    return MachineCode(entry.read(TEXT).decode(), entry.contents.get(LIBRARY, b""), needs, conditions, choice)
 
 
 def _build(store: Store, regions: Sequence[Region], keys: Mapping[str, Key], builder: str) -> dict[str, Result]:
@@ -98,6 +99,7 @@ def _files(result: Result) -> dict[str, bytes]:
         return {REFUSAL: result.reason.encode()}
     files = {TEXT: result.text.encode(), NEEDS: json.dumps(result.needs).encode()}
     files |= {CONDITIONS: json.dumps(result.conditions).encode()} if result.conditions else {}
+    files |= {CHOICE: result.choice.encode()} if result.choice else {}
     return files | ({LIBRARY: result.library} if result.library else {})
 
 

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from thunder_core.backend.claiming.device_code import DeviceCode
 from thunder_core.backend.claiming.executor import OperatorExecutor
+from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
@@ -38,6 +39,8 @@ from thunder_executors.triton.hugging_face import CLAIMS
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.norm_products import join_norm_products
 from thunder_executors.triton.operations import OPERATORS
+from thunder_executors.triton.products import linear
+from thunder_executors.triton.products.linear_products import claim_linear_layers
 from thunder_executors.triton.tensors import is_supported
 from thunder_executors.triton.weights import claim_products
 
@@ -51,6 +54,7 @@ KERNELS = (
     quantize,
     quantized_linear,
     normalized_linear,
+    linear,
     decode_attention,
 )
 
@@ -77,8 +81,10 @@ class Triton(OperatorExecutor):
 
     def claim_all(self, trace: Trace) -> Trace:
         """Return the trace with kernels in place of the operations that they compute, and of products if faster."""
-        claimed = claim_products(super().claim_all(claim_cache_attention(trace, self.name)), self.name)
-        return join_norm_products(join_cache_writes(claimed, self.name), self.name)
+        name, budget = self.name, TuningBudget()
+        claimed = claim_products(super().claim_all(claim_cache_attention(trace, name)), name)
+        layers = claim_linear_layers(join_cache_writes(claimed, name), name, budget, after_norms=False)
+        return claim_linear_layers(join_norm_products(layers, name), name, budget, after_norms=True)
 
     def device_code(self, trace: Trace, target: str) -> Sequence[DeviceCode]:
         """Return the cubins of the kernels that the executor's bound symbols of a trace launch."""

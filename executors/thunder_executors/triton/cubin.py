@@ -147,4 +147,4 @@ def _compile(kernel: Any, specialization: Specialization, target: GPUTarget) -> 
         knobs.cache.dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="thunder-triton-"))
         # Source paths of this machine mean nothing elsewhere, and would make the code differ between machines.
         knobs.compilation.disable_line_info = True
-        return triton.compile(source, target=target, options={"num_warps": specialization.warps})
+        return triton.compile(source, target=target, options=specialization.options)

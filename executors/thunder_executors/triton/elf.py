@@ -14,6 +14,7 @@ SECTION = struct.Struct("<IIQQQQIIQQ")
 RECORD = struct.Struct("<BBH")
 MAGIC, CUDA, NO_DATA = b"\x7fELF", 190, 8
 SIZED, PARAMETER, REQUIRED_THREADS = 0x04, 0x17, 0x10  # a record with a value; EIATTR_KPARAM_INFO; EIATTR_REQNTID
+FRAME = 0x11  # EIATTR_FRAME_SIZE: the bytes of local memory of a function
 
 
 def architecture_of(image: bytes) -> str | None:
@@ -36,8 +37,9 @@ def _sections(image: bytes) -> Iterator[tuple[str, bytes]]:
         yield text, b"" if kind == NO_DATA else image[start : start + length]
 
 
-def _records(image: bytes, entry: str) -> Iterator[tuple[int, bytes]]:
-    data = dict(_sections(image)).get(f".nv.info.{entry}", b"")
+def _records(image: bytes, entry: str = "") -> Iterator[tuple[int, bytes]]:
+    """Yield the records of a kernel, or of the whole file without a kernel."""
+    data = dict(_sections(image)).get(f".nv.info.{entry}".rstrip("."), b"")
     at = 0
     while at < len(data):
         form, attribute, size = RECORD.unpack_from(data, at)
@@ -62,3 +64,10 @@ def required_threads(image: bytes, entry: str) -> int | None:
     records = _records(image, entry)
     blocks = [struct.unpack("<III", value) for attribute, value in records if attribute == REQUIRED_THREADS]
     return blocks[0][0] * blocks[0][1] * blocks[0][2] if blocks else None
+
+
+def local_memory(image: bytes) -> int:
+    """Return the largest number of bytes of local memory, such as for registers that do not suffice, of a function."""
+    return max(
+        (struct.unpack("<II", value)[1] for attribute, value in _records(image) if attribute == FRAME), default=0
+    )

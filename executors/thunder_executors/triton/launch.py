@@ -51,7 +51,8 @@ class Specialization:
 
     `kernel` is the path of its function (`module:name`). `types` are its run-time parameters in order, each with its
     type (`*bf16`, `i64`). `divisible` names the parameters that are multiples of 16. `constants` are compile-time
-    constants (`tl.constexpr`, and parameters that are None).
+    constants (`tl.constexpr`, and parameters that are None). `stages` is the number of steps of a loop whose loads
+    overlap (0: Triton's default).
     """
 
     kernel: str
@@ -59,10 +60,11 @@ class Specialization:
     divisible: tuple[str, ...]
     constants: tuple[tuple[str, Constant], ...]
     warps: int
+    stages: int = 0
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.kernel, self.types, self.divisible, self.constants, self.warps))
+        return hash((self.kernel, self.types, self.divisible, self.constants, self.warps, self.stages))
 
     def __hash__(self) -> int:
         return self._hash
@@ -84,7 +86,13 @@ class Specialization:
             divisible=tuple(map(str, data["divisible"])),
             constants=tuple((str(name), value) for name, value in data["constants"]),
             warps=int(data["warps"]),
+            stages=int(data.get("stages", 0)),
         )
+
+    @property
+    def options(self) -> dict[str, int]:
+        """Triton's options for the compilation."""
+        return options_of(self.warps, self.stages)
 
 
 @dataclass(frozen=True)
@@ -100,6 +108,7 @@ class Launch:
     constants: Mapping[str, Constant]
     grid: tuple[int, ...]
     warps: int
+    stages: int = 0
 
     def run(self) -> None:
         """Launch the kernel; inside `recorded_launches`, record it; inside `dropped_launches`, do nothing."""
@@ -119,7 +128,7 @@ class Launch:
     def specialization(self) -> Specialization:
         """The specialization that the kernel must be compiled for to be launched like this."""
         traits = tuple((name, *_traits_of(value)) for name, value in self.arguments.items())
-        return _specialization(self.kernel.fn, traits, tuple(self.constants.items()), self.warps)
+        return _specialization(self.kernel.fn, traits, tuple(self.constants.items()), self.warps, self.stages)
 
 
 # The name of an argument; its pointer type, "number" or "constant"; and whether it is a multiple of 16.
@@ -134,7 +143,11 @@ def _traits_of(value: torch.Tensor | int | float | None) -> tuple[str, bool]:
 
 @lru_cache(maxsize=4096)  # without the cache, this would take most of a launch's time
 def _specialization(
-    function: Callable[..., Any], traits: tuple[Traits, ...], constants: tuple[tuple[str, Constant], ...], warps: int
+    function: Callable[..., Any],
+    traits: tuple[Traits, ...],
+    constants: tuple[tuple[str, Constant], ...],
+    warps: int,
+    stages: int,
 ) -> Specialization:
     annotations = inspect.get_annotations(function)
     missing = tuple((name, None) for name, kind, _ in traits if kind == "constant")
@@ -145,7 +158,13 @@ def _specialization(
         divisible=tuple(name for name, _, divisible in traits if divisible),
         constants=(*missing, *constants),
         warps=warps,
+        stages=stages,
     )
+
+
+def options_of(warps: int, stages: int) -> dict[str, int]:
+    """Return Triton's options for a number of warps, and of stages if it is not 0."""
+    return {"num_warps": warps, **({"num_stages": stages} if stages else {})}
 
 
 def is_divisible(value: torch.Tensor | int | float) -> bool:
@@ -219,7 +238,8 @@ def compile_now(launch: Launch) -> None:
         )
     elsewhere = device.type == "cuda" and device.index != torch.cuda.current_device()
     with torch.cuda.device(device) if elsewhere else nullcontext():
-        launch.kernel[launch.grid](**launch.arguments, **launch.constants, num_warps=launch.warps)
+        options = options_of(launch.warps, launch.stages)
+        launch.kernel[launch.grid](**launch.arguments, **launch.constants, **options)
 
 
 def ignore_launch(launch: Launch) -> None:

@@ -26,7 +26,7 @@ from thunder_executors.joined import arguments_of, joined_linear, plain_linear
 from thunder_executors.triton.cache_writes import readers_of
 from thunder_executors.triton.gated import gated
 from thunder_executors.triton.hugging_face import add_norm, norm, swiglu
-from thunder_executors.triton.measurement import replace_if_faster
+from thunder_executors.triton.measurement import OneKernel, always, replace_if_faster
 from thunder_executors.triton.normalized_linear import (
     NAMES,
     normalized_gated,
@@ -57,7 +57,7 @@ def norm_swiglu(
 
 
 @dataclass(frozen=True)
-class NormProducts:
+class NormProducts(OneKernel):
     """A norm and the linear layers that read it, with the SwiGLU of two of them if there is one."""
 
     norm: BoundSymbol
@@ -147,9 +147,9 @@ class NormProducts:
 
 def join_norm_products(trace: Trace, executor: str) -> Trace:
     """Return the trace with one bound symbol for each norm and the linear layers that read it, if that is faster."""
-    return replace_if_faster(
-        trace, executor, ((products, replacement(products, executor)) for products in norm_products_in(trace, executor))
-    )
+    found = norm_products_in(trace, executor)
+    groups = (((products,), always(replacement(products, executor))) for products in found)
+    return replace_if_faster(trace, executor, groups)
 
 
 def replacement(products: NormProducts, executor: str) -> dict[BoundSymbol, list[BoundSymbol]]:

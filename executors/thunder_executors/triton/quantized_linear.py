@@ -5,14 +5,11 @@ every floating-point dtype, and sums are float32. A scale multiplies a sum of pr
 `y = scale * sum(x * code)`, and with 4 bits, `y = sum over groups of scale * sum(x * (code - 8)) + zero * sum(x)`.
 
 Each thread block computes a tile of `tile` rows of the result. The depth is the length of the sums: the number of
-columns of x. With few rows, reading the codes limits the speed, and the result has too few tiles to keep a GPU busy.
-The depth is then split among several thread blocks (split-K), and a second kernel adds their partial sums in a fixed
-order.
+columns of x. With few rows, reading the codes limits the speed, and the sums are divided among thread blocks
+(`split_sums.py`).
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 import torch
 import triton
@@ -21,38 +18,22 @@ from torch.nn.functional import linear
 
 from thunder_core.backend.quantization.integers import BLOCK, dequantize_groups, unpack
 from thunder_core.foundation.errors import KernelRefuses
-from thunder_executors.triton.launch import INTERPRETED, is_dropping
+from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
+from thunder_executors.triton.products.split_sums import launch_in_parts, multiply
 from thunder_executors.triton.rows import (
     MATRIX,
     as_rows,
     check_floats,
     describe,
     is_certain,
-    launch,
     parts_of,
     power_of_two,
 )
 
 FEW = 16  # rows of the smallest tile of Tensor Cores; the depth is split only for tiles of this size
 TILES = (FEW, 64)
-THREAD_BLOCKS = 264  # thread blocks that keep a Hopper GPU busy: two on each of 132 multiprocessors
-MIN_STEPS = 2  # minimum steps of a thread block: it loads the codes of the next step while it multiplies
-WARPS = 4
-SUM_BLOCK = 256  # elements of y for each thread block of the kernel that adds partial sums
 MIN_DEPTH, MAX_DEPTH = 16, 128  # the part of the depth that a thread block processes in a step
-# Triton's interpreter stores bfloat16 numbers as 16-bit integers, and would multiply these.
-INTERPRETS = tl.constexpr(INTERPRETED)
-
-
-@triton.jit
-def multiply(values: tl.tensor, codes: tl.tensor) -> tl.tensor:
-    """Return the matrix product of rows and codes in float32; the codes are converted to the dtype of the rows."""
-    if INTERPRETS:
-        products = tl.dot(values.to(tl.float32), codes.to(tl.float32), input_precision="ieee")
-    else:
-        products = tl.dot(values, codes.to(values.dtype), input_precision="ieee")
-    return products
 
 
 @triton.jit
@@ -144,18 +125,6 @@ def int4_linear_kernel(
     tl.store(write + high[None, :], high_total.to(y.dtype.element_ty), inside_rows & (high < columns)[None, :])
 
 
-@triton.jit
-def sum_of_parts_kernel(
-    partial: tl.tensor, y: tl.tensor, parts: tl.int32, numbers: tl.int32, BLOCK: tl.constexpr
-) -> None:
-    """Compute a block of the result: the sum of the partial sums of all parts, in their order."""
-    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    total = tl.zeros([BLOCK], tl.float32)
-    for part in range(parts):
-        total += tl.load(partial + tl.cast(part, tl.int64) * numbers + at, at < numbers, 0.0)
-    tl.store(y + at, total.to(y.dtype.element_ty), at < numbers)
-
-
 def int8_reference(
     x: torch.Tensor,
     codes: torch.Tensor,
@@ -199,7 +168,10 @@ def int8_linear(
     sizes = {"rows": x.shape[0], "columns": columns, "depth": depth}
     factors = None if factors is None else factors.contiguous()
     constants = {"TILE": tile, "WIDTH": width, "STEP": step}
-    _launch(int8_linear_kernel, grid, parts_of(depth, step), y, **tensors, factors=factors, **sizes, **constants)
+    is_split = tile == FEW
+    steps = parts_of(depth, step)
+    arguments = {**tensors, **sizes, **constants, "factors": factors}
+    launch_in_parts(int8_linear_kernel, grid, steps, y, is_split=is_split, **arguments)
     return y
 
 
@@ -225,30 +197,9 @@ def int4_linear(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile
     grid = (codes.shape[0], parts_of(x.shape[0], tile))
     tensors = {"x": as_rows(x), "codes": codes.contiguous(), "scales": scales.contiguous()}
     sizes = {"rows": x.shape[0], "columns": columns, "depth": depth, "group": group, "group_steps": group_steps}
-    _launch(int4_linear_kernel, grid, groups * group_steps, y, **tensors, **sizes, TILE=tile, STEP=step)
+    arguments = {**tensors, **sizes, "TILE": tile, "STEP": step}
+    launch_in_parts(int4_linear_kernel, grid, groups * group_steps, y, is_split=tile == FEW, **arguments)
     return y
-
-
-def _launch(kernel: Any, grid: tuple[int, int], steps: int, y: torch.Tensor, **arguments: Any) -> None:
-    """Launch a kernel that writes the product to y in `steps` steps over the depth; split the depth for few rows."""
-    part_steps = steps_of_part(grid[0] * grid[1], steps) if arguments["TILE"] == FEW else max(steps, 1)
-    parts = max(1, parts_of(steps, part_steps))
-    if parts == 1:
-        launch(kernel, (*grid, 1), WARPS, y=y, steps=part_steps, **arguments)
-        return
-    partial = torch.empty((parts, *y.shape), dtype=torch.float32, device=y.device)
-    launch(kernel, (*grid, parts), WARPS, y=partial, steps=part_steps, **arguments)
-    blocks = parts_of(y.numel(), SUM_BLOCK)
-    launch(sum_of_parts_kernel, (blocks,), 1, partial=partial, y=y, parts=parts, numbers=y.numel(), BLOCK=SUM_BLOCK)
-
-
-def steps_of_part(tiles: int, steps: int) -> int:
-    """Return the number of steps of each part of the depth, so that the thread blocks of all parts keep a GPU busy.
-
-    `tiles` is the number of tiles of the result, and `steps` the number of steps of the whole depth.
-    """
-    parts = max(1, THREAD_BLOCKS // max(tiles, 1))
-    return max(MIN_STEPS, parts_of(steps, parts))
 
 
 def _check(x: torch.Tensor, codes: torch.Tensor, scales: torch.Tensor, tile: int, is_valid: bool) -> None:

@@ -76,8 +76,8 @@ def describe(*tensors: torch.Tensor) -> str:
 STRIDE = "_stride"
 
 
-def launch(kernel: Any, grid: tuple[int, ...], warps: int, **arguments_by_name: Any) -> None:
-    """Launch a kernel with arguments by the names of its parameters.
+def launch(kernel: Any, grid: tuple[int, ...], warps: int, *, stages: int = 0, **arguments_by_name: Any) -> None:
+    """Launch a kernel with arguments by the names of its parameters; arguments of other names are ignored.
 
     A parameter `NAME_stride` is the distance between the rows of the tensor NAME, or 0 if NAME is None or a scalar.
     """
@@ -88,7 +88,7 @@ def launch(kernel: Any, grid: tuple[int, ...], warps: int, **arguments_by_name: 
         else _stride(arguments_by_name[name.removesuffix(STRIDE)])
         for name in numbers
     }
-    Launch(kernel, arguments, {name: arguments_by_name[name] for name in constants}, grid, warps).run()
+    Launch(kernel, arguments, {name: arguments_by_name[name] for name in constants}, grid, warps, stages).run()
 
 
 def launch_over_rows(kernel: Any, rows: int, columns: int, **arguments_by_name: Any) -> None:

@@ -21,7 +21,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.triton.measurement import replace_if_faster
+from thunder_executors.triton.measurement import OneKernel, Replacement, always, replace_if_faster
 from thunder_executors.triton.quantized_linear import (
     FEW,
     TILES,
@@ -78,7 +78,7 @@ KINDS = {
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(OneKernel):
     """The product of rows with a quantized weight: the kind, and the proxies of its operands."""
 
     kind: Kind
@@ -144,7 +144,7 @@ def claim_products(trace: Trace, executor: str) -> Trace:
     return replace_if_faster(trace, executor, replacements_in(trace, executor))
 
 
-def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[Product, dict[BoundSymbol, list[BoundSymbol]]]]:
+def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[tuple[Product], Replacement]]:
     """Yield the products that the kernels support, each with the replacements of its bound symbols."""
     recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     multiplications = multiplications_in(trace)
@@ -152,7 +152,8 @@ def replacements_in(trace: Trace, executor: str) -> Iterator[tuple[Product, dict
         product = None if is_recorded else product_of(bsym, multiplications)
         if product is not None:
             left_out = [] if product.multiplication is None else [product.multiplication]
-            yield product, {**{line: [] for line in left_out}, bsym: [kernel_call(bsym, product, executor)]}
+            replaced = {**{line: [] for line in left_out}, bsym: [kernel_call(bsym, product, executor)]}
+            yield (product,), always(replaced)
 
 
 def multiplications_in(trace: Trace) -> dict[str, BoundSymbol]:

@@ -7,6 +7,8 @@ from typing import Any
 
 import torch
 
+from thunder_executors.triton.products.linear_products import TILES, VECTORS, WIDEST
+
 Make = Callable[..., torch.Tensor]
 ROWS, WIDTH, WORDS = 24, 256, 5120
 
@@ -42,6 +44,19 @@ def decode_attention(make: Make) -> Iterator[tuple[Any, ...]]:
     yield make(2, 2, 4, 64), *cache, make(2, 1, 1, 300) > 0, None, 0, 0.125
     yield make(2, 8, 1, 64), *cache, None, make(2, 1, dtype=torch.int64) + 70, -1, 0.125, True
     yield make(2, 2, 1, 37), make(2, 1, 9, 37), make(2, 1, 9, 100), make(1, 1, 1, 9), None, 0, 1.0
+
+
+def linear(make: Make) -> Iterator[tuple[Any, ...]]:
+    """Every tile that may be compared, with and without epilogues; float32 is multiplied without Tensor Cores."""
+    weights = make(80, WIDTH), make(80), make(3, 80)
+    for tile in VECTORS:
+        yield make(3, WIDTH), weights[0], None, None, "", tile
+        yield make(3, WIDTH), *weights, "", tile
+    yield make(3, 37), make(5, 37), None, None, "gelu", VECTORS[0]
+    for tile in {tile: None for tiles in TILES.values() for tile in tiles} if make(1).dtype.itemsize == 2 else ():
+        yield make(3, WIDTH), weights[0], None, None, "", tile
+        yield make(3, WIDTH), *weights, "gelu" if tile[1] <= WIDEST else "", tile
+        yield make(3, 37), make(5, 37), None, None, "", tile
 
 
 EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
@@ -89,6 +104,7 @@ EXAMPLES: dict[str, Callable[[Make], Iterator[tuple[Any, ...]]]] = {
         ]
     ),
     "decode_attention": decode_attention,
+    "linear": linear,
     "quantize_rows": lambda make: iter(
         [(make(ROWS, WIDTH), torch.int8), (make(ROWS, WIDTH).narrow(1, 1, 37), torch.float8_e4m3fn)]
     ),

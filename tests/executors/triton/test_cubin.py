@@ -19,7 +19,7 @@ from tests.executors.triton.examples import EXAMPLES, empty_tensors, random_tens
 from thunder_core.foundation.errors import BadOption, Bug, EnvironmentLacks
 from thunder_executors.triton import cubin as cubin_module
 from thunder_executors.triton.cubin import Cubin, capability_of, compile_for, inconsistencies, launch_problems
-from thunder_executors.triton.elf import architecture_of, parameter_sizes, required_threads
+from thunder_executors.triton.elf import architecture_of, local_memory, parameter_sizes, required_threads
 from thunder_executors.triton.launch import INTERPRETED, Specialization
 from thunder_executors.triton.operations import OPERATORS
 from thunder_executors.triton.rms_norm import rms_norm
@@ -101,6 +101,14 @@ def test_the_machine_code_is_whole(cubins: list[Cubin]) -> None:
         assert len(parameter_sizes(cubin.image, cubin.entry)) == len(cubin.specialization.types) + 2
         assert 0 <= cubin.shared <= MOST_SHARED
         assert cubin.compiler.startswith("triton 3.")
+
+
+@pytest.mark.slow
+def test_linear_layers_keep_their_sums_in_registers(cubins: list[Cubin]) -> None:
+    kernels = [cubin for cubin in cubins if cubin.specialization.kernel.partition(":")[0].endswith("products.linear")]
+    aligned = [cubin for cubin in kernels if "depth" in cubin.specialization.divisible]  # others are not compared
+    assert len(aligned) > 30
+    assert [cubin.specialization for cubin in aligned if local_memory(cubin.image)] == []
 
 
 @pytest.mark.slow

@@ -92,19 +92,19 @@ Layer.__module__ = Norm.__module__ = "tests.executors.triton.test_norm_products"
 
 
 def run(module: Any, *inputs: Tensor, executors: Any = ("triton", "torch"), **options: Any) -> tuple[list[str], Any]:
-    """The claimed calls and the reasons against others; the result is checked."""
+    """The claimed calls and the distinct reasons against others; the result is checked."""
     compiled = thunder.jit(module, executors=executors, **options)
     with torch.no_grad():
         assert_close(compiled(*inputs), module(*inputs).double())
     trace = thunder.last_traces(compiled)[-1]
     names = [bsym.symbol.short_name for bsym in trace.bound_symbols if bsym.executor not in ("", "torch", None)]
-    return names, [refusal.reason for refusal in trace.refused if refusal.by_measurement]
+    return names, [*dict.fromkeys(refusal.reason for refusal in trace.refused if refusal.by_measurement)]
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_norms_of_one_row_are_part_of_the_products_that_read_them(dtype: torch.dtype) -> None:
     names, reasons = run(Layer(dtype), draw(1, 1, WIDTH, dtype=dtype))
-    assert (names, reasons) == (["norm_linear", "norm_swiglu"], [])
+    assert (names, reasons) == (["norm_linear", "norm_swiglu"], [measurement.ABSENT])  # for the other products
 
 
 def test_without_an_addition_or_swiglu_the_product_is_of_the_norm_alone() -> None:
@@ -123,16 +123,16 @@ def test_products_that_autocast_casts_keep_the_norm() -> None:
 
 def test_other_readers_and_writes_keep_the_norm() -> None:
     x = draw(1, 1, WIDTH)
-    assert run(ReadTwice(), x) == (["norm_linear", "add_norm"], [])
-    assert run(Written(), x) == (["norm_linear", "add_norm", "swiglu"], [])
-    assert run(Gate(), x) == (["norm_linear", "norm_linear", "swiglu"], [])
+    assert run(ReadTwice(), x)[0] == ["norm_linear", "add_norm"]
+    assert run(Written(), x)[0] == ["norm_linear", "add_norm", "swiglu"]
+    assert run(Gate(), x)[0] == ["norm_linear", "norm_linear", "swiglu"]
     assert run(Layer(bias=True), x)[0] == ["norm", "add_norm", "swiglu"]
 
 
 def test_more_rows_are_left_to_other_executors_where_nothing_can_be_measured() -> None:
     for rows in (2, 4):
         assert run(Layer(), draw(rows, WIDTH)) == (["norm", "add_norm", "swiglu"], [measurement.ABSENT])
-    assert run(Layer(), draw(5, WIDTH)) == (["norm", "add_norm", "swiglu"], [])
+    assert run(Layer(), draw(5, WIDTH))[0] == ["norm", "add_norm", "swiglu"]
     assert run(Layer(), draw(1, WIDTH), symbolic={"x.size(0)": (1, 8)})[0] == ["norm", "add_norm", "swiglu"]
 
 
@@ -169,18 +169,22 @@ def test_the_launched_kernels_are_compiled_for_an_absent_gpu(executors: Any, mon
 @pytest.mark.parametrize("rows", [1, 3])
 def test_the_faster_of_both_is_called_and_the_times_are_kept(rows: int, gpu: dict[str, float]) -> None:
     for _ in range(2):
-        assert run(Layer(), draw(rows, WIDTH)) == (["norm_linear", "norm_swiglu"], [])
-    assert gpu["calls"] == 4
+        names, reasons = run(Layer(), draw(rows, WIDTH))
+        assert [name for name in names if name.startswith("norm")] == ["norm_linear", "norm_swiglu"]
+        assert reasons == []
+    assert gpu["calls"] == 2 * 2 + 5 + 4  # also of the output projection and the down projection
 
 
 def test_a_kernel_that_is_slower_leaves_the_products_to_the_executor_joined(gpu: dict[str, float]) -> None:
     gpu["library"] = 1.01
     names, reasons = run(Layer(), draw(1, WIDTH), executors=("triton", JOINED, "torch"))
     assert names == ["norm", "joined_linear", "add_norm", "joined_linear", "swiglu"]
-    assert [reason.partition(":")[0] for reason in reasons] == [
+    assert {reason.partition(":")[0] for reason in reasons} == {
+        "PyTorch computes 1 x 24 to 24 in float32, with addition, norm",
+        "PyTorch computes 1 x 40 to 24 in float32, with addition",
         "PyTorch computes 1 x 24 to 24, 16, 8 in float32, with norm",
         "PyTorch computes 1 x 24 to 40, 40 in float32, with norm, residual, SwiGLU",
-    ]
+    }
 
 
 def test_no_time_to_measure_keeps_the_norms(gpu: dict[str, float]) -> None:

@@ -9,7 +9,8 @@ from tests.executors.triton.closeness import DTYPES, assert_close, draw
 from thunder_core.backend.quantization import products
 from thunder_core.backend.quantization.integers import pack, quantize_groups, quantize_rows
 from thunder_core.foundation.errors import KernelRefuses
-from thunder_executors.triton.quantized_linear import FEW, TILES, int4_linear, int8_linear, steps_of_part
+from thunder_executors.triton.products.split_sums import steps_of_part
+from thunder_executors.triton.quantized_linear import FEW, TILES, int4_linear, int8_linear
 
 ROWS = (1, 2, 3, 7, 15, 16, 17, 31, 33, 64, 65, 70)
 ODD = ((1, 1), (5, 15), (33, 37), (64, 64), (65, 257), (130, 600))  # columns and depth

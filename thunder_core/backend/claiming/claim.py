@@ -76,8 +76,15 @@ def with_claimed_subtraces(trace: Trace, executors: Sequence[Executor]) -> Trace
         return with_subtraces(bsym, lambda body: claim_body(body, body_executors))
 
     claimed = [with_claimed_functions(*pair) for pair in zip(trace.bound_symbols, recorded, strict=True)]
-    refused = [item for bsym in claimed for body in bsym.functions for item in body.refused]
-    return trace.having(map(with_number_operands, claimed), made_by=trace.made_by, refused=(*trace.refused, *refused))
+    bodies = [body for bsym in claimed for body in bsym.functions]
+    refused = [item for body in bodies for item in body.refused]
+    chosen = [item for body in bodies for item in body.chosen]
+    return trace.having(
+        map(with_number_operands, claimed),
+        made_by=trace.made_by,
+        refused=(*trace.refused, *refused),
+        chosen=(*trace.chosen, *chosen),
+    )
 
 
 def with_number_operands(bsym: BoundSymbol) -> BoundSymbol:

@@ -32,6 +32,15 @@ class RefusedOperations:
     by_measurement: bool = False
 
 
+@dataclass(frozen=True)
+class ChosenKernel:
+    """A kernel that an executor chose by a measurement: the measured times in words, and the number of its calls."""
+
+    executor: str
+    choice: str
+    count: int
+
+
 @dataclass(frozen=True, eq=False)
 class Trace(Definition):
     """A function: its name, its inputs, its bound symbols, its output, and the step that made it.
@@ -41,7 +50,8 @@ class Trace(Definition):
     - `imports` are the modules that Python statements need.
     - `constants` are the objects, without a source form, that bound symbols refer to by name.
     - `aliases` are the groups of inputs and constants that overlap in memory.
-    - `refused` lists the operations that executors were offered and did not claim.
+    - `refused` lists the operations that executors were offered and did not claim, and `chosen` the kernels that
+    executors chose by a measurement, except those of compiled regions.
     - `blocks` maps the names that are defined within a checkpointed function to the number of its call. A backward
     recomputes these values instead of saving them.
     - `kept_operations` are the exceptions within `blocks`: aten operations whose results are saved, by the names that
@@ -63,6 +73,7 @@ class Trace(Definition):
     constants: Mapping[str, object] = field(default_factory=dict)
     aliases: tuple[tuple[str, ...], ...] = ()
     refused: tuple[RefusedOperations, ...] = ()
+    chosen: tuple[ChosenKernel, ...] = ()
     blocks: Mapping[str, int] = field(default_factory=dict)
     kept_operations: Mapping[str, frozenset[str]] = field(default_factory=dict)
     attentions: Mapping[str, FlexAttention] = field(default_factory=dict)

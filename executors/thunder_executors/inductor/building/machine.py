@@ -7,6 +7,7 @@ import sys
 import torch
 
 from thunder_core.backend.claiming.device_code import target_of_programs
+from thunder_core.backend.claiming.tuning import tuning_seconds
 from thunder_core.tracing.extension.requirement import compiler_version, cxx_name, instruction_sets
 
 # Microarchitecture levels by the names of `-march`, with their required and their optional instruction sets.
@@ -55,4 +56,12 @@ def architecture_here(device: torch.device | None = None) -> str:
 
 def facts_of_gpu(compiler: str, device: torch.device) -> dict[str, str]:
     """Return the facts that determine a region's machine code for a GPU, for the cache key."""
-    return {"compiler": compiler, "hardware": architecture(device), "torch": torch.__version__}
+    hardware = {"compiler": compiler, "hardware": architecture(device), "torch": torch.__version__}
+    return {**hardware, **tuning_facts(device)}
+
+
+def tuning_facts(device: torch.device) -> dict[str, str]:
+    """Return the GPU and the seconds of the measurements that choose configurations; empty if nothing is measured."""
+    if target_of_programs() or not torch.cuda.is_available() or not (seconds := tuning_seconds()):
+        return {}
+    return {"tuning": f"{seconds:g} seconds on {torch.cuda.get_device_name(device)}"}

@@ -30,7 +30,7 @@ from thunder_executors.triton.attention.decode_attention import (
     is_one_tile,
 )
 from thunder_executors.triton.attention.visible_keys import LastKey, last_key, producers_of
-from thunder_executors.triton.measurement import replace_if_faster
+from thunder_executors.triton.measurement import OneKernel, always, replace_if_faster
 from thunder_executors.triton.tensors import is_cuda_tensor, is_supported
 
 DIMENSIONS = 4
@@ -62,7 +62,7 @@ FUNCTIONS = (attend_by_mask, attend_by_length)
 
 
 @dataclass(frozen=True)
-class CacheAttention:
+class CacheAttention(OneKernel):
     """A call of attention to a cache: the proxies of its operands, and the bound symbols that become one with it.
 
     `transposed` states whether the result is a view of a contiguous tensor (batch, positions, heads, width).
@@ -140,10 +140,11 @@ def claim_cache_attention(trace: Trace, executor: str) -> Trace:
         return trace
     bsyms = trace.bound_symbols
     calls = dict(attentions_in(trace))
-    pairs = [
-        (call, {bsyms[index]: [call.bound_symbol(bsyms, bsyms[index], executor)]}) for index, call in calls.items()
+    groups = [
+        ((call,), always({bsyms[index]: [call.bound_symbol(bsyms, bsyms[index], executor)]}))
+        for index, call in calls.items()
     ]
-    claimed = replace_if_faster(trace, executor, pairs)
+    claimed = replace_if_faster(trace, executor, groups)
     own = [bsym for bsym in claimed.bound_symbols if bsym.executor == executor and bsym.symbol.target in FUNCTIONS]
     return without_unread(
         claimed, {proxy.name for bsym in own for part in bsym.subsymbols[:-1] for proxy in part.defines}

@@ -36,7 +36,7 @@ from thunder_executors.triton.attention.combination import (
 )
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.quantized_linear import THREAD_BLOCKS, multiply
+from thunder_executors.triton.products.split_sums import THREAD_BLOCKS, multiply
 from thunder_executors.triton.rows import check_floats, describe, launch, parts_of, power_of_two
 
 HEADS, POSITIONS = 1, 2  # dimensions

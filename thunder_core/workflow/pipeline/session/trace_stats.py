@@ -104,6 +104,8 @@ def kernel_choices(trace: Trace) -> tuple[KernelChoice, ...]:
         code = machine_code_of(bsym.symbol.target)
         if code is not None and code.choice:
             counts[bsym.executor, code.choice] += len(program_bsyms(bsym))
+    for chosen in trace.chosen:
+        counts[chosen.executor, chosen.choice] += chosen.count
     return tuple(
         KernelChoice(executor=name, choice=choice, operations=count) for (name, choice), count in counts.most_common()
     )
