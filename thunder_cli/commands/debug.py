@@ -41,6 +41,7 @@ def debug(
     PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. The
     programs of an artifact are compared with newly compiled programs. With --dynamic, the command checks the program
     for the range. With --task generate, the command checks each program of `generate`.
+    Lines that eager PyTorch itself runs are not compared. If there are no other lines, the command says so.
     The exit status is 1 if an error was found and 0 otherwise.
     """
     from thunder_cli.ci.ci_report import collect_checks

@@ -61,5 +61,13 @@ def require_parent(folder: Path) -> None:
         pass
 
 
+def require_creatable(folder: Path) -> None:
+    """Raise `OutputNotWritable` unless a folder can be created. Nothing remains on the disk."""
+    try:
+        require_parent(absolute(folder))
+    except OSError as error:
+        raise _not_writable(folder, error.strerror or str(error)) from error
+
+
 def _not_writable(folder: Path, reason: str) -> OutputNotWritable:
     return OutputNotWritable(f"{folder} cannot be written: {reason}", fix="name a writable folder with --out")
