@@ -65,7 +65,7 @@ def _compile(name: str, kernel: Any, numbers: Mapping[str, int], target: str) ->
     types = {key: kind for key, kind in meta["signature"].items() if kind != "constexpr" and key not in constants}
     odd = [kind for kind in types.values() if not (kind.startswith("*") or kind in SCALARS)]
     if odd:
-        raise Unsupported(f"a kernel takes a {odd[0]}")
+        raise Unsupported(f"a kernel takes an argument of type {odd[0]}")
     result = triton.compile(
         ASTSource(function, meta["signature"], constants, meta["configs"][0]),
         target=GPUTarget("cuda", capability_of(target), WARP),

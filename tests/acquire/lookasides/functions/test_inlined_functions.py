@@ -343,7 +343,9 @@ def test_a_list_of_the_program_that_a_backward_would_write_to_is_left_to_eager()
         gradients: list[Tensor] = []
         return Collecting.apply(x, [], gradients), gradients
 
-    assert_left_to_eager(program, tuple, r"`Collecting`.* keeps a list that the program creates for its backward")
+    assert_left_to_eager(
+        program, tuple, r"`Collecting`.* keeps an object of class list that the program creates for its backward"
+    )
 
 
 def test_a_write_to_a_leaf_raises_eagers_error() -> None:
