@@ -25,6 +25,8 @@ REGISTERED: list[str] = []
 class Registered(nn.Module):
     """A base class that registers its subclasses, which need an argument."""
 
+    tag: int
+
     def __init_subclass__(cls, *, tag: int, **kwargs: Any) -> None:
         REGISTERED.append(cls.__name__)
         cls.tag = tag

@@ -26,7 +26,7 @@ def subclass_of(kind: type, members: Mapping[str, Any]) -> Any:
     refuse further classes, or require arguments.
     """
     metaclass: Any = type(kind)
-    create = ABCMeta.__new__ if issubclass(metaclass, ABCMeta) else type.__new__
+    create: Any = ABCMeta.__new__ if issubclass(metaclass, ABCMeta) else type.__new__
     if not any("__init_subclass__" in vars(base) for base in kind.__mro__ if base is not object):
         return create(metaclass, kind.__name__, (kind,), dict(members))
     subclass: Any = create(metaclass, kind.__name__, (_Shield, kind), dict(members))
