@@ -23,7 +23,7 @@ class HFGenerate(HFTransformers):
         super().validate(model)
         if not (callable(getattr(model, "generate", None)) and can_generate(model)):
             raise RecipeMismatch(
-                f"recipe {self.name} is for models that generate text; this is a {type(model).__name__}",
+                f"recipe {self.name} is for models that generate text; this model is of class {type(model).__name__}",
                 fix="use the recipe `hf-transformers`, or load the model with its head (`AutoModelForCausalLM`)",
             )
 

@@ -31,7 +31,8 @@ class HFTransformers(Recipe):
         """Raise `RecipeMismatch` for a module that has no config of transformers."""
         if model_type_of(model) is None:
             raise RecipeMismatch(
-                f"recipe {self.name} is for models of the transformers library; this is a {type(model).__name__}",
+                f"recipe {self.name} is for models of the transformers library; this model is of class "
+                f"{type(model).__name__}",
                 fix="use the recipe `default`, which accepts every torch.nn.Module",
             )
         super().validate(model)

@@ -86,7 +86,7 @@ WRONG_RETURNS = (
     ("setup_transforms(self):", "'DropDeadCode'", "setup_transforms returns 'DropDeadCode'"),
     ("setup_transforms(self):", "(1,)", "setup_transforms() has 1"),
     ("setup_transforms(self):", "(Transform,)", "has the class Transform"),
-    ("setup_lookasides(self):", "[torch.relu]", "which is not a Lookaside"),
+    ("setup_lookasides(self):", "[torch.relu]", "which is not an instance of Lookaside"),
     ("setup_lookasides(self):", "3", "setup_lookasides returns 3"),
     ("setup_config(self):", "None", "setup_config returns None"),
     ("setup_config(self):", "{'cash': 1}", "is not a setting of recipes"),
@@ -105,8 +105,8 @@ WRONG_TRACES = (
     ("trace.having((*trace.bound_symbols, *trace.bound_symbols), made_by='me')", "returned a trace that cannot run"),
 )
 WRONG_RESULTS = (
-    ("None", "is a NoneType, but a tensor in eager PyTorch"),
-    ("'text'", "is a str, but a tensor in eager PyTorch"),
+    ("None", "is of class NoneType, but a tensor in eager PyTorch"),
+    ("'text'", "is of class str, but a tensor in eager PyTorch"),
     ("(input, input)", "is a tuple, but a tensor in eager PyTorch"),
     ("input[..., :1]", "the executor mine computes a line wrongly"),
     ("torch.nn.functional.silu(input).double()", "has dtype torch.float64, but torch.float32 in eager PyTorch"),
@@ -183,7 +183,7 @@ def files_of_executors() -> Iterator[Accident]:
     yield Accident("executor's file: another name", f"{command}:mine", "TH0219", "defines no mine that", none)
     yield Accident("executor's file: none", command.replace("mine", "other"), "TH0202", "other.py does not exist", none)
     text = FUNCTION.partition("class Mine")[0].replace("mine =", "EXECUTOR = mine =").format("return None")
-    yield Accident("executor's file: a wrong result", command, "TH0406", "is a NoneType", file_of(text))
+    yield Accident("executor's file: a wrong result", command, "TH0406", "is of class NoneType", file_of(text))
     text = FUNCTION.partition("class Mine")[0].format("return torch.nn.functional.silu(input)")
     yield Accident("executor's file: one that is right", f"{command}:mine", "", "Validation", file_of(text))
 

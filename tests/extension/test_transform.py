@@ -162,6 +162,6 @@ def test_options_may_have_any_name() -> None:
 @pytest.mark.parametrize("transform", [Shard, "shard", None])
 def test_objects_that_are_no_transforms_are_refused(transform: object) -> None:
     with pytest.raises(
-        BadRecipe, match="not a Transform" if not isinstance(transform, type) else "instead of a Transform"
+        BadRecipe, match=("not" if not isinstance(transform, type) else "instead of") + " an instance of Transform"
     ):
         order_transforms([transform])

@@ -17,7 +17,7 @@ GUARDS = (
     "module.scale: was 0.5",
     "module.is_shifted: was False",
     "module.dropout.training: was False",
-    "module.first: was a Linear",
+    "module.first: was an object of class Linear",
     "module.first: had no hooks",
     "Linear.forward: was forward",
     "kwargs: had the keys ['x']",

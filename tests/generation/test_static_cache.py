@@ -226,5 +226,5 @@ def test_a_copy_generates_the_same(pair: tuple[Any, Any]) -> None:
 
 def test_a_model_that_generates_nothing_is_refused() -> None:
     config = transformers.BertConfig(hidden_size=8, num_hidden_layers=1, num_attention_heads=1, intermediate_size=8)
-    with pytest.raises(RecipeMismatch, match="models that generate text; this is a BertModel"):
+    with pytest.raises(RecipeMismatch, match="models that generate text; this model is of class BertModel"):
         thunder.compile(transformers.BertModel(config), "hf-generate")

@@ -95,7 +95,7 @@ REPLACEMENTS: dict[str, tuple[Function, str]] = {
     "another shape": (lambda x: scaled_exp(x)[None], "returns f32[1, 2, 3, 8]"),
     "other strides": (lambda x: scaled_exp(x.transpose(0, 1).contiguous()).transpose(0, 1), "with strides [8, 16, 1]"),
     "two results": (lambda x: (scaled_exp(x), x), "returns 2 tensors, the pattern one tensor"),
-    "no tensor": (lambda x: None, "returns a NoneType, not a tensor"),
+    "no tensor": (lambda x: None, "returns an object of class NoneType, not a tensor"),
     "its input": (lambda x: x, "share memory differently"),
     "a write": (lambda x: x.mul_(2).exp() + 1, "has an effect: torch.Tensor.mul_"),
     "random numbers": (lambda x: scaled_exp(x) + torch.rand(8) * 0, "has an effect: torch.rand"),

@@ -169,5 +169,5 @@ def test_module_whose_getattr_raises_other_errors_is_compiled(recipe: str) -> No
     model, x = Strict(), torch.ones(2, 2)
     with torch.no_grad():
         torch.testing.assert_close(thunder_core.compile(model, recipe=recipe)(x), model(x))
-    with pytest.raises(RecipeMismatch, match="this is a Strict"):
+    with pytest.raises(RecipeMismatch, match="this model is of class Strict"):
         thunder_core.compile(model, recipe="hf-transformers")

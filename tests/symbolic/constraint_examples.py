@@ -278,7 +278,9 @@ EXAMPLES: dict[str, Example] = {
         (lambda: torch.arange(20.0).view(4, 5),),
         (lambda: torch.arange(20.0).view(4, 5)[:, :4],),
     ),
-    "the type of a number": Example("args[1]: was a int", lambda x, n: type(n).__name__, ((3,), 3), ((3,), 3.0)),
+    "the type of a number": Example(
+        "args[1]: was an object of class int", lambda x, n: type(n).__name__, ((3,), 3), ((3,), 3.0)
+    ),
     "a flag": Example("args[1]: was True", lambda x, flag: x + 1 if flag else x - 1, ((3,), True), ((3,), False)),
     "the type of a tensor": Example(
         "args[0]: was f32[s0]", lambda x: str(x.dtype), ((3,),), (lambda: torch.ones(3, dtype=torch.float64),)

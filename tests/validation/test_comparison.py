@@ -145,7 +145,7 @@ class Opaque(torch.nn.Module):
 def test_opaque_outputs_are_noted() -> None:
     report = check(Opaque(), Opaque())
     assert report.notes == (
-        "`more`: only its type was compared, because the contents of a tuple_iterator cannot be compared",
+        "`more`: only its type was compared, because the contents of class tuple_iterator cannot be compared",
     )
 
 

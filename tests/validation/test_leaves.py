@@ -92,9 +92,9 @@ def test_objects_without_tensors_are_known_by_their_type_alone() -> None:
     [
         ((ONE,), [ONE], "`output` is tuple in the optimized model and list in eager"),
         ({"a": ONE}, {"a": ONE, "b": ONE}, "`b` is missing in the optimized"),
-        ({"a": ONE, "b": ONE}, {"a": ONE}, "`b` is a float32 tensor of shape [2] in the optimized"),
-        ({"a": ONE.half()}, {"a": ONE}, "`a` is a float16 tensor of shape [2] in the optimized"),
-        ({"a": ONE[:1]}, {"a": ONE}, "`a` is a float32 tensor of shape [1] in the optimized"),
+        ({"a": ONE, "b": ONE}, {"a": ONE}, "`b` is a tensor of float32 and shape [2] in the optimized"),
+        ({"a": ONE.half()}, {"a": ONE}, "`a` is a tensor of float16 and shape [2] in the optimized"),
+        ({"a": ONE[:1]}, {"a": ONE}, "`a` is a tensor of float32 and shape [1] in the optimized"),
         ({"a": (ONE, None)}, {"a": (ONE, 3)}, "`a.1` is None in the optimized model and 3 in eager"),
     ],
 )

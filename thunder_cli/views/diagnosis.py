@@ -15,6 +15,7 @@ from thunder_core.workflow.pipeline.debug import Diagnosis, ReproductionFacts
 from thunder_core.workflow.validation.internal_check import Fault, NonFiniteLine, TensorFacts
 
 SHOWN_INPUTS = 8
+NO_NON_FINITE = "no line computes NaN or an infinity, in eager PyTorch or in thunder"
 
 
 def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
@@ -23,6 +24,7 @@ def diagnosis_view(diagnosis: Diagnosis) -> RenderableType:
         verdict(diagnosis),
         *(fault_view(number, fault) for number, fault in enumerate(diagnosis.faults)),
         *(non_finite_view(line) for line in diagnosis.non_finite),
+        *([Text(NO_NON_FINITE, GOOD)] if diagnosis.searches_non_finite and not diagnosis.non_finite else []),
         *(reproduction_view(reproduction) for reproduction in diagnosis.reproductions),
     ]
     return Group(*space_out(parts))
@@ -32,7 +34,8 @@ def verdict(diagnosis: Diagnosis) -> Text:
     """Return the number of wrong lines, a summary of the comparison, and the parts that were not compared."""
     wrong = len(diagnosis.faults)
     if not wrong and not diagnosis.internal_check.compared:
-        result = ("no line was compared", BAD)
+        is_eager = not diagnosis.internal_check.not_compared
+        result = (f"no line was compared{', because eager PyTorch runs every line' if is_eager else ''}", BAD)
     else:
         result = (count_noun(wrong, "wrong line"), BAD) if wrong else ("no wrong line", GOOD)
     name = f"{diagnosis.subject} with {diagnosis.recipe}"

@@ -42,7 +42,7 @@ def compile_kernel(name: str, source: str, numbers: Mapping[str, int], target: s
 
 def compile_configurations(name: str, source: str, numbers: Mapping[str, int], target: str) -> ConfiguredKernel:
     """Compile all configurations of a kernel; others than the first are left out if they cannot be launched."""
-    configurations = []
+    configurations: list[Configuration] = []
     with loaded_kernel(name, source) as kernel:
         for setting in kernel.configs:
             try:
@@ -96,7 +96,7 @@ def _compile(name: str, kernel: Any, setting: Any, numbers: Mapping[str, int], t
     types = {key: kind for key, kind in meta["signature"].items() if kind != "constexpr" and key not in constants}
     odd = [kind for kind in types.values() if not (kind.startswith("*") or kind in SCALARS)]
     if odd:
-        raise Unsupported(f"a kernel takes a {odd[0]}")
+        raise Unsupported(f"a kernel takes an argument of type {odd[0]}")
     result = triton.compile(
         ASTSource(function, meta["signature"], constants, meta["configs"][0]),
         target=GPUTarget("cuda", capability_of(target), WARP),

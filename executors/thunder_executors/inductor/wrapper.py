@@ -137,7 +137,7 @@ class _Body:
 
     def _allow(self, node: ast.AST) -> None:
         if not isinstance(node, NODES):
-            raise Unsupported(f"Inductor's wrapper contains a {type(node).__name__}")
+            raise Unsupported(f"Inductor's wrapper contains an object of class {type(node).__name__}")
         if isinstance(node, ast.Call):
             self._allow_call(ast.unparse(node.func))
 

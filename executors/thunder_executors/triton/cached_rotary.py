@@ -168,8 +168,8 @@ def rotary_into_cache(
     q_out = output_like(q, q.dtype)
     if is_dropping():
         return q_out
-    tensors = {"q": q, "k": k, "v": v, "keys": keys, "values": values, "q_out": q_out}
-    tables = {"cos": cos, "sin": sin}
+    tensors: dict[str, Any] = {"q": q, "k": k, "v": v, "keys": keys, "values": values, "q_out": q_out}
+    tables: dict[str, Any] = {"cos": cos, "sin": sin}
     width = q.shape[3]
     most = min(MAX_HEADS, power_of_two(max(q.shape[AT_HEADS], k.shape[AT_HEADS], 1)))
     half = power_of_two(max(width // 2, 1))

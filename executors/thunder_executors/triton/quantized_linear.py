@@ -11,6 +11,8 @@ columns of x. With few rows, reading the codes limits the speed, and the sums ar
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import triton
 import triton.language as tl
@@ -170,7 +172,7 @@ def int8_linear(
     constants = {"TILE": tile, "WIDTH": width, "STEP": step}
     is_split = tile == FEW
     steps = parts_of(depth, step)
-    arguments = {**tensors, **sizes, **constants, "factors": factors}
+    arguments: dict[str, Any] = {**tensors, **sizes, **constants, "factors": factors}
     launch_in_parts(int8_linear_kernel, grid, steps, y, is_split=is_split, **arguments)
     return y
 

@@ -170,8 +170,8 @@ def _rotate(
     outputs = output_like(q, dtype), output_like(k, torch.promote_types(k.dtype, dtype))
     if is_dropping():
         return outputs
-    tensors = {"q": q, "k": k, "q_out": outputs[0], "k_out": outputs[1]}
-    tables = {"cos": cos, "sin": sin}
+    tensors: dict[str, Any] = {"q": q, "k": k, "q_out": outputs[0], "k_out": outputs[1]}
+    tables: dict[str, Any] = {"cos": cos, "sin": sin}
     heads, position_dim = _dimensions(unsqueeze_dim)
     most = min(MAX_HEADS, power_of_two(max(q.shape[heads], k.shape[heads], 1)))
     width = q.shape[3]

@@ -266,7 +266,7 @@ CASES: dict[str, Case] = {
         lambda x, c: x * 2 if isinstance(c.inner, list) else x,
         lambda: (X, Config(inner=[])),
         lambda x, c: setattr(c, "inner", ()),
-        "inner: was a list, is a tuple",
+        "inner: was an object of class list, is a tuple",
     ),
     "list item": Case(
         lambda x, items: x * items[0], lambda: (X, [2, 3]), lambda x, items: set_item(items, 0, 9), "[0]: was 2, is 9"

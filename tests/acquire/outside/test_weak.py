@@ -268,7 +268,9 @@ def test_eager_makes_calls_that_create_objects_with_del() -> None:
         return x, len(ended)
 
     compiled = thunder.jit(program)
-    with pytest.warns(RecompileWarning, match="creates a Ending, whose `__del__` runs when the object ends"):
+    with pytest.warns(
+        RecompileWarning, match="creates an object of class Ending, whose `__del__` runs when the object ends"
+    ):
         counts = [compiled(torch.ones(size))[1] for size in (2, 3, 2)]
     assert (counts, ended) == ([1, 2, 3], [2, 3, 2])
 

@@ -99,10 +99,10 @@ def test_eager_makes_calls_that_enter_a_mode_for_operations() -> None:
         with Doubling():
             return torch.sin(x)
 
-    with pytest.raises(CannotReplay, match="enters a Doubling"):
+    with pytest.raises(CannotReplay, match="enters the mode Doubling"):
         thunder.jit(program, data_dependent="error")(X)
     assert torch.equal(torch.sin(X), X.sin())
     compiled = thunder.jit(program)
-    with pytest.warns(RecompileWarning, match="enters a Doubling"):
+    with pytest.warns(RecompileWarning, match="enters the mode Doubling"):
         assert torch.equal(compiled(X), program(X))
     assert torch.equal(compiled(X * 2), program(X * 2))

@@ -8,8 +8,10 @@ import subprocess
 import sys
 
 import pytest
+from transformers import ViTConfig, ViTForImageClassification
 
-from tests.cli.small import QUICK
+from tests.cli.small import QUICK, assert_refused
+from thunder_core.workflow.pipeline import debug
 
 RECIPES = '''
 from dataclasses import dataclass, replace
@@ -180,3 +182,52 @@ def test_an_existing_folder_is_kept(thunder, here, llama):
     done = thunder("debug", llama, "--out", here / "there")
     assert done.status == 2
     assert "exists already" in done.err
+
+
+EAGER = ("--without", "inductor", "--without", "packed-linear", "--without", "packed-attention", "--without", "sdpa")
+
+
+def test_program_that_eager_pytorch_runs_is_reported_as_not_compared(thunder, llama):
+    done = thunder("debug", llama, *EAGER, "--seq", 8, "--nan")
+    assert done.status == 0, done.err
+    assert "no line was compared, because eager PyTorch runs every line" in " ".join(done.out.split())
+    assert "no line computes NaN or an infinity" in done.out
+    assert "no line computes NaN" not in thunder("debug", llama, *EAGER, "--seq", 8).out
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError("a bug"), OSError(28, "No space left on device")])
+def test_folder_of_reproductions_is_complete_or_absent(thunder, here, llama, recipes, monkeypatch, error):
+    original, folders = debug.write_reproduction, []
+
+    def fail_at_the_second(folder, *args):
+        folders.append(folder)
+        if len(folders) == 2:
+            raise error
+        return original(folder, *args)
+
+    monkeypatch.setattr(debug, "write_reproduction", fail_at_the_second)
+    options = ("--recipe", f"{recipes}:WrongExecutor", "--seq", 8, "--out", here / "found")
+    done = thunder("debug", llama, *options)
+    assert done.status in (130, 70, 7), done.err
+    assert len(folders) == 2
+    assert sorted(path.name for path in here.iterdir()) == ["wrong.py"]
+
+
+def test_folder_that_cannot_be_created_is_refused(thunder, here, llama):
+    done = thunder("debug", llama, "--out", "/proc/inner/found")
+    assert_refused(done, here, 2, "TH0207", "cannot be written")
+
+
+@pytest.fixture(scope="module")
+def vit(tmp_path_factory):
+    """A small model that reads images."""
+    folder = tmp_path_factory.mktemp("models") / "vit"
+    sizes = {"hidden_size": 16, "intermediate_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1}
+    ViTForImageClassification(ViTConfig(**sizes, image_size=16, patch_size=8)).save_pretrained(folder)
+    return folder
+
+
+@pytest.mark.parametrize("command", ["optimize", "debug", "inspect-trace", "bench"])
+def test_sequence_length_is_refused_for_a_model_without_tokens(thunder, here, vit, command):
+    done = thunder(command, vit, "--seq", 3)
+    assert_refused(done, here, 2, "TH0201", "--seq has no effect, because ViTForImageClassification reads no tokens")

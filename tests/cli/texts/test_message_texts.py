@@ -23,6 +23,10 @@ BANNED = re.compile(
 )
 
 
+# An article before the name of a class, which may begin with a vowel: `a int`, `an uint8`.
+ARTICLE = re.compile(r"\ban? \{[^{}]*(__name__|original_name|name_of\(|dtype)")
+
+
 def text_of(node: ast.AST) -> str | None:
     """The text of a string or an f-string, with `{}` for each value; None for other nodes."""
     if isinstance(node, ast.Constant):
@@ -48,3 +52,14 @@ def test_no_message_holds_an_odd_phrase(folder):
     found = [pair for path in files for pair in messages(path)]
     assert len(found) > 4
     assert {place: text for place, text in found if BANNED.search(text)} == {}
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_no_article_stands_before_the_name_of_a_class(folder):
+    lines = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if ARTICLE.search(line)
+    ]
+    assert lines == []

@@ -218,7 +218,9 @@ def gradients_of_dtensors_are_refused() -> None:
         return (local(x) * 2).full_tensor()
 
     mesh()  # a program must not make one
-    assert_refused(program, numbers(0, 4, 3).requires_grad_(), name="a DTensor, a subclass of Tensor")
+    assert_refused(
+        program, numbers(0, 4, 3).requires_grad_(), name="a tensor of class DTensor, which wraps other tensors"
+    )
     with torch.no_grad():
         assert_equal(thunder.jit(program)(numbers(0, 4, 3)), program(numbers(0, 4, 3)))
 

@@ -211,7 +211,7 @@ def refusals() -> None:
     for plan, what in (
         ({"layers.*.up": "sequence_parallel"}, "style 'sequence_parallel'"),
         ({"layers.*.other": "colwise"}, "no module has this name"),
-        ({"layers.*.norm": "colwise"}, "which is a LayerNorm"),
+        ({"layers.*.norm": "colwise"}, "which is of class LayerNorm"),
         ({**PLAN, "layers.0.up": "rowwise"}, "two styles for layers.0.up"),
         ({"head": "colwise"}, "11 rows of head.weight cannot be divided among 2 ranks"),
     ):

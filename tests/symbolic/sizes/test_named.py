@@ -199,16 +199,16 @@ BAD: dict[str, tuple[Any, str]] = {
 BAD_CALLS: dict[str, tuple[Any, str]] = {
     "dimension": (["x.size(2)"], r"the tensor has the shape \[3\]"),
     "a tensor": (["x"], r"x\.size\(0\)"),
-    "no tensor": (["step.size(0)"], "which is an int, not a tensor"),
-    "an item of a tensor": (["x[0]"], "an item of a Tensor"),
+    "no tensor": (["step.size(0)"], "which is an object of class int, not a tensor"),
+    "an item of a tensor": (["x[0]"], "an item of an object of class Tensor"),
     "twice": (["x.size(0)", "x.size(-1)"], "the same value twice"),
     "range of a float": ({"scale": (1, 2)}, "it is a float"),
-    "no number": (["text"], "which is a str"),
-    "a boolean": (["flag"], "which is a bool"),
+    "no number": (["text"], "which is an object of class str"),
+    "a boolean": (["flag"], "which is an object of class bool"),
     "no item": (["table['b']"], "no such item: 'b'"),
-    "no attribute": (["x.weight.size(0)"], "a Tensor has no instance attribute 'weight'"),
-    "an attribute of a number": (["step.keys.size(0)"], "an int has no instance attribute 'keys'"),
-    "each item of a number": (["step[*].size(0)"], "each item of an int"),
+    "no attribute": (["x.weight.size(0)"], "an object of class Tensor has no instance attribute 'weight'"),
+    "an attribute of a number": (["step.keys.size(0)"], "an object of class int has no instance attribute 'keys'"),
+    "each item of a number": (["step[*].size(0)"], "each item of an object of class int"),
 }
 
 

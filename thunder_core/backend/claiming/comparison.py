@@ -70,7 +70,7 @@ def metadata_difference(actual: object, expected: object) -> Difference | None:
         same = type(actual) is type(expected) and (actual == expected or is_nan(actual))
         return None if same else Difference(f"is {actual!r:.60}, and {expected!r:.60} in eager PyTorch")
     if not isinstance(actual, torch.Tensor):
-        return Difference(f"is a {type(actual).__name__}, but a tensor in eager PyTorch")
+        return Difference(f"is of class {type(actual).__name__}, but a tensor in eager PyTorch")
     for name in ("dtype", "device", "shape", "layout"):
         left, right = getattr(actual, name), getattr(expected, name)
         if left != right:

@@ -18,7 +18,7 @@ def reason_not_copied(value: object) -> str | None:
     if isinstance(value, torch.Tensor):
         kind = type(value)
         if kind not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
-            return f"it takes a {kind.__name__}"
+            return f"it takes a tensor of class {kind.__name__}"
         if value.layout is not torch.strided or value.is_quantized:
             return f"it takes a tensor of layout {value.layout}"
     return None

@@ -126,7 +126,7 @@ def _without_data_in(tree: object) -> Any:
 def _describe(leaf: object) -> str:
     """Describe a result: a tensor by dtype, sizes, strides and device; by dtype and rank if sizes are symbolic."""
     if not isinstance(leaf, torch.Tensor):
-        return "no tensor" if leaf is None else f"a {type(leaf).__name__}"
+        return "no tensor" if leaf is None else f"an object of class {type(leaf).__name__}"
     sizes = (*leaf.shape, *leaf.stride())
     if any(isinstance(size, torch.SymInt) for size in sizes):
         return f"{leaf.dtype} of {leaf.dim()} dimensions on {leaf.device}"

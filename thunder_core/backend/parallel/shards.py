@@ -310,7 +310,7 @@ def require_shardable(model: torch.nn.Module) -> None:
         if isinstance(parameter, DTensor) and name not in divided:
             raise RecipeMismatch(f"the parameter {name} is a DTensor", fix=UNDIVIDED)
         if type(parameter) is not torch.nn.Parameter and name not in divided:
-            raise RecipeMismatch(f"the parameter {name} is a {type(parameter).__name__}", fix=FIX)
+            raise RecipeMismatch(f"the parameter {name} is of class {type(parameter).__name__}", fix=FIX)
         if not parameter.is_contiguous():
             raise RecipeMismatch(f"the parameter {name} is not contiguous", fix=FIX)
     for path, module in model.named_modules():

@@ -148,8 +148,8 @@ class TensorParallelism:
         if not (is_linear or getattr(type(module), "divisions", None)):
             fix = f"{QUANTIZED_FIX}, or {CORRECT_PLAN_FIX}" if hasattr(module, "divisions") else CORRECT_PLAN_FIX
             raise RecipeMismatch(
-                f"the plan has {style} for {path}, which is a {type(module).__name__}; only linear layers with the "
-                "forward of `torch.nn.Linear` can be divided",
+                f"the plan has {style} for {path}, which is of class {type(module).__name__}; only linear layers with "
+                "the forward of `torch.nn.Linear` can be divided",
                 fix=fix,
             )
         size = int(getattr(module, "out_features" if style == COLWISE else "in_features"))

@@ -131,7 +131,9 @@ def _tensors_of(output: Any) -> list[torch.Tensor]:
     """Return the tensors that a function returned; raise `TypeError` if it returned something else."""
     tensors = list(output) if isinstance(output, tuple | list) else [output]
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-        raise TypeError(f"it returns a {type(output).__name__}, not a tensor or a structure of tensors")
+        raise TypeError(
+            f"it returns an object of class {type(output).__name__}, not a tensor or a structure of tensors"
+        )
     return tensors
 
 

@@ -40,7 +40,7 @@ from thunder_core.foundation.errors import ArtifactError, CannotReplay, DataDepe
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.signal_handlers import ended_by_handlers
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
-from thunder_core.tracing.capture.torch_facts.modes import is_recording
+from thunder_core.tracing.capture.torch_facts.modes import is_recording, without_users_dispatch_modes
 from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.retrace import FillsCache, Retrace, RunsInEager
 from thunder_core.tracing.library import transformed_calls
@@ -346,7 +346,7 @@ class Specializations:
         """
         for attempt in range(ATTEMPTS):
             modules = len(sys.modules)
-            with record_model(subject_name(self.subject)), ended_by_handlers():
+            with record_model(subject_name(self.subject)), ended_by_handlers(), without_users_dispatch_modes():
                 program = self.compiler(self.subject, args, kwargs, self.observed)
             try:
                 return program, *program.prepare(self.subject, args, kwargs)

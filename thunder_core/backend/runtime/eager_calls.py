@@ -165,10 +165,13 @@ class CallsInEager:
 
     def note_forward_derivative(self) -> None:
         """Warn once that eager PyTorch makes calls at a level of forward-mode derivatives, which compute tangents."""
-        what = f"is called inside {FORWARD_AD.name}: such calls are made in eager PyTorch"
+        self.note_once(f"is called inside {FORWARD_AD.name}: such calls are made in eager PyTorch", FORWARD_AD.fix)
+
+    def note_once(self, what: str, fix: str) -> None:
+        """Record the reason for calls in eager PyTorch, and warn of it at its first call."""
         if what not in self.reasons:
             self.reasons.append(what)
-            warn_of(self.subject, what, FORWARD_AD.fix)
+            warn_of(self.subject, what, fix)
 
     def note(self, reason: RunsInEager, *, keep: bool, category: type[UserWarning] = RecompileWarning) -> None:
         """Record a call that no trace can represent, and warn of it; `keep` its guards for later calls.

@@ -15,8 +15,12 @@ from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.inner_generation import GENERATE, Compile, generating_method
 from thunder_core.backend.runtime.prologues.uninterrupted import with_settled_guards
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
+from thunder_core.foundation.errors import CannotReplay
+from thunder_core.tracing.extension.subclass import shared_slots, subclass_of
 
 Method = Callable[..., Any]
+BY_WHAT = " (for example by a parametrization)"
+COMPILE_AFTERWARDS = "register parametrizations on the original module, and compile it afterwards"
 NO_METHODS: Mapping[str, Method] = {}
 
 
@@ -63,10 +67,12 @@ def compiled_module(
     module: Any = call.subject
     kind = type(module)
     call.of_forward = forward
+    compiled_kinds: list[type] = []
     members = {
+        **shared_slots(module),
         **generating_method(call, compile_inner),
         **own_methods(kind, methods, module.__dict__),
-        **calling_methods(call, forward, before_call),
+        **calling_methods(call, forward, compiled_kinds, before_call),
         **copying_methods(module, compile_other),
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
@@ -76,8 +82,8 @@ def compiled_module(
     }
     if GENERATE in members:
         members[GENERATE] = with_settled_guards(members[GENERATE], module)
-    metaclass: Any = type(kind)
-    compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
+    compiled_kinds.append(subclass_of(kind, members))
+    compiled: torch.nn.Module = object.__new__(compiled_kinds[0])
     object.__setattr__(compiled, "__dict__", module.__dict__)
     return compiled
 
@@ -90,20 +96,31 @@ def own_methods(kind: type, methods: Mapping[str, Method], state: dict[str, Any]
 
 
 def calling_methods(
-    call: Specializations, forward: Specializations, before_call: Sequence[Callable[[], None]] = ()
+    call: Specializations,
+    forward: Specializations,
+    compiled_kinds: Sequence[type],
+    before_call: Sequence[Callable[[], None]] = (),
 ) -> dict[str, Any]:
-    """Return `__call__` and `forward`, which run programs for the subject's state and the class's methods otherwise."""
+    """Return `__call__` and `forward`, which run programs for the subject's state and the class's methods otherwise.
+
+    The methods of the class also run if the module's class is not in `compiled_kinds`, because it was replaced.
+    """
     module: Any = call.subject
     kind, state = type(module), module.__dict__
 
     @left_alone_by_dynamo
     @functools.wraps(kind.forward)
     def run_forward(self: object, *args: Any, **kwargs: Any) -> Any:
-        return forward.call(args, kwargs) if self.__dict__ is state else kind.forward(self, *args, **kwargs)
+        if self.__dict__ is state and (type(self) in compiled_kinds or not note_other_class(call)):
+            return forward.call(args, kwargs)
+        return kind.forward(self, *args, **kwargs)
 
     @left_alone_by_dynamo
+    @functools.wraps(kind.__call__)
     def run(self: object, *args: Any, **kwargs: Any) -> Any:
-        return call.call(args, kwargs) if self.__dict__ is state else kind.__call__(self, *args, **kwargs)
+        if self.__dict__ is state and (type(self) in compiled_kinds or not note_other_class(call)):
+            return call.call(args, kwargs)
+        return kind.__call__(self, *args, **kwargs)
 
     methods: dict[str, Any] = {"__call__": run, "forward": run_forward}
     if before_call:
@@ -111,6 +128,20 @@ def calling_methods(
     methods["forward"]._thunder = Original(kind.forward, forward)
     methods["__call__"]._thunder = Original(kind.__call__, call)
     return methods
+
+
+def note_other_class(specializations: Specializations) -> bool:
+    """Warn that eager PyTorch makes the calls of a compiled module whose class was replaced, and return True.
+
+    Parametrizations of PyTorch replace the class of the module that they are registered on. The programs are for the
+    subject, which keeps its class. Raises `CannotReplay` if no call may be left to eager PyTorch.
+    """
+    if not specializations.compiler.leaves_to_eager:
+        raise CannotReplay(f"the class of the compiled module was replaced{BY_WHAT}", fix=COMPILE_AFTERWARDS)
+    specializations.in_eager.note_once(
+        f"has another class than when it was compiled{BY_WHAT}: its calls are made in eager PyTorch", COMPILE_AFTERWARDS
+    )
+    return True
 
 
 def call_before(before: Sequence[Callable[[], None]], method: Method, state: dict[str, Any]) -> Method:
@@ -136,12 +167,14 @@ def copying_methods(module: Any, compile_other: Compile) -> dict[str, Any]:
     kind, state = type(module), module.__dict__
 
     def deep_copy(self: Any, memo: dict[int, Any]) -> torch.nn.Module:
-        copied = copy.deepcopy(plain_twin(self, kind), memo)
-        return compile_other(copied) if self.__dict__ is state else copied
+        # The copies of the subject and of the compiled module share their state, too.
+        return compile_other(copy.deepcopy(module, memo)) if self.__dict__ is state else deep_twin(self, memo)
+
+    def deep_twin(self: Any, memo: dict[int, Any]) -> torch.nn.Module:
+        return copy.deepcopy(plain_twin(self, kind), memo)
 
     def shallow_copy(self: Any) -> torch.nn.Module:
-        copied = copy.copy(plain_twin(self, kind))
-        return compile_other(copied) if self.__dict__ is state else copied
+        return compile_other(copy.copy(module)) if self.__dict__ is state else copy.copy(plain_twin(self, kind))
 
     def reduce(self: Any, protocol: Any) -> Any:
         if self.__dict__ is not state:
@@ -217,8 +250,7 @@ class Original:
 
 def placeholder_of(kind: type[torch.nn.Module]) -> torch.nn.Module:
     """Return a module without state, as a placeholder for a compiled module of that class while a pickle is read."""
-    metaclass: Any = type(kind)
-    blank: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), {}))
+    blank: torch.nn.Module = object.__new__(subclass_of(kind, {}))
     return blank
 
 

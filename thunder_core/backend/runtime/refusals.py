@@ -21,6 +21,7 @@ from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed
 
 SYMBOL = re.compile(r"\bs\d+\b")
 MAX_KEYS = 12  # maximum keys of a dict that a message names
+PLAIN_CONTAINERS = {list: "a list", tuple: "a tuple", dict: "a dict", set: "a set"}
 CLASSES_OF_NAMED_KEYS = frozenset({str, int, float, bool, type, type(None), torch.dtype, torch.device})
 # Limits of the number of programs that differ only by values of tensors: by a value that a line reads, by all data of a
 # tensor that a line reads (which rarely repeats), and by values that any lines read.
@@ -153,6 +154,7 @@ def is_met(condition: str, size: int) -> bool:
 def describe_value(value: Any) -> str:
     """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
     kind = type(value)  # not isinstance, which reads the value's own `__class__`
+    instance = f"an object of class {kind.__name__}"
     if issubclass(kind, torch.Tensor):
         grad = ", requires grad" if value.requires_grad else ""
         return f"{tensor_proxy('', value).described}{grad} of class {kind.__name__}"
@@ -163,8 +165,9 @@ def describe_value(value: Any) -> str:
     if issubclass(kind, list | tuple | dict | set):
         if kind is dict and len(value) <= MAX_KEYS and all(type(key) in CLASSES_OF_NAMED_KEYS for key in value):
             return f"a dict with the keys {list(value)!r}"
-        return f"a {kind.__name__} of {len(value)} items"
-    return f"a {kind.__name__}"
+        plain_kind = PLAIN_CONTAINERS.get(kind)
+        return f"{plain_kind} of {len(value)} items" if plain_kind else f"{instance} with {len(value)} items"
+    return instance
 
 
 def other_branch_error(program: Program, error: UnexpectedValue) -> DataDependent:

@@ -69,6 +69,7 @@ from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tenso
 
 AUTOGRAD_OFF = "autograd was off when it was traced"
 NOTHING_REQUIRES_GRAD = "nothing that it reads requires a gradient"
+ANOMALY_DETECTION = "anomaly detection was on when it was traced"
 
 
 @dataclass(frozen=True)
@@ -327,6 +328,8 @@ class Compiler:
             return None, WHY_RECORDED, None
         if not is_differentiable(trace):
             return None, NOTHING_REQUIRES_GRAD if torch.is_grad_enabled() else AUTOGRAD_OFF, None
+        if torch.is_anomaly_enabled():
+            return None, ANOMALY_DETECTION, None
         try:
             budget, cleanup = self.options.memory_budget, drop_left_out(CLEANUP_TRANSFORMS, self.options.without)
             derivative = differentiate_program(trace, self.claimants, cleanup, budget, sink, self.transforms)

@@ -124,7 +124,10 @@ def require_list_and_callable(executors: object, subject: object) -> None:
     if isinstance(executors, str | Executor):
         raise WrongInputs(f"executors={executors!r:.80} is a single executor, not a list", fix="write executors=[...]")
     if not callable(subject):
-        raise WrongInputs(f"jit takes a function or a module, not a {type(subject).__name__}", fix="pass a callable")
+        raise WrongInputs(
+            f"jit takes a function or a module, not an object of class {type(subject).__name__}",
+            fix="write @classmethod above @jit" if isinstance(subject, classmethod) else "pass a callable",
+        )
     if isinstance(subject, torch.jit.ScriptModule):
         raise WrongInputs("jit takes Python code, not a module of TorchScript", fix="compile the original module")
 

@@ -226,7 +226,7 @@ class NestedCall:
             return kind(self._bound_arguments(item) for item in tree)
         if kind is dict and all(map(is_constant, tree)):
             return {key: self._bound_arguments(item) for key, item in tree.items()}
-        return self.refuse(f"takes a {kind.__name__} that the program makes")
+        return self.refuse(f"takes an object of class {kind.__name__} that the program makes")
 
     def _with_stand_ins(self, tree: Any) -> Any:
         """Return the arguments with a stand-in for each tensor."""
@@ -352,7 +352,7 @@ class NestedCall:
             return Constant(leaf), leaf
         if self.run.outside.path_of(leaf) is not None:
             return Same(type(leaf)), leaf
-        return self.refuse(f"returns a {type(leaf).__name__}")
+        return self.refuse(f"returns an object of class {type(leaf).__name__}")
 
     def _tensor(self, leaf: torch.Tensor, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
         real = self.stand_ins.behind(leaf)

@@ -13,6 +13,7 @@ from thunder_core.backend.runtime.inner_generation import Compile
 from thunder_core.backend.runtime.module import copying_methods
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 from thunder_core.compilation.dynamo.call import DynamoCall
+from thunder_core.tracing.extension.subclass import shared_slots, subclass_of
 
 ORIGINAL = "_torchdynamo_orig_callable"  # an attribute of Dynamo's function that is the original function
 
@@ -41,6 +42,7 @@ def dynamo_module(
     module: Any = call.subject
     kind = type(module)
     members = {
+        **shared_slots(module),
         "__call__": _method(kind.__call__, call, module.__dict__),
         "forward": _method(kind.forward, forward, module.__dict__),
         **copying_methods(module, compile_other),
@@ -50,8 +52,7 @@ def dynamo_module(
         "__prepare_scriptable__": refuse_scripting,
         "_thunder": captured,
     }
-    metaclass: Any = type(kind)
-    compiled: torch.nn.Module = object.__new__(metaclass(kind.__name__, (kind,), members))
+    compiled: torch.nn.Module = object.__new__(subclass_of(kind, members))
     object.__setattr__(compiled, "__dict__", module.__dict__)
     return compiled
 

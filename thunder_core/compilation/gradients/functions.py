@@ -170,7 +170,7 @@ def _compile(kind: object, function: object, options: tuple[Hashable, ...], exec
     """
     if not callable(function):
         raise WrongInputs(
-            f"a derivative needs a function or a module, not a {type(function).__name__}",
+            f"a derivative needs a function or a module, not an object of class {type(function).__name__}",
             fix="pass a function or a module",
         )
     executor_tuple = None if executors is None else tuple(executors)

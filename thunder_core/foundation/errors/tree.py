@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copyreg
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from thunder_core.foundation.printable import printable
 from thunder_core.foundation.quick_objects import with_quick_init
@@ -49,6 +50,10 @@ class ThunderError(Exception):
         if self.where is not None:
             lines.append(f"  at: {self.where}")
         return "\n".join([*lines, f"  fix: {self.fix}"])
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle or copy the error with all its attributes, without calling the constructor again."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     def as_dict(self) -> dict[str, object]:
         """Return the error as plain data, for `--json`."""

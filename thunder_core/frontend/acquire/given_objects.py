@@ -96,7 +96,7 @@ class ObjectSnapshot:
         if not isinstance(value, BY_IDENTITY) and is_rebuildable(type(value)):
             return True
         if not isinstance(value, BY_IDENTITY) and refers_to_tensors(value):
-            self._refuse(f"gets a {type(value).__name__} that contains a tensor of the program")
+            self._refuse(f"gets an object of class {type(value).__name__} that contains a tensor of the program")
         return False
 
 

@@ -77,7 +77,7 @@ class Handover:
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")  # `backward` sets `.grad`
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
-            self._refuse(f"writes to a {type(owner.value).__name__} that the calling program creates")
+            self._refuse(f"writes to an object of class {type(owner.value).__name__} that the calling program creates")
         self.outer.outdated[id(owner.value)] = (owner.value, self._line)
 
     def written_path(self) -> Path | None:

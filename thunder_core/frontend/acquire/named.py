@@ -156,7 +156,8 @@ def _step(argument: SymbolicArgument, path: str, value: object, step: Step) -> I
     elif isinstance(step, EachItem):
         if not isinstance(value, list | tuple | dict):
             raise BadSymbolicArgument(
-                f"symbolic= names {argument.name!r}, each item of {_a(value)}; only lists, tuples and dicts have items",
+                f"symbolic= names {argument.name!r}, each item of {_describe(value)}; only lists, "
+                "tuples and dicts have items",
                 fix="name one of its attributes, or one item by its key",
             )
         items = value.items() if isinstance(value, dict) else enumerate(value)
@@ -171,7 +172,7 @@ def _attribute(argument: SymbolicArgument, value: object, name: str) -> Any:
         return object.__getattribute__(value, "__dict__")[name]
     except (AttributeError, LookupError, TypeError):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, but {_a(value)} has no instance attribute {name!r}",
+            f"symbolic= names {argument.name!r}, but {_describe(value)} has no instance attribute {name!r}",
             fix=WRITE,
         ) from None
 
@@ -183,7 +184,8 @@ def _named_item(argument: SymbolicArgument, path: str, value: Any, item: str | i
         item += len(value)
     if not isinstance(value, list | tuple | dict):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, an item of {_a(value)}; only lists, tuples and dicts have items",
+            f"symbolic= names {argument.name!r}, an item of {_describe(value)}; only lists, tuples and "
+            "dicts have items",
             fix="name an argument, or an attribute with a dot",
         )
     try:
@@ -198,7 +200,9 @@ def _named_item(argument: SymbolicArgument, path: str, value: Any, item: str | i
 def _named_size(argument: SymbolicArgument, path: str, value: object) -> NamedValue:
     dimension = argument.path.dimension or 0
     if not isinstance(value, torch.Tensor):
-        raise BadSymbolicArgument(f"symbolic= names {argument.name!r}, which is {_a(value)}, not a tensor", fix=WRITE)
+        raise BadSymbolicArgument(
+            f"symbolic= names {argument.name!r}, which is {_describe(value)}, not a tensor", fix=WRITE
+        )
     if not -value.dim() <= dimension < value.dim():
         raise BadSymbolicArgument(
             f"symbolic= names {argument.name!r}, but the tensor has the shape {list(value.shape)}",
@@ -218,7 +222,7 @@ def _named_number(argument: SymbolicArgument, path: str, value: Any) -> NamedVal
         )
     if type(value) not in NUMBERS:
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, which is {_a(value)}; only int and float can be symbolic",
+            f"symbolic= names {argument.name!r}, which is {_describe(value)}; only int and float can be symbolic",
             fix=f"leave out {argument.name!r}: a guard checks its value",
         )
     if isinstance(value, float) and argument.has_range:
@@ -229,6 +233,5 @@ def _named_number(argument: SymbolicArgument, path: str, value: Any) -> NamedVal
     return NamedValue(argument, path, value)
 
 
-def _a(value: object) -> str:
-    name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' else 'a'} {name}"
+def _describe(value: object) -> str:
+    return f"an object of class {type(value).__name__}"

@@ -84,7 +84,7 @@ class SavedTensorsHooks:
             where = callable_attribute(hook, "__code__")
             raise OperationFailed(
                 f"the hook `{getattr(hook, '__qualname__', hook)}` of saved_tensors_hooks runs natively and refers to "
-                f"a {type(value).__name__} that the program creates",
+                f"an object of class {type(value).__name__} that the program creates",
                 fix=FIX,
                 where=where and SourceLine(where.co_filename, where.co_firstlineno, where.co_qualname),
             )

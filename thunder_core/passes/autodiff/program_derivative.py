@@ -46,6 +46,7 @@ from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.analysis.grad_mode import SET_GRAD
 from thunder_core.tracing.capture.symbolic.shape_env import ConstraintAfterPrologue
+from thunder_core.tracing.capture.torch_facts.modes import without_users_dispatch_modes
 from thunder_core.tracing.extension.transform import Transform, rewrite_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.dump import NoSink, Sink
@@ -260,7 +261,7 @@ class ProgramDerivative:
         Returns None if autograd has to record the body.
         """
         try:
-            with compiling():
+            with compiling(), without_users_dispatch_modes():
                 return self._compile(has_cotangent)
         except (Underivable, ConstraintAfterPrologue):
             zeros = self.signature.writes and environment_of(self.body.output) is None

@@ -270,7 +270,7 @@ def as_composable(part: object) -> Composable:
         return Plugin(getattr(part.function, "__qualname__", "lookaside"), lookasides=(part,))
     if isinstance(part, type) and issubclass(part, Composable) and part.executor_rank is ExecutorRank.RECIPE:
         return part()
-    kind = f"the class {part.__name__}" if isinstance(part, type) else f"{part!r:.80}, a {type(part).__name__}"
+    kind = f"the class {part.__name__}" if isinstance(part, type) else f"{part!r:.80}, of class {type(part).__name__}"
     raise BadRecipe(
         f"a recipe cannot be added to {kind}",
         fix="add recipes and instances of Plugin, Transform, Executor or Lookaside one by one: recipe + plugin",

@@ -65,7 +65,7 @@ def require_tuple_of(owner: str, name: str, row: object, kinds: tuple[type, ...]
     """Raise `BadRecipe` if a value is not a tuple or list of instances of these classes."""
     if not isinstance(row, tuple | list):
         raise BadRecipe(
-            f"{owner}: {name} is {row!r:.80}, which is a {type(row).__name__}",
+            f"{owner}: {name} is {row!r:.80}, which is of class {type(row).__name__}",
             fix=f"make it a tuple: {name} = ({row!r:.80},)",
         )
     require_kinds(owner, name, row, kinds)
@@ -76,7 +76,7 @@ def require_kinds(owner: str, name: str, row: Iterable[object], kinds: tuple[typ
     for item in row:
         if isinstance(item, kinds):
             continue
-        kind_names = " or ".join(f"a {kind.__name__}" for kind in kinds)
+        kind_names = f"an instance of {' or '.join(kind.__name__ for kind in kinds)}"
         if isinstance(item, type) and issubclass(item, kinds):
             raise BadRecipe(
                 f"{owner}: {name} has the class {item.__name__} instead of {kind_names}", fix=f"write {item.__name__}()"

@@ -42,6 +42,8 @@ def bindings(output: object, result: object) -> Iterator[tuple[Proxy, Any]]:
         yield output, result
     elif isinstance(output, tuple | list):
         if not isinstance(result, tuple | list):
-            raise ValueError(f"a {type(result).__name__} was returned instead of {len(output)} results")
+            raise ValueError(
+                f"an object of class {type(result).__name__} was returned instead of {len(output)} results"
+            )
         for part, value in zip(output, result, strict=True):
             yield from bindings(part, value)

@@ -57,7 +57,7 @@ def write_reproduction(
         return None
     programs = [program_of(lines) for lines in (operations, evidence.before) if lines]
     inputs = {proxy.name: values[proxy.name] for program in programs for proxy in program.inputs}
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     tensors = {name: value.detach() for name, value in inputs.items() if isinstance(value, torch.Tensor)}
     save_file({name: dense(value) for name, value in tensors.items()}, folder / INPUTS)
     (folder / FACTS).write_text(fault.model_dump_json(indent=2) + "\n", encoding="utf-8")

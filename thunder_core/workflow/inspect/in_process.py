@@ -16,6 +16,7 @@ from thunder_core.workflow.artifact.format.printed import PrintedStage, printed_
 from thunder_core.workflow.artifact.write import name_of
 from thunder_core.workflow.inspect.subject import GRAD, InspectedStage, Subject
 from thunder_core.workflow.models.inputs.prompts import require_generation
+from thunder_core.workflow.models.inputs.size_words import require_tokens
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.generation.generation_calls import STEPS, inputs_of
@@ -44,6 +45,8 @@ def traced_model(request: Request) -> Subject:
     prepared = prepare(request)
     if request.generates:
         return traced_generation(prepared, request)
+    if request.seq is not None:
+        require_tokens(prepared.loading.config, "--seq")
     size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq, prepared.usual_sequence))
     purpose = Purpose(request.train, padded=pads_texts(prepared.recipe))
     session = open_model(prepared, purpose)

@@ -18,6 +18,7 @@ from thunder_core.workflow.artifact.format.signature import require_authentic
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
 from thunder_core.workflow.benchmark.report import size_in_words
+from thunder_core.workflow.models.inputs.size_words import require_tokens
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.request.bench_request import (
@@ -180,6 +181,8 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     batches, lengths = bench_request.batches, bench_request.seqs
     if None in batches:
         batches = (recorded_size("batch", sessions) or 1,)
+    for session in sessions.values() if None not in lengths else ():
+        require_tokens(session.loaded.config, "--seq")
     if None in lengths:
         lengths = (recorded_size("seq", sessions),)
     is_requested = dict.fromkeys(InputSize._fields, False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -16,7 +17,9 @@ from thunder_core.backend.claiming.copies import copy_values
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import last_program, specializations_of
-from thunder_core.foundation.errors import ArtifactDamaged, BadOption, OutputExists
+from thunder_core.foundation.errors import ArtifactDamaged, BadOption
+from thunder_core.foundation.storage.absolute import absolute
+from thunder_core.workflow.artifact.format.artifact_folder import atomic_folder
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.signature import require_authentic
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
@@ -32,7 +35,7 @@ from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.pipeline.failures import stage_failures
 from thunder_core.workflow.pipeline.generation.generation_coverage import GenerationCoverage
 from thunder_core.workflow.pipeline.generation_optimization import GenerationOptimization
-from thunder_core.workflow.pipeline.request.debug_request import DebugRequest, check_debug_request
+from thunder_core.workflow.pipeline.request.debug_request import DebugRequest, check_debug_request, require_absent
 from thunder_core.workflow.pipeline.request.purpose import Purpose, purpose_of
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.application import apply
@@ -72,6 +75,8 @@ class Diagnosis(ReportFacts):
     recipe: str
     internal_check: InternalCheck
     non_finite: tuple[NonFiniteLine, ...] = ()
+    searches_non_finite: bool = False
+    """Whether each line was searched for NaN and infinities."""
     reproductions: tuple[ReproductionFacts, ...] = ()
 
     @property
@@ -240,13 +245,13 @@ def with_details(
     """Return the diagnosis with the requested details: lines that create non-finite values, reproductions of faults."""
     findings: dict[str, Any] = {}
     if debug_request.nan:
+        findings["searches_non_finite"] = True
         findings["non_finite"] = tuple(first_non_finite(program, session.model, inputs))
     if debug_request.out is not None and diagnosis.faults:
         executors = specializations_of(session.compiled).compiler.settings.executors
-        folders = write_reproductions(
+        findings["reproductions"] = write_reproductions(
             diagnosis.faults, program, session.model, inputs, debug_request.out, executors, recipe
         )
-        findings["reproductions"] = tuple(folders)
     return diagnosis.model_copy(update=findings)
 
 
@@ -264,6 +269,10 @@ def first_non_finite(program: Program, model: torch.nn.Module, inputs: Inputs) -
         )
 
 
+class NothingToWriteError(Exception):
+    """Raised if no fault can be reproduced, so that the new folder is removed."""
+
+
 def write_reproductions(
     faults: tuple[Fault, ...],
     program: Program,
@@ -272,18 +281,23 @@ def write_reproductions(
     out: Path,
     executors: tuple[Executor, ...],
     recipe: str,
-) -> Iterator[ReproductionFacts]:
-    """Write a folder for each fault that can be reproduced; a single fault's folder is `out` itself."""
-    if out.exists():
-        raise OutputExists(f"{out} exists already", fix="name another folder with --out, or remove this one")
-    for number, fault in enumerate(faults):
-        evidence = evidence_of(program, fault, model, (), dict(inputs))
-        folder = out if len(faults) == 1 else out / f"fault-{number}"
-        written = None if evidence is None else write_reproduction(folder, fault, evidence, executors, recipe)
-        if written is not None:
-            yield ReproductionFacts(
-                fault=number,
-                folder=written.folder,
-                operations=written.operations,
-                reproduces=written.reproduces,
-            )
+) -> tuple[ReproductionFacts, ...]:
+    """Write a folder for each fault that can be reproduced; a single fault's folder is `out` itself.
+
+    The folder `out` is complete or absent. It is absent if no fault can be reproduced.
+    """
+    reproductions: list[ReproductionFacts] = []
+    out = absolute(out)
+    with suppress(NothingToWriteError), atomic_folder(out, force=False, require_free=require_absent) as new:
+        for number, fault in enumerate(faults):
+            evidence = evidence_of(program, fault, model, (), dict(inputs))
+            name = "" if len(faults) == 1 else f"fault-{number}"
+            written = None if evidence is None else write_reproduction(new / name, fault, evidence, executors, recipe)
+            if written is not None:
+                facts = ReproductionFacts(
+                    fault=number, folder=out / name, operations=written.operations, reproduces=written.reproduces
+                )
+                reproductions.append(facts)
+        if not reproductions:
+            raise NothingToWriteError
+    return tuple(reproductions)

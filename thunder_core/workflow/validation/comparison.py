@@ -48,7 +48,7 @@ from thunder_core.workflow.validation.streamed_gradients import MeasuredGradient
 from thunder_core.workflow.validation.verdict import Measurement, judge, judge_sizes, require_passed
 
 RUNS_PER_INPUT = 3
-NOT_COMPARED = "`{}`: only its type was compared, because the contents of a {} cannot be compared"
+NOT_COMPARED = "`{}`: only its type was compared, because the contents of class {} cannot be compared"
 MISMATCH = "the layout of a tensor differs from the traced layout, so gradients may be wrong: {}"
 
 

@@ -180,7 +180,9 @@ def require_same_structure(optimized: Leaves, eager: Leaves) -> None:
 
 
 def _facts(leaves: Leaves) -> dict[str, str]:
-    tensors = {path: f"a {dtype_name(t.dtype)} tensor of shape {list(t.shape)}" for path, t in leaves.tensors.items()}
+    tensors = {
+        path: f"a tensor of {dtype_name(t.dtype)} and shape {list(t.shape)}" for path, t in leaves.tensors.items()
+    }
     return leaves.structure | tensors
 
 

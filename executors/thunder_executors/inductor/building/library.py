@@ -100,7 +100,7 @@ def _reader(name: str, type_name: str) -> str:
         return "data_of"
     if INTEGER.fullmatch(type_name.strip()):
         return "integer_of"
-    raise Unsupported(f"{name} takes a {type_name}")
+    raise Unsupported(f"{name} takes an argument of type {type_name}")
 
 
 def compile_library(kernels: Mapping[str, CppKernel], compilers: Compilers) -> bytes:

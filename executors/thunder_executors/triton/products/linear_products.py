@@ -323,7 +323,7 @@ def layer_of(bsym: BoundSymbol) -> Layer | None:
 
 def row_counts(x: TensorProxy) -> tuple[int, ...]:
     """Return the number of rows, or the numbers to compare for a symbolic number."""
-    rows = prod(x.shape[:-1])
+    rows: Any = prod(x.shape[:-1])
     if not isinstance(rows, torch.SymInt):
         return (rows,)
     bounds = rows.node.shape_env.bound_sympy(rows.node.expr)

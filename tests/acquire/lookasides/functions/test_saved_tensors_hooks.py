@@ -243,8 +243,8 @@ def differentiates_itself(x: Tensor) -> Any:
 @pytest.mark.parametrize(
     ("program", "message"),
     [
-        (reads_what_is_computed, "refers to a FakeTensor that the program creates"),
-        (writes_to_its_own_list, "refers to a list that the program creates"),
+        (reads_what_is_computed, "refers to an object of class FakeTensor that the program creates"),
+        (writes_to_its_own_list, "refers to an object of class list that the program creates"),
         (differentiates_itself, "also runs a backward"),
     ],
 )

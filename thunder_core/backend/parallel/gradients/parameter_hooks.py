@@ -110,7 +110,8 @@ def redistribute_like_gradient(result: Any, gradient: Any) -> Any:
     """
     if not isinstance(result, DTensor if isinstance(gradient, DTensor) else torch.Tensor):
         raise OperationFailed(
-            f"a hook of a parameter returned {type(result).__name__}, but the gradient is a {type(gradient).__name__}",
+            f"a hook of a parameter returned an object of class {type(result).__name__}, but the gradient is of class "
+            f"{type(gradient).__name__}",
             fix="compute the result from the gradient that the hook gets, or return None",
         )
     if result.shape != gradient.shape or result.dtype != gradient.dtype:

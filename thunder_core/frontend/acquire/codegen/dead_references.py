@@ -51,8 +51,8 @@ def _live_effects(
             yield effect
         elif not all(map(is_known_by_identity, _live_keys(_data_of_owner(effect), effects, items_at_start))):
             raise CannotReplay(
-                f"the program changes a {kind.__name__} for an object that no longer exists when the program ends, and "
-                "that may equal another object",
+                f"the program changes a weak container ({kind.__name__}) for an object that no longer exists when the "
+                "program ends, and that may equal another object",
                 fix="keep the object alive",
             )
     elif kind is weakref.WeakValueDictionary and is_dead(effect.arguments[-1]) and not _is_removed(effect, later):
@@ -65,7 +65,8 @@ def _require_live_arguments(kind: type, effect: Effect) -> None:
     """Raise `CannotReplay` if an effect on a weak container has a reference to a dead object."""
     if any(map(is_dead, effect.arguments)):
         failure = CannotReplay(
-            f"the program writes to a {kind.__name__} for an object that no longer exists when the program ends",
+            f"the program writes to a weak container ({kind.__name__}) for an object that no longer exists when the "
+            "program ends",
             fix="keep the object alive",
         )
         # The container's own callback, called while tracing, has noted this object among its pending removals.

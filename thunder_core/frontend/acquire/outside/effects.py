@@ -403,8 +403,8 @@ class EffectLog:
                         fix="write to the array before a tensor is made of it, or write to a copy of the array",
                     )
                 raise CannotReplay(
-                    f"the program writes to {owner}, a {type(owner.value).__name__} from outside the program; this "
-                    "write cannot be replayed",
+                    f"the program writes to {owner}, an object of class {type(owner.value).__name__} from outside the "
+                    "program; this write cannot be replayed",
                     fix="write to a tensor or a list, return the value, or write outside the compiled program",
                 )
 

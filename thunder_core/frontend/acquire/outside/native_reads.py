@@ -160,7 +160,9 @@ class NativeReads:
             if id(kind) in self._known_classes or self._has_known_reads(kind) or name in FUNCTIONS_WITHOUT_MEMORY_READS:
                 continue
             if native_state_of(kind) is NativeState.MEMORY:
-                self._leave_to_eager(f"the program reads memory through a {name_of(kind)}", FIX_FOR_MEMORY)
+                self._leave_to_eager(
+                    f"the program reads memory through an object of class {name_of(kind)}", FIX_FOR_MEMORY
+                )
 
     def _guard_pickled(self, arguments: object) -> None:
         """Guard everything that C code is about to pickle.

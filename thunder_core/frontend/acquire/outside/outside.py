@@ -100,8 +100,8 @@ class Outside(GuardedPaths):
         """
         if id(value) in self.outdated:
             self.failure = CannotReplay(
-                f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to a "
-                f"{type(value).__name__}, and the program reads or writes it afterwards",
+                f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to an "
+                f"object of class {type(value).__name__}, and the program reads or writes it afterwards",
                 fix=COMPILE_TOGETHER,
                 where=self.outdated[id(value)][1],
             )
@@ -418,8 +418,8 @@ class Outside(GuardedPaths):
         if has_state(value) and (HasState, path) not in self.guards:
             if self.effects.has_written_any(value):
                 self.failure = CannotReplay(
-                    f"the program sets an attribute of {path}, a {type(value).__name__}, and calls a C function that "
-                    "reads it",
+                    f"the program sets an attribute of {path}, an object of class {type(value).__name__}, and calls a "
+                    "C function that reads it",
                     fix="set the attribute outside the compiled program",
                 )
                 raise self.failure

@@ -102,12 +102,12 @@ OBSTACLES: tuple[tuple[Callable[[Any], bool], str, str], ...] = (
     ),
     (
         dispatches,
-        "a {kind} cannot be traced: the `__torch_dispatch__` of this subclass of torch.Tensor defines its operations",
+        "a tensor of class {kind} cannot be traced: the `__torch_dispatch__` of this class defines its operations",
         "leave the part that uses it uncompiled, or pass the inner tensor (dequantized, or to_local())",
     ),
     (
         lambda tensor: tensor.layout is not torch.strided and tensor.layout not in SPARSE,
-        "a {kind} with layout {layout} cannot be traced",
+        "a tensor of class {kind} with layout {layout} cannot be traced",
         "convert it to a dense torch.Tensor before the call",
     ),
 )

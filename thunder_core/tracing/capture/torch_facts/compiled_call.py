@@ -182,7 +182,7 @@ def describe(part: Part) -> str:
     """Describe a part of a result in words."""
     if isinstance(part, TensorProxy):
         return f"{part.described} with strides {part.stride}"
-    return f"{part.value!r:.60}" if isinstance(part, Constant) else f"a {part.kind.__name__}"
+    return f"{part.value!r:.60}" if isinstance(part, Constant) else f"an object of class {part.kind.__name__}"
 
 
 def call_of(bsym: BoundSymbol) -> CompiledCall | None:

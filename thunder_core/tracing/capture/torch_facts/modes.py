@@ -110,6 +110,21 @@ def without_our_functions() -> Iterator[None]:
 
 
 @contextmanager
+def without_users_dispatch_modes() -> Iterator[None]:
+    """Disable the user's `TorchDispatchMode`s during the block, such as a counter of FLOPs.
+
+    A mode sees the operations of a program when the program runs. It must not see them on fakes as well, while the
+    program is compiled. A mode of Thunder stays.
+    """
+    modes = _get_current_dispatch_mode_stack()
+    if not modes or type(modes[-1]).__module__.partition(".")[0] == PACKAGE:
+        yield
+        return
+    with _disable_current_modes():
+        yield
+
+
+@contextmanager
 def without_recording() -> Iterator[None]:
     """Record nothing during the block, so that another recording can begin."""
     with without_our_functions(), _disable_current_modes(), torch._C._EnableTorchFunction():

@@ -55,7 +55,7 @@ def run_through(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dic
     if tracked:
         kind = type(wrappers_in((args, kwargs))[0]).__name__
         raise OperationFailed(
-            f"a {kind}, a subclass of Tensor that wraps other tensors, is used where gradients are needed, and the "
+            f"a tensor of class {kind}, which wraps other tensors, is used where gradients are needed, and the "
             "derivatives of its operations are not known",
             fix=FIXES.get(kind, "run this part under torch.no_grad(), or leave it uncompiled"),
         )

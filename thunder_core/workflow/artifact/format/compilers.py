@@ -18,7 +18,7 @@ def compiler_facts(compiler: object) -> CompilerFacts:
     compiler = compiler.compiler if isinstance(compiler, CompilerForDevice) else compiler
     if not isinstance(compiler, Compiler):
         raise WrongInputs(
-            f"the compiler of this object, a {type(compiler).__name__}, cannot be saved",
+            f"the compiler of this object, of class {type(compiler).__name__}, cannot be saved",
             fix="save the result of jit or compile",
         )
     transforms = [(type(transform).__name__, part_facts(transform)) for transform in compiler.transforms]

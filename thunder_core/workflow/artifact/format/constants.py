@@ -81,7 +81,7 @@ class ConstantConverter:
             )
         if facts is None and required:
             raise CannotReplay(
-                f"the constant `{name}` of a trace, a {type(value).__name__} ({value!r:.50}), cannot be saved",
+                f"the constant `{name}` of a trace, of class {type(value).__name__} ({value!r:.50}), cannot be saved",
                 fix="define it at the top level of an importable module, or make it an attribute of the model",
             )
         return facts or ConstantFacts(kind="lost", text=f"{type(value).__name__}: {value!r:.120}")

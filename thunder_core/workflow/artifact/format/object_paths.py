@@ -78,7 +78,7 @@ def item_of(value: Any, key: object) -> Any:
     if isinstance(value, dict):
         return dict.__getitem__(value, key) if dict.__contains__(value, key) else raise_missing_item(key)
     if type(value) not in (list, tuple):
-        raise TypeError(f"a path cannot lead through a {type(value).__name__}")
+        raise TypeError(f"a path cannot lead through an object of class {type(value).__name__}")
     return value[key]
 
 
@@ -90,7 +90,7 @@ def raise_missing_item(key: object) -> Any:
 def open_callable(value: object, key: str) -> Any:
     """Return a function inside one of Python's descriptors, methods or partial functions."""
     if type(value) not in OPENABLE_TYPES or key not in OPENED_ATTRIBUTES:
-        raise TypeError(f"a path cannot lead to {key!r} of a {type(value).__name__}")
+        raise TypeError(f"a path cannot lead to {key!r} of an object of class {type(value).__name__}")
     return getattr(value, key)
 
 

@@ -65,7 +65,11 @@ def require_plain(name: str, tensor: torch.Tensor) -> None:
     """Raise `CannotReplay` for a tensor that cannot be restored from its elements and strides."""
     special = type(tensor) not in BASE_TENSOR_CLASSES or tensor.layout is not torch.strided or tensor.is_quantized
     if special or tensor.is_meta or tensor.is_conj() or tensor.is_neg():
-        kind = "has no data" if tensor.is_meta else f"is a {type(tensor).__name__} with more data than its elements"
+        kind = (
+            "has no data"
+            if tensor.is_meta
+            else f"is a tensor of class {type(tensor).__name__} with more data than its elements"
+        )
         raise CannotReplay(f"the weight {name} {kind}, so it cannot be included", fix="leave out the weights")
 
 

@@ -237,11 +237,11 @@ def _sample(source: Mapping[str, object]) -> SampleModel:
 
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
-        raise TypeError(f"a {type(value).__name__} is used instead of a list")
+        raise TypeError(f"an object of class {type(value).__name__} is used instead of a list")
     return tuple(map(_text, value))
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"a {type(value).__name__} is used instead of a string")
+        raise TypeError(f"an object of class {type(value).__name__} is used instead of a string")
     return value

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from transformers import PretrainedConfig
 
+from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.models.diffusion.inputs import SAMPLE, sample_size
 from thunder_core.workflow.models.inputs.class_source import forward_parameters, main_input_name
 from thunder_core.workflow.models.inputs.modality import (
@@ -17,10 +18,23 @@ from thunder_core.workflow.models.inputs.modality import (
 from thunder_core.workflow.models.kinds.table import kind_of
 from thunder_core.workflow.models.request.input_size import InputSize
 
+TOKENLESS = frozenset({"pixel_values", "input_values", "input_features", "past_values"})  # inputs without tokens
+
 
 def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
     """Describe the size of an input: `sequence 128`, `sequence 1 and cache 64`, or `224 x 224 pixels` for images."""
     return ", ".join(WORDS.get(name, _tokens)(config, size) for name in named_inputs(config))
+
+
+def require_tokens(config: PretrainedConfig, option: str) -> None:
+    """Raise `BadOption` for an option with a sequence length if the model reads no tokens.
+
+    Nothing is raised for a class whose parameters are unknown.
+    """
+    name = (config.architectures or [""])[0]
+    accepted = forward_parameters(name)
+    if accepted and TOKENLESS.issuperset(named_inputs(config)) and "decoder_input_ids" not in accepted:
+        raise BadOption(f"{option} has no effect, because {name} reads no tokens", fix=f"leave out {option}")
 
 
 def omitted_inputs(config: PretrainedConfig) -> str:

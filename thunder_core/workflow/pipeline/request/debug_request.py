@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from thunder_core.foundation.errors import BadOption, OutputExists
 from thunder_core.foundation.options import option, require_values
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
+from thunder_core.workflow.pipeline.request.destination import require_creatable
 
 
 @dataclass(frozen=True)
@@ -42,5 +44,11 @@ def check_debug_request(request: DebugRequest, *, generates: bool = False) -> No
     if request.out is None:
         return
     require_outside_artifacts(request.out)
-    if request.out.expanduser().exists():
-        raise OutputExists(f"{request.out} exists already", fix="name another folder with --out, or remove this one")
+    require_absent(request.out.expanduser())
+    require_creatable(request.out.expanduser())
+
+
+def require_absent(folder: Path) -> None:
+    """Raise `OutputExists` for an existing folder or file."""
+    if os.path.lexists(folder):
+        raise OutputExists(f"{folder} exists already", fix="name another folder with --out, or remove this one")

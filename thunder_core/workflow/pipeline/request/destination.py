@@ -30,7 +30,7 @@ def choose_destination(out: Path | None, *, force: bool, model: str, recipe: str
     require_outside_artifacts(folder)
     try:
         refuse_existing(folder, force=force)
-        require_creatable(folder)
+        _require_parent(folder)
         return folder
     except OSError as error:
         raise _not_writable(folder.parent if out is None else folder, error.strerror or str(error)) from error
@@ -57,7 +57,15 @@ def file_stem(name: str) -> str:
 
 
 def require_creatable(folder: Path) -> None:
-    """Raise `OutputNotWritable` or an OSError unless the folder can be created."""
+    """Raise `OutputNotWritable` unless a folder can be created. Nothing remains on the disk."""
+    try:
+        _require_parent(absolute(folder))
+    except OSError as error:
+        raise _not_writable(folder, error.strerror or str(error)) from error
+
+
+def _require_parent(folder: Path) -> None:
+    """Raise `OutputNotWritable` or an OSError unless a folder can be created in the nearest existing folder."""
     parent = nearest_existing(folder.parent)
     if not parent.is_dir():
         raise _not_writable(folder, f"{parent} is a file")

@@ -12,7 +12,7 @@ import torch
 from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
 from thunder_core.compilation.dynamo.entry import checked_for_graphs, trace_with_dynamo
-from thunder_core.foundation.errors import BadSymbolicArgument, DegradedWarning
+from thunder_core.foundation.errors import BadSymbolicArgument, DegradedWarning, WrongInputs
 from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
 from thunder_core.foundation.tested_versions import require_tested_torch
@@ -50,10 +50,16 @@ def compile(  # noqa: A001 - the usual name
 
     Raises BadSymbolicArgument like `jit`, and for a dimension that the model does not have; UnknownName for a recipe
     that does not exist, and for an unknown name in `without`; BadOption or UnknownName for invalid options;
-    RecipeMismatch if the recipe is for another family of models; RecipeConflict for parts that exclude each other; and
-    TorchNotTested for a release of PyTorch that Thunder has not been tested with.
+    RecipeMismatch if the recipe is for another family of models; RecipeConflict for parts that exclude each other;
+    WrongInputs if `model` is not a module; and TorchNotTested for a release of PyTorch that Thunder has not been tested
+    with.
     """
     require_tested_torch()
+    if not isinstance(model, torch.nn.Module):
+        raise WrongInputs(
+            f"compile takes a module, not an object of class {type(model).__name__}",
+            fix="compile a function with thunder_core.jit",
+        )
     device = device_of(model)
     if asks_for_choice(recipe):
         model_type = model_type_of(model)

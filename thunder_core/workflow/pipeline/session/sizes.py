@@ -15,7 +15,7 @@ from thunder_core.foundation.model_configs import config_or_none
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.modality import image_size
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
-from thunder_core.workflow.models.inputs.size_words import sizes_in_words
+from thunder_core.workflow.models.inputs.size_words import require_tokens, sizes_in_words
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.ranges import size_within
@@ -36,6 +36,8 @@ def size_to_trace(
 
     A call with a cache has one token, and another call `usual` tokens, unless another length is requested.
     """
+    if request.seq is not None:
+        require_tokens(config, "--seq")
     ranges = request.dynamic
     with_cache = request.cache is not None or "cache" in ranges
     seq = 1 if with_cache and request.seq is None else sequence_of(config, request.seq, data, usual)

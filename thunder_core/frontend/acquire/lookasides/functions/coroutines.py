@@ -54,7 +54,7 @@ def drive(run: TracedRun, coroutine: Any) -> Any:
             return stop.value
         if awaited is not None:
             coroutine.close()
-            leave_to_eager(run, f"a coroutine waits for a {type(awaited).__name__}")
+            leave_to_eager(run, f"a coroutine waits for an object of class {type(awaited).__name__}")
 
 
 @lookaside(*LOOP_GETTERS, asyncio.current_task)

@@ -27,7 +27,7 @@ def refuse_module(fix: str, run: TracedRun, function: Any, args: tuple[Any, ...]
     """Raise the error for a module whose reducer or shards the tracer cannot see, and store the error."""
     name = function.__qualname__.partition(".")[0]
     run.recorder.failure = OperationFailed(
-        f"the program contains a {name}, which communicates through hooks that the tracer cannot see",
+        f"the program contains a module of class {name}, which communicates through hooks that the tracer cannot see",
         fix=fix,
         where=run.location().source,
     )

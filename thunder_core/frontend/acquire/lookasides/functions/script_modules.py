@@ -53,7 +53,8 @@ def call_script_module(run: TracedRun, module: ScriptModule, args: tuple[Any, ..
             setattr(part, name, value)
     for part, name, _ in changes:
         run.leave_to_eager(
-            f"the TorchScript code of a {part.original_name} writes its attribute `{name}`", ORIGINAL_MODULE_FIX
+            f"the TorchScript code of a module of class {part.original_name} writes its attribute `{name}`",
+            ORIGINAL_MODULE_FIX,
         )
     return result
 

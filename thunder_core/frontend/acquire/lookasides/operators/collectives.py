@@ -69,7 +69,7 @@ def collective_call(run: TracedRun, function: object, args: tuple[Any, ...], kwa
         return record(run, owner, name, args, kwargs)
     if name in GETTERS or is_getter(type(owner), name) or native_state_of(type(owner)) is not NativeState.GETTERS:
         return NOT_TAKEN
-    return refuse(run, f"`{name}` of a {name_of(type(owner))}")
+    return refuse(run, f"`{name}` of an object of class {name_of(type(owner))}")
 
 
 def record(

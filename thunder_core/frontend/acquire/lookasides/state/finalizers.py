@@ -98,6 +98,6 @@ def require_no_finalizer(run: TracedRun, kind: type) -> None:
     finalizer = type_lookup(kind, "__del__")
     if isinstance(finalizer, FunctionType) and is_users_code(finalizer.__code__):
         run.leave_to_eager(
-            f"the program creates a {kind.__name__}, whose `__del__` runs when the object ends",
+            f"the program creates an object of class {kind.__name__}, whose `__del__` runs when the object ends",
             "create the object outside the compiled program",
         )

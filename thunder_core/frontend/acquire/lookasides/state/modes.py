@@ -96,6 +96,6 @@ def have_torch_function(run: TracedRun, /, *values: Any) -> Any:
 def push_dispatch_mode(run: TracedRun, /, mode: object) -> NoReturn:
     """Leave the program to eager PyTorch: its `TorchDispatchMode` would receive tensors without data."""
     run.leave_to_eager(
-        f"the program enters a {type(mode).__name__}, whose `__torch_dispatch__` a trace cannot call",
+        f"the program enters the mode {type(mode).__name__}, whose `__torch_dispatch__` a trace cannot call",
         fix="enter the mode outside the compiled program, or use a `TorchFunctionMode`",
     )

@@ -48,7 +48,7 @@ STREAM_METHODS = frozenset({"write", "writelines", "flush"})  # names of methods
 CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
 FIX_FOR_LOGS = "print and log outside the compiled program"
 LATER_WRITES_EDGE = "print of an object from outside whose tensors may be written to after this line"
-UNKNOWN_STATE_EDGE = "input and output: the string of a {} is not computed again"
+UNKNOWN_STATE_EDGE = "input and output: the string of an object of class {} is not computed again"
 
 
 class NotShownError(Exception):

@@ -131,7 +131,7 @@ class OfType(Guard):
 
     @property
     def words(self) -> str:
-        return f"was a {self.kind.__name__}"
+        return f"was an object of class {self.kind.__name__}"
 
 
 @dataclass(frozen=True, eq=False)

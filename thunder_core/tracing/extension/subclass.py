@@ -1,0 +1,64 @@
+"""The class of a compiled module: a subclass of the class of the subject, which no code of the user observes."""
+
+from __future__ import annotations
+
+from abc import ABCMeta
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from types import MemberDescriptorType
+from typing import Any
+
+import torch
+
+
+class _Shield(torch.nn.Module):
+    """A base class before the user's classes, so that `__init_subclass__` of these classes is not called."""
+
+    def __init_subclass__(cls, **kwargs: object) -> None:
+        """Do nothing."""
+
+
+def subclass_of(kind: type, members: Mapping[str, Any]) -> Any:
+    """Return a subclass with the name and the metaclass of `kind`, and these members.
+
+    The user's metaclass and the `__init_subclass__` of the user's classes are not called: they may register each class,
+    refuse further classes, or require arguments.
+    """
+    metaclass: Any = type(kind)
+    create: Any = ABCMeta.__new__ if issubclass(metaclass, ABCMeta) else type.__new__
+    if not any("__init_subclass__" in vars(base) for base in kind.__mro__ if base is not object):
+        return create(metaclass, kind.__name__, (kind,), dict(members))
+    subclass: Any = create(metaclass, kind.__name__, (_Shield, kind), dict(members))
+    with suppress(TypeError):  # a class with slots keeps the shield among its bases
+        subclass.__bases__ = (kind,)
+    return subclass
+
+
+@dataclass(frozen=True)
+class SharedSlot:
+    """A slot (`__slots__`) of a module, which a compiled module with the same state shares."""
+
+    slot: MemberDescriptorType
+    subject: torch.nn.Module
+
+    def __get__(self, module: torch.nn.Module | None, kind: type | None = None) -> Any:
+        """Return the value of the slot, or the slot itself if it is read from a class."""
+        return self.slot if module is None else self.slot.__get__(self._holder(module), kind)
+
+    def __set__(self, module: torch.nn.Module, value: Any) -> None:
+        """Set the value of the slot."""
+        self.slot.__set__(self._holder(module), value)
+
+    def __delete__(self, module: torch.nn.Module) -> None:
+        """Delete the value of the slot."""
+        self.slot.__delete__(self._holder(module))
+
+    def _holder(self, module: torch.nn.Module) -> torch.nn.Module:
+        return self.subject if module.__dict__ is self.subject.__dict__ else module
+
+
+def shared_slots(subject: torch.nn.Module) -> dict[str, SharedSlot]:
+    """Return the slots of a module's classes, for the class of a compiled module that shares the module's state."""
+    slots = {name: slot for base in reversed(type(subject).__mro__) for name, slot in vars(base).items()}
+    return {name: SharedSlot(slot, subject) for name, slot in slots.items() if isinstance(slot, MemberDescriptorType)}
