@@ -137,6 +137,9 @@ CASES: dict[str, Callable[[Make, Sizes], Case]] = {
             s.head**-0.5,
         )
     ),
+    "linear": lambda make, s: Case(
+        (make(1, s.width), make(s.inner, s.width), None, make(1, s.inner), "", (1, 4, 512, 4, 0))
+    ),
     "quantize_rows": lambda make, s: Case((make(s.rows, s.width), torch.int8)),
     "int8_linear": lambda make, s: Case(
         (make(1, s.width), make(s.inner, s.width, dtype=torch.int8), make(s.inner), None, 16)

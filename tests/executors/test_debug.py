@@ -37,7 +37,7 @@ WRONG = [
     (torch.tanh, lambda x: torch.tanh(x).t().contiguous().t(), "strides"),
     (torch.tanh, lambda x: torch.tanh(x)[:, :2], "shape"),
     (torch.tanh, lambda x: x.tanh_(), "the input `"),
-    (torch.tanh, lambda x: (torch.tanh(x), x), "structure|is a tuple"),
+    (torch.tanh, lambda x: (torch.tanh(x), x), "structure|is of class tuple"),
     (torch.tanh, lambda x: torch.tanh(x) + torch.rand(()) * 0, "random numbers"),
     (torch.tanh, lambda x: torch.where(x > 0, torch.tanh(x), torch.nan), "is nan at"),
     (torch.relu, lambda x: x.data.clamp_(min=0), "the input `x`"),

@@ -151,9 +151,9 @@ def test_a_validation_does_not_change_what_graphs_copy(
 
 def test_changes_are_reported() -> None:
     row = copied_bytes.Replays(1, 100, 10).as_row()
-    assert copied_bytes.problems(row, row) == []
-    assert copied_bytes.problems(row, {**row, "copied_in": 5, "parameters": 2}) == [
+    assert copied_bytes.problems(row, row, 0) == []
+    assert copied_bytes.problems(row, {**row, "copied_in": 5, "parameters": 2}, 8) == [
         "2 parameters are copied",
         "a validation changes what is copied",
     ]
-    assert copied_bytes.problems({**row, "replays": 0}, row)[0] == "no graph is replayed"
+    assert copied_bytes.problems({**row, "replays": 0}, row, 0)[0] == "no graph is replayed"

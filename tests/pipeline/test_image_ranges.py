@@ -89,6 +89,6 @@ def test_texts_have_no_height(tmp_path: Path) -> None:
 
 
 def test_images_are_traced_at_the_size_of_the_config_within_the_range(tmp_path: Path) -> None:
-    assert plan(quick(tmp_path / "a", sample="vit", dynamic={"height": (40, 64)})).size == InputSize(1, 8, None, 40)
+    assert plan(quick(tmp_path / "a", sample="vit", dynamic={"height": (40, 64)})).size == InputSize(1, 128, None, 40)
     planned = plan(quick(tmp_path / "a", sample="vit", height=48))
     assert ("inputs", "batch 1, 48 x 32 pixels, seed 0") in planned.rows()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 MEMORY = r"""
 constexpr int PANEL = 2 * WIDTH;      // columns of the result whose weights are packed together
+constexpr int64_t LINE = 64;         // bytes that a prefetch reads
 constexpr int64_t L1_STRIDE = 1024;  // words: rows at a multiple of this stride map to the same sets of the L1 cache
 
 constexpr int64_t ceil_div(int64_t number, int64_t by) { return (number + by - 1) / by; }

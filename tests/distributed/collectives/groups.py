@@ -162,7 +162,7 @@ def work_from_outside() -> None:
         work.wait()
         return x * 2
 
-    method = "`wait` of a torch.distributed.distributed_c10d.Work"
+    method = "`wait` of an object of class torch.distributed.distributed_c10d.Work"
     with pytest.raises(OperationFailed, match=method):
         thunder.jit(program, data_dependent="error")(x, work)
     with pytest.warns(RecompileWarning, match=method):

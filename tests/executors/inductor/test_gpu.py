@@ -389,7 +389,7 @@ def test_a_region_is_compiled_for_the_gpu_of_its_tensors(monkeypatch):
     capabilities, built = [(9, 0), (8, 0)], []
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device=None: capabilities[device.index])
-    monkeypatch.setattr(gpu, "build_region", lambda region, target: built.append(target))
+    monkeypatch.setattr(gpu, "build_region", lambda region, target, budget: built.append(target))
     first = there(regions_of(*PROGRAMS["rotary"])[0][1].region)
     second = elsewhere(first, torch.device("cuda", 1))
     assert (first.device, second.device) == (torch.device("cuda", 0), torch.device("cuda", 1))

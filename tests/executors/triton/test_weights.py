@@ -127,8 +127,9 @@ def test_kernels_are_timed_on_the_gpu_of_their_operands(monkeypatch: pytest.Monk
     monkeypatch.setattr(measurement, "operand_of", lambda proxy: torch.ones(2))
     monkeypatch.setattr(measurement, "milliseconds", lambda call: entered.append("timed") or 1.0)
     second = torch.device("cuda", 1)
+    same = staticmethod(lambda operand: operand)
     product: Any = SimpleNamespace(
-        proxies=[SimpleNamespace(device=second)], kernel=lambda operand: operand, library=lambda operand: operand
+        proxies=[SimpleNamespace(device=second)], candidates={"kernel": same}, library=same, baseline=same
     )
-    assert measurement.measure(product).agrees
-    assert entered == [second, "timed", "timed", None]
+    assert measurement.prepare(product)().agrees
+    assert entered == [second, None, second, "timed", "timed", None]
