@@ -27,7 +27,7 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.source_lines import execute_source
 from thunder_core.tracing.library.extent import extent
 from thunder_executors.inductor import launch
-from thunder_executors.inductor.launch import CubinLaunch
+from thunder_executors.inductor.launch import CubinLaunch, copy_with_strides
 from thunder_executors.triton import measurement
 from thunder_executors.triton.measurement import CANDIDATE_SECONDS, Times, key_on_gpu, operand_of
 
@@ -70,6 +70,7 @@ class TimedKernel:
     budget: TuningBudget
     chosen: Configuration = field(init=False)
     times: Times | None = None
+    has_launched: bool = False
 
     def __post_init__(self) -> None:
         self.chosen = self.kernel.configurations[0]
@@ -92,7 +93,8 @@ class TimedKernel:
 
     def __call__(self, *values: Any) -> None:
         """Choose the configuration at the first launch, and launch the kernel."""
-        if self.times is None and len(self.kernel.configurations) > 1:
+        is_first, self.has_launched = not self.has_launched, True
+        if is_first and len(self.kernel.configurations) > 1:
             self.times = self.measured_times(values)
             if self.times is not None and self.times.is_kernel_better:
                 self.chosen = next(each for each in self.kernel.configurations if each.title == self.times.name)
@@ -107,7 +109,7 @@ class TimedKernel:
     def prepare(self, values: Sequence[Any]) -> Callable[[], Times]:
         """Return a function that times the configurations on the arguments of a launch."""
         own = [
-            copy_of(value) if name in self.kernel.written else value
+            copy_with_strides(value) if name in self.kernel.written else value
             for name, value in zip(self.kernel.configurations[0].kernel.arguments, values, strict=True)
         ]
         (first, library), *others = ((title, partial(run, *own)) for title, run in self.launchers.items())
@@ -122,12 +124,6 @@ class TimedKernel:
         device = next(value.device for value in values if isinstance(value, torch.Tensor))
         region = sha256(json.dumps([self.kernel.source, described]).encode()).hexdigest()
         return key_on_gpu("inductor times", region, device, candidates="; ".join(self.launchers))
-
-
-def copy_of(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a copy of a tensor with the same strides."""
-    length = extent(tensor.shape, tensor.stride())
-    return tensor.as_strided((length,), (1,)).clone().as_strided(tensor.shape, tensor.stride())
 
 
 def choose_configurations(

@@ -136,7 +136,10 @@ def align(args: list[Any]) -> None:
 
 def align_tensor(tensor: torch.Tensor) -> torch.Tensor:
     """Return the tensor, or a copy with the same strides, at an address from which vectors can be loaded."""
-    if tensor.data_ptr() % ALIGNMENT == 0:
-        return tensor
+    return tensor if tensor.data_ptr() % ALIGNMENT == 0 else copy_with_strides(tensor)
+
+
+def copy_with_strides(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a copy of a tensor with the same strides."""
     length = extent(tensor.shape, tensor.stride())
     return tensor.as_strided((length,), (1,)).clone().as_strided(tensor.shape, tensor.stride())

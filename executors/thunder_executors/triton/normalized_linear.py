@@ -28,6 +28,7 @@ from thunder_executors.triton import rms_norm
 from thunder_executors.triton.gated import ACTIVATIONS, factor_and_slope
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
+from thunder_executors.triton.products.split_sums import THREAD_BLOCKS
 from thunder_executors.triton.rms_norm import read_sum
 from thunder_executors.triton.rows import (
     MATRIX,
@@ -40,7 +41,6 @@ from thunder_executors.triton.rows import (
     rows_of,
 )
 
-THREAD_BLOCKS = 264  # thread blocks that keep a Hopper GPU busy: two on each of 132 multiprocessors
 WIDTHS = (16, 8, 4)  # columns of a thread block, counted over all its weights
 TILE = 4096  # elements of the weights in a step: 32 for each thread
 LONGEST = 2048  # most elements of the row in a step, for the mean of squares

@@ -22,7 +22,7 @@ from thunder_core.backend.quantization.integers import BLOCK, dequantize_groups,
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.products.split_sums import launch_in_parts, multiply
+from thunder_executors.triton.products.split_sums import FEW, launch_in_parts, multiply
 from thunder_executors.triton.rows import (
     MATRIX,
     as_rows,
@@ -33,7 +33,6 @@ from thunder_executors.triton.rows import (
     power_of_two,
 )
 
-FEW = 16  # rows of the smallest tile of Tensor Cores; the depth is split only for tiles of this size
 TILES = (FEW, 64)
 MIN_DEPTH, MAX_DEPTH = 16, 128  # the part of the depth that a thread block processes in a step
 

@@ -22,8 +22,8 @@ from thunder_core.tracing.ir.sizes import hint_of, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.triton.measurement import OneKernel, Replacement, always, replace_if_faster
+from thunder_executors.triton.products.split_sums import FEW
 from thunder_executors.triton.quantized_linear import (
-    FEW,
     TILES,
     int4_linear,
     int4_linear_kernel,

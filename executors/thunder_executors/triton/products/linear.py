@@ -28,11 +28,10 @@ from thunder_executors.triton.gated import ACTIVATIONS as FACTORS
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.normalized_linear import tile_at
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.products.split_sums import finish, launch_in_parts, multiply
+from thunder_executors.triton.products.split_sums import FEW, finish, launch_in_parts, multiply
 from thunder_executors.triton.rows import MATRIX, as_rows, check_floats, describe, parts_of, power_of_two, rows_of
 
 ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {"relu": functional.relu, **FACTORS}
-FEW = 16  # rows of the smallest tile of Tensor Cores; the sums are divided only for tiles of up to this size
 NUMBERS = 5  # of a tile: rows, columns, depth of a step, warps and stages
 SMALLEST = 16  # columns, and depth of a step, of a tile of Tensor Cores
 GROUP = 8  # tiles of rows that take the same columns in turn

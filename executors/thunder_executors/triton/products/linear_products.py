@@ -36,12 +36,12 @@ from thunder_executors.triton.launch import ALIGNMENT
 from thunder_executors.triton.measurement import Replacement, replace_if_faster
 from thunder_executors.triton.norm_products import MAX_ROWS, is_dense_matrix, is_norm
 from thunder_executors.triton.products.linear import (
-    FEW,
     linear,
     matrix_product_kernel,
     reference,
     vector_product_kernel,
 )
+from thunder_executors.triton.products.split_sums import FEW
 from thunder_executors.triton.rms_norm import add_rms_norm, rms_norm
 from thunder_executors.triton.tensors import is_supported
 
@@ -328,10 +328,9 @@ def row_counts(x: TensorProxy) -> tuple[int, ...]:
         return (rows,)
     bounds = rows.node.shape_env.bound_sympy(rows.node.expr)
     lower, upper = (int(bound) if bound.is_Integer else None for bound in (bounds.lower, bounds.upper))
-    largest = ROWS[-1] if upper is None else max(1, upper)
+    largest = ROWS[-1] if upper is None else min(max(1, upper), ROWS[-1])
     first = next((index for index, count in enumerate(ROWS) if count >= (lower or 1)), len(ROWS) - 1)
-    counts = [min(count, largest) for count in ROWS[first:] if count < largest]
-    return (*counts, largest if largest <= ROWS[-1] else ROWS[-1])
+    return (*(count for count in ROWS[first:] if count < largest), largest)
 
 
 def with_reader(layer: Layer, result: TensorProxy, reader: BoundSymbol, executor: str) -> Layer | None:

@@ -18,6 +18,7 @@ from thunder_executors.triton.gated import factor_and_slope
 from thunder_executors.triton.launch import INTERPRETED
 from thunder_executors.triton.rows import launch, parts_of
 
+FEW = 16  # rows of the smallest tile of Tensor Cores; the sums are divided only for tiles of up to this size
 THREAD_BLOCKS = 264  # thread blocks that keep a Hopper GPU busy: two on each of 132 multiprocessors
 MIN_STEPS = 2  # minimum steps of a thread block: it loads the numbers of the next step while it multiplies
 WARPS = 4

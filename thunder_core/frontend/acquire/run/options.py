@@ -102,9 +102,8 @@ class RunOptions:
             next_options = self._after_missing_value()
         elif isinstance(error, Retrace) and (change := CHANGED_OPTIONS.get(type(error.reason))) is not None:
             next_options = replace(self, **change(self, error.reason))
-        return (
-            None if next_options == self else next_options
-        )  # with equal options, the same error would be raised again
+        # With equal options, the same error would be raised again.
+        return None if next_options == self else next_options
 
     def _after_missing_value(self) -> RunOptions:
         """Return the options of the next run after a run that needs the value of a tensor.

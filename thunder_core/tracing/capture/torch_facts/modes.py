@@ -79,7 +79,7 @@ def outer_function_mode() -> TorchFunctionMode | None:
     return next((mode for mode in modes if not isinstance(mode, DeviceContext) and not is_own(mode)), None)
 
 
-def is_own(mode: TorchFunctionMode) -> bool:
+def is_own(mode: object) -> bool:
     """Whether a mode is Thunder's."""
     return type(mode).__module__.partition(".")[0] == PACKAGE
 
@@ -117,7 +117,7 @@ def without_users_dispatch_modes() -> Iterator[None]:
     program is compiled. A mode of Thunder stays.
     """
     modes = _get_current_dispatch_mode_stack()
-    if not modes or type(modes[-1]).__module__.partition(".")[0] == PACKAGE:
+    if not modes or is_own(modes[-1]):
         yield
         return
     with _disable_current_modes():

@@ -22,12 +22,11 @@ from thunder_core.workflow.artifact.format.tensors import read_tensors
 from thunder_core.workflow.artifact.loading import load_opened
 from thunder_core.workflow.artifact.trust.consent import Consent
 from thunder_core.workflow.benchmark.report import size_in_words
-from thunder_core.workflow.models.inputs.batches import IDS
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.inputs.size_words import size_configuration
 from thunder_core.workflow.models.inputs.tokenizer_inputs import returned_names, tokenizer_inputs
-from thunder_core.workflow.models.inputs.transformers_inputs import with_mask
+from thunder_core.workflow.models.inputs.transformers_inputs import IDS, with_mask
 from thunder_core.workflow.models.loading.described_model import describe_model
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
@@ -155,7 +154,7 @@ class Session:
         if self.purpose.data is not None:
             return tuple(self.purpose.variants(inputs))
         masked = None if self.purpose.padded else with_mask(self.loaded, inputs)
-        optional = None if self.purpose.train else tokenizer_inputs(self.loaded, inputs, self.tokenizer_names)
+        optional = None if self.purpose.train else tokenizer_inputs(self.loaded, masked or inputs, self.tokenizer_names)
         return tuple(variant for variant in (masked, optional) if variant is not None)
 
     @cached_property
