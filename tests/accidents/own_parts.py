@@ -107,7 +107,7 @@ WRONG_TRACES = (
 WRONG_RESULTS = (
     ("None", "is of class NoneType, but a tensor in eager PyTorch"),
     ("'text'", "is of class str, but a tensor in eager PyTorch"),
-    ("(input, input)", "is a tuple, but a tensor in eager PyTorch"),
+    ("(input, input)", "is of class tuple, but a tensor in eager PyTorch"),
     ("input[..., :1]", "the executor mine computes a line wrongly"),
     ("torch.nn.functional.silu(input).double()", "has dtype torch.float64, but torch.float32 in eager PyTorch"),
     ("torch.nn.functional.silu(input).flatten()", "in eager PyTorch"),
