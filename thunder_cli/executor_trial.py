@@ -102,6 +102,11 @@ def is_checker(executor: Executor) -> bool:
 
 
 def judge_trial(name: str, device: str, trace: Trace) -> Trial:
-    """Return a trial whose result is correct: how many operations the executor ran, and why it refused others."""
-    reasons = "; ".join(dict.fromkeys(refusal.reason for refusal in trace.refused if refusal.executor == name))
+    """Return a trial whose result is correct: how many operations the executor ran, and why it refused others.
+
+    Operations that are left to PyTorch because another executor is faster, or because nothing was measured, are no
+    problem.
+    """
+    refusals = [refusal for refusal in trace.refused if refusal.executor == name and not refusal.by_measurement]
+    reasons = "; ".join(dict.fromkeys(refusal.reason for refusal in refusals))
     return Trial(device, claims_by_executor(trace).get(name, 0), reasons)
