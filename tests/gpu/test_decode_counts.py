@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.gpu.decode_counts import LAYERS, SCHEMES, SIZES
+from tests.gpu.printed_counts import FEW, printed_counts
 from thunder_core.foundation import plugins
 
 pytestmark = pytest.mark.skipif(not plugins.is_installed("triton"), reason="needs Triton")
-ROOT = Path(__file__).resolve().parents[2]
-FEW = 2  # layers, of a model that shows by its difference what a layer costs
 # Of a layer: queries, keys and values with the norm before them, the rotation with the writes into the cache,
 # attention, and SwiGLU with its products and the norm before them; and two other products.
 LAYER = {"inductor": 0, "triton": 4, "torch": 2}
@@ -35,14 +29,8 @@ POSITIONS = 16 + 64 - 1  # of the cache: the last token is not written
 
 @pytest.fixture(scope="module")
 def printed() -> dict[str, Any]:
-    """The printed counts; Triton's interpreter, which the tests enable, compiles nothing."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
-    command = [sys.executable, "-m", "tests.gpu.decode_counts", str(FEW), str(LAYERS)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    """The printed counts."""
+    return printed_counts("tests.gpu.decode_counts")
 
 
 @pytest.fixture(scope="module")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.gpu.decode_counts import LAYERS, SIZES
 from tests.gpu.prefill_counts import PROMPT
+from tests.gpu.printed_counts import FEW, printed_counts
 from thunder_core.foundation import plugins
 
 pytestmark = pytest.mark.skipif(not plugins.is_installed("triton"), reason="needs Triton")
-ROOT = Path(__file__).resolve().parents[2]
-FEW = 2  # layers, of a model that shows by its difference what a layer costs
 # What a driver launches for a layer: the norms, the products for queries, keys, values, output, gate, up and down, the
 # rotation, attention, and SwiGLU.
 LAUNCHED = {
@@ -34,14 +28,8 @@ KEYS_AND_VALUES = 2 * 2 * PROMPT * SIZES["hidden_size"] // 4  # bytes of a layer
 
 @pytest.fixture(scope="module")
 def printed() -> dict[str, Any]:
-    """The printed counts; Triton's interpreter, which the tests enable, compiles nothing."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
-    command = [sys.executable, "-m", "tests.gpu.prefill_counts", str(FEW), str(LAYERS)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    """The printed counts."""
+    return printed_counts("tests.gpu.prefill_counts")
 
 
 @pytest.fixture(scope="module")

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.gpu.decode_counts import LAYERS
+from tests.gpu.printed_counts import FEW, printed_counts
 from tests.gpu.training_counts import BATCH, LENGTH
 from thunder_core.foundation import plugins
 
 pytestmark = pytest.mark.skipif(not plugins.is_installed("triton"), reason="needs Triton")
-ROOT = Path(__file__).resolve().parents[2]
-FEW = 2  # layers, of a model that shows by its difference what a layer costs
 # What a driver launches for a layer, in the forward and in the backward.
 FORWARD = {
     "rms_norm_forward_kernel": 2,
@@ -42,13 +36,8 @@ SAVED = 621_806_592  # bytes of a layer for the backward
 
 @pytest.fixture(scope="module")
 def counts() -> list[dict[str, Any]]:
-    """The printed counts for few layers and for all; Triton's interpreter, which the tests enable, compiles nothing."""
-    environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    environment["PYTHONPATH"] = os.pathsep.join(map(str, (ROOT, ROOT / "executors", ROOT / "recipes")))
-    command = [sys.executable, "-m", "tests.gpu.training_counts", str(FEW), str(LAYERS)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout.splitlines()[-1]).values())
+    """The printed counts for few layers and for all."""
+    return list(printed_counts("tests.gpu.training_counts").values())
 
 
 @pytest.mark.parametrize(("index", "launched"), [(0, FORWARD), (1, BACKWARD)], ids=["forward", "backward"])

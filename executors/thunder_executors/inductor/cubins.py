@@ -30,21 +30,17 @@ from thunder_executors.triton.driver import SCALARS
 from thunder_executors.triton.launch import Specialization
 
 
-def compile_kernel(name: str, source: str, numbers: Mapping[str, int], target: str) -> tuple[CubinLaunch, str]:
-    """Compile a kernel; `numbers` are the constant integers among its arguments, by index as a string.
+def compile_configurations(
+    name: str, source: str, numbers: Mapping[str, int], target: str, *, first_only: bool
+) -> ConfiguredKernel:
+    """Compile all configurations of a kernel, or the first one.
 
-    Return the launcher, and the source of the function that computes the grid: empty if the grid is constant. Raises
-    `Unsupported` for a kernel that the launcher cannot launch.
+    `numbers` are the constant integers among its arguments, by index as a string. Raises `Unsupported` if the launcher
+    cannot launch the first configuration; others that it cannot launch are left out.
     """
-    with loaded_kernel(name, source) as kernel:
-        return _compile(name, kernel, kernel.configs[0], numbers, target)
-
-
-def compile_configurations(name: str, source: str, numbers: Mapping[str, int], target: str) -> ConfiguredKernel:
-    """Compile all configurations of a kernel; others than the first are left out if they cannot be launched."""
     configurations: list[Configuration] = []
     with loaded_kernel(name, source) as kernel:
-        for setting in kernel.configs:
+        for setting in kernel.configs[:1] if first_only else kernel.configs:
             try:
                 launcher, grid = _compile(name, kernel, setting, numbers, target)
             except Unsupported:

@@ -24,8 +24,8 @@ from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.fusion.watch import advance
 from thunder_executors.inductor.building.machine import architecture, architecture_here, tuning_facts
-from thunder_executors.inductor.configurations import choose_configurations
-from thunder_executors.inductor.cubins import compile_configurations, compile_kernel, grid_name, numbers_of
+from thunder_executors.inductor.configurations import Configuration, choose_configurations
+from thunder_executors.inductor.cubins import compile_configurations, grid_name, numbers_of
 from thunder_executors.inductor.generate import (
     INDUCTOR_CONFIG,
     GeneratedCode,
@@ -37,7 +37,7 @@ from thunder_executors.inductor.generate import (
 )
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
-from thunder_executors.inductor.launch import CubinLaunch, library_of
+from thunder_executors.inductor.launch import library_of
 from thunder_executors.inductor.outputs import check_outputs
 from thunder_executors.inductor.sizes import conditions_of, in_own_environment
 from thunder_executors.inductor.wrapper import print_module, statements
@@ -98,37 +98,25 @@ def build_region(region: Region, target: str, budget: TuningBudget | None = None
         check_outputs(region, generated)
         text = print_module(generated.wrapper, sources, region)
         calls = {ast.unparse(call.func): call for call in _calls(generated.wrapper, set(sources))}
-        named = {name: (name, sources[name], numbers_of(call), target) for name, call in calls.items()}
-        kernels, choice = compile_all(region, text, named, budget)
+        kernels = {
+            name: compile_configurations(name, sources[name], numbers_of(call), target, first_only=budget is None)
+            for name, call in calls.items()
+        }
+        chosen, choice = {name: kernel.configurations[0] for name, kernel in kernels.items()}, ""
+        if budget is not None:
+            chosen, choice = choose_configurations(region, module_text(region, text, chosen), kernels, budget)
     except Unsupported as error:
         return Refusal(str(error), lasting=True)
     except Exception as error:  # Inductor's passes may raise any exception
         return refusal_for(error)
-    library = library_of({name: kernel for name, (kernel, _) in kernels.items()})
-    grids = {name: grid for name, (_, grid) in kernels.items()}
-    return MachineCode(with_head(module_text(region, text, grids)), library, (), generated.conditions, choice)
+    library = library_of({name: each.kernel for name, each in chosen.items()})
+    module = module_text(region, text, chosen, imports=f"{HEAD}\n")
+    return MachineCode(module, library, (), generated.conditions, choice)
 
 
-Compiled = dict[str, tuple[CubinLaunch, str]]  # launchers, and the sources of the functions of grids, by kernel
-
-
-def compile_all(
-    region: Region, text: str, named: Mapping[str, tuple[Any, ...]], budget: TuningBudget | None
-) -> tuple[Compiled, str]:
-    """Return the fastest configuration of each kernel and the times in words, or the first ones without a budget.
-
-    `named` are the arguments of `compile_kernel` by kernel.
-    """
-    if budget is None:
-        return {name: compile_kernel(*arguments) for name, arguments in named.items()}, ""
-    kernels = {name: compile_configurations(*arguments) for name, arguments in named.items()}
-    first = {name: kernel.configurations[0].grid for name, kernel in kernels.items()}
-    chosen, choice = choose_configurations(region, module_text(region, text, first), kernels, budget)
-    return {name: (each.kernel, each.grid) for name, each in chosen.items()}, choice
-
-
-def module_text(region: Region, text: str, grids: Mapping[str, str]) -> str:
-    """Return the source of a region with its kernels; `grids` are the sources of the functions of their grids."""
+def module_text(region: Region, text: str, kernels: Mapping[str, Configuration], imports: str = "") -> str:
+    """Return the source of a region with its kernels, and the imports of `kernels_of` and `on_gpu`, if any."""
+    grids = {name: kernel.grid for name, kernel in kernels.items()}
     index = region.device.index or 0
     written_inputs = tuple(number for number, proxy in enumerate(region.inputs) if proxy in region.writes)
     written = f", {written_inputs}" if written_inputs else ""
@@ -136,15 +124,8 @@ def module_text(region: Region, text: str, grids: Mapping[str, str]) -> str:
     functions = [grid for grid in grids.values() if grid]
     before = "".join(f"\n\n{function}\n" for function in functions) + ("\n" if functions else "")
     names = "".join(kernel_line(name, has_grid=bool(grid)) for name, grid in grids.items())
-    return (
-        f"{head}\n{before}\nKERNELS = kernels_of(LIBRARY)\n{names}{rest}\n\nregion = on_gpu(region, {index}{written})\n"
-    )
-
-
-def with_head(text: str) -> str:
-    """Return the source of a region with the import of `kernels_of` and `on_gpu` after its first line."""
-    first, _, rest = text.partition("\n")
-    return f"{first}\n{HEAD}\n{rest}"
+    body = f"KERNELS = kernels_of(LIBRARY)\n{names}{rest}"
+    return f"{head}\n{imports}{before}\n{body}\n\nregion = on_gpu(region, {index}{written})\n"
 
 
 def kernel_line(name: str, *, has_grid: bool) -> str:

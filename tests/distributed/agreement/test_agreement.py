@@ -15,7 +15,7 @@ from thunder_core.backend.parallel.compiling import compiling
 from thunder_core.backend.parallel.creations import count_creation
 from thunder_core.backend.parallel.ledger import Ledger, RunKey
 from thunder_core.backend.runtime import agreement
-from thunder_core.backend.runtime.agreement import RunInGroup, has_same_collectives
+from thunder_core.backend.runtime.agreement import RunInGroup, compare_with_rank
 from thunder_core.foundation.errors import CollectivesDiffer
 from thunder_core.tracing.analysis.collectives import Collective
 
@@ -148,7 +148,7 @@ def test_reported_error_is_raised_by_a_rank_that_waits() -> None:
     run = first.begin(1, REDUCED)
     Ledger("group", 2, 3, store).report(run, "collective 1 differs")
     with pytest.raises(CollectivesDiffer, match="collective 1 differs"):
-        has_same_collectives(RunInGroup(first, run, [Collective("all_reduce", "group", (), 0)]), 1)
+        compare_with_rank(RunInGroup(first, run, [Collective("all_reduce", "group", (), 0)]), 1)
 
 
 def test_rank_that_has_not_arrived_gives_no_answer() -> None:

@@ -39,6 +39,7 @@ from thunder_core.backend.fusion.machine_code import MachineCode
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_executors import inductor
 from thunder_executors.inductor import gpu, launch, saturates_fp8, wrapper
+from thunder_executors.inductor.configurations import Configuration, ConfiguredKernel
 from thunder_executors.inductor.cubins import grid_text, load_kernel, names_in
 from thunder_executors.inductor.sizes import compute_size
 from thunder_executors.triton.cubin import Cubin
@@ -106,14 +107,16 @@ def interpreted(monkeypatch, tmp_path):
     """Return a function that runs a region's text on the CPU."""
     kernels = {}
 
-    def compiled(name, source, numbers, target):
+    def compiled(name, source, numbers, target, *, first_only):
+        assert first_only, "without a budget, nothing is timed"
         folder = tmp_path / str(len(kernels))
         folder.mkdir()
         kernels[name] = Interpreted(name, load_kernel(name, source, folder), numbers)
-        return kernels[name], kernels[name].text
+        configuration = Configuration("", kernels[name], kernels[name].text, "")
+        return ConfiguredKernel(name, source, (configuration,), frozenset())
 
     monkeypatch.setattr(triton_helpers, "set_driver_to_gpu", lambda: None)
-    monkeypatch.setattr(gpu, "compile_kernel", compiled)
+    monkeypatch.setattr(gpu, "compile_configurations", compiled)
     monkeypatch.setattr(gpu, "library_of", lambda kernels: b"none")
     monkeypatch.setattr(launch, "kernels_of", lambda library: kernels)
     monkeypatch.setattr(launch, "on_gpu", lambda function, index, written=(): function)

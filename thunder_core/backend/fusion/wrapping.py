@@ -200,7 +200,7 @@ class RegionCandidate:
         """The numbers of the results that stay in the wrapper's memory, because only a backward reads them."""
         return tuple(i for i, proxy in self._new_outputs if self.lending.may_be_lent(proxy.name))
 
-    @property
+    @cached_property
     def _new_outputs(self) -> list[tuple[int, TensorProxy]]:
         """The results in new memory, each with its number."""
         heads = {self.memory.aliasing.representative(proxy.name) for proxy in self.tensors}

@@ -20,7 +20,6 @@ from thunder_core.backend.parallel.gradients.parameter_hooks import (
 from thunder_core.backend.parallel.unreduced_gradients import OWNER, UNREDUCED
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.tracing.analysis.collectives import LOCAL_SHARDS
-from thunder_core.tracing.extension.subclass import subclass_of
 
 Conversion = Callable[[torch.Tensor], torch.Tensor]
 Distributed = Callable[[torch.Tensor, torch.Tensor], DTensor]
@@ -115,12 +114,6 @@ def local_of(tensor: Any) -> torch.Tensor:
     """Return the local shard of a DTensor, detached from autograd."""
     local: torch.Tensor = tensor._local_tensor
     return local
-
-
-def subclass_like(kind: Any, members: Mapping[str, Any]) -> Any:
-    """Return a subclass of a module's class with the given members and the names of the class itself."""
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
-    return subclass_of(kind, {**names, **members})
 
 
 def convert_rest(module: object, fn: Conversion, recurse: bool = True) -> Any:

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from thunder_core.backend.parallel.local_parts import subclass_like
 from thunder_core.backend.parallel.mesh_axes import group_name_in_programs
 from thunder_core.backend.parallel.operators import OPERATORS
 from thunder_core.foundation.errors import RecipeMismatch
+from thunder_core.tracing.extension.subclass import subclass_of
 
 SYNCHRONIZES = "require_backward_grad_sync"  # the attribute has the same name in DistributedDataParallel
 REPLICATES = "_replicate_group"  # the attribute with the name of the process group of a model's replicas
@@ -72,7 +72,7 @@ def replica_class(kind: Any, group_name: str, broadcast_buffers: bool) -> type[t
             OPERATORS.synchronize(group_name)
         return kind.forward(self, *args, **kwargs)
 
-    subclass: type[torch.nn.Module] = subclass_like(kind, {"forward": forward, "no_sync": no_sync})
+    subclass: type[torch.nn.Module] = subclass_of(kind, {"forward": forward, "no_sync": no_sync})
     return subclass
 
 

@@ -29,7 +29,6 @@ from thunder_core.backend.parallel.local_parts import (
     local_of,
     own_parameters,
     placement_of_part,
-    subclass_like,
 )
 from thunder_core.backend.parallel.mesh_axes import group_name_in_programs
 from thunder_core.backend.parallel.offload import DEVICES, Offload, is_offloaded
@@ -54,6 +53,7 @@ from thunder_core.backend.parallel.unreduced_gradients import (
 )
 from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
+from thunder_core.tracing.extension.subclass import subclass_of
 from thunder_core.tracing.library.collectives import group_of
 
 FIX = "use the recipe `ddp`, which keeps whole parameters, or change the module"
@@ -114,7 +114,7 @@ class Sharding:
                 synchronization.holders.append((module, paths))
             if path == layer_of_path(path):
                 module.__dict__[SYNCHRONIZATION] = synchronization, path
-                module.__class__ = subclass_like(type(module), METHODS)
+                module.__class__ = subclass_of(type(module), METHODS)
         synchronization.update()
         return model
 
@@ -195,7 +195,7 @@ class Sharding:
         keep_shards(module, shards)
         data_group = module.__dict__.get(DATA_PARALLEL_GROUP)
         gathers = {name: self._gathering_property(name, shards[name].rows, data_group) for name in shards}
-        module.__class__ = subclass_like(
+        module.__class__ = subclass_of(
             type(module), {**REFUSING_METHODS, "_apply": materialize.method(shards), **gathers}
         )
 

@@ -25,7 +25,6 @@ from thunder_core.backend.parallel.local_parts import (
     REFUSING_METHODS,
     distributed_parameter,
     own_parameters,
-    subclass_like,
 )
 from thunder_core.backend.parallel.mesh_axes import group_name_in_programs
 from thunder_core.backend.parallel.operators import FUNCTIONAL, OPERATORS
@@ -34,6 +33,7 @@ from thunder_core.backend.parallel.shards import require_shardable
 from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.foundation.model_configs import config_or_none
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
+from thunder_core.tracing.extension.subclass import subclass_of
 
 COLWISE, ROWWISE, GRADIENTS_REDUCED = "colwise", "rowwise", "replicated_with_grad_allreduce"
 STYLES = {
@@ -120,7 +120,7 @@ class TensorParallelism:
             if style == GRADIENTS_REDUCED:
                 reduced = {name: self._reducing_property(name) for name in own_parameters(module)}
                 module.__dict__[DATA_PARALLEL_GROUP] = group_name_in_programs(self.group)
-                module.__class__ = subclass_like(type(module), reduced)
+                module.__class__ = subclass_of(type(module), reduced)
                 continue
             self._require_divisible(path, module, style)
             if not isinstance(module, torch.nn.Linear):
@@ -136,7 +136,7 @@ class TensorParallelism:
             module.__dict__[PLACEMENTS_OF_PARTS] = {name: placements[name] for name in shards}
             members = {name: local_parameter(name) for name in shards}
             forward = FORWARDS[style](type(module), group_name_in_programs(self.group))
-            module.__class__ = subclass_like(type(module), {**REFUSING_METHODS, **members, "forward": forward})
+            module.__class__ = subclass_of(type(module), {**REFUSING_METHODS, **members, "forward": forward})
         model.__dict__[DIVIDED_OVER] = group_name_in_programs(self.group)
         return model
 
@@ -179,7 +179,7 @@ class TensorParallelism:
         setattr(layer, "rows" if style == COLWISE else "columns", size)
         layer.in_features, layer.out_features = layer.columns, layer.rows
         forward = QUANTIZED_FORWARDS[style](type(layer), group_name_in_programs(self.group))
-        layer.__class__ = subclass_like(type(layer), {"forward": forward})
+        layer.__class__ = subclass_of(type(layer), {"forward": forward})
 
     def _require_whole_groups(self, path: str, layer: Any, columns: int) -> None:
         """Raise `RecipeMismatch` if columns that are quantized together would be on different ranks."""

@@ -153,7 +153,7 @@ def compare(runs: Sequence[RunInGroup]) -> None:
     start, pause = time.monotonic(), FIRST_PAUSE
     seen = {own.ledger.compilation_of(rank) for own, rank in pending} | {b""}
     next_question_time = start + 2 * LONGEST_PAUSE  # ask after 0.1 seconds for the first time
-    while pending := [(own, rank) for own, rank in pending if not has_same_collectives(own, rank)]:
+    while pending := [(own, rank) for own, rank in pending if not compare_with_rank(own, rank)]:
         if (now := time.monotonic()) > start + WAIT_SECONDS:
             return
         if now > next_question_time:
@@ -167,7 +167,7 @@ def compare(runs: Sequence[RunInGroup]) -> None:
         pause = min(2 * pause, LONGEST_PAUSE)
 
 
-def has_same_collectives(own: RunInGroup, rank: int) -> bool:
+def compare_with_rank(own: RunInGroup, rank: int) -> bool:
     """Whether another rank runs the same collectives; False if that rank has not published enough for a decision.
 
     Raises `CollectivesDiffer` if that rank runs different collectives, or if a rank has reported a difference.

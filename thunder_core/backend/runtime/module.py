@@ -74,9 +74,6 @@ def compiled_module(
         **own_methods(kind, methods, module.__dict__),
         **calling_methods(call, forward, compiled_kinds, before_call),
         **copying_methods(module, compile_other),
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
         "__prepare_scriptable__": refuse_scripting,
         "_thunder": ProgramsOfOneModule(call, module.__dict__),
     }
@@ -111,15 +108,19 @@ def calling_methods(
     @left_alone_by_dynamo
     @functools.wraps(kind.forward)
     def run_forward(self: object, *args: Any, **kwargs: Any) -> Any:
-        if self.__dict__ is state and (type(self) in compiled_kinds or not note_other_class(call)):
-            return forward.call(args, kwargs)
+        if self.__dict__ is state:
+            if type(self) in compiled_kinds:
+                return forward.call(args, kwargs)
+            note_other_class(call)
         return kind.forward(self, *args, **kwargs)
 
     @left_alone_by_dynamo
     @functools.wraps(kind.__call__)
     def run(self: object, *args: Any, **kwargs: Any) -> Any:
-        if self.__dict__ is state and (type(self) in compiled_kinds or not note_other_class(call)):
-            return call.call(args, kwargs)
+        if self.__dict__ is state:
+            if type(self) in compiled_kinds:
+                return call.call(args, kwargs)
+            note_other_class(call)
         return kind.__call__(self, *args, **kwargs)
 
     methods: dict[str, Any] = {"__call__": run, "forward": run_forward}
@@ -130,8 +131,8 @@ def calling_methods(
     return methods
 
 
-def note_other_class(specializations: Specializations) -> bool:
-    """Warn that eager PyTorch makes the calls of a compiled module whose class was replaced, and return True.
+def note_other_class(specializations: Specializations) -> None:
+    """Warn that eager PyTorch makes the calls of a compiled module whose class was replaced.
 
     Parametrizations of PyTorch replace the class of the module that they are registered on. The programs are for the
     subject, which keeps its class. Raises `CannotReplay` if no call may be left to eager PyTorch.
@@ -141,7 +142,6 @@ def note_other_class(specializations: Specializations) -> bool:
     specializations.in_eager.note_once(
         f"has another class than when it was compiled{BY_WHAT}: its calls are made in eager PyTorch", COMPILE_AFTERWARDS
     )
-    return True
 
 
 def call_before(before: Sequence[Callable[[], None]], method: Method, state: dict[str, Any]) -> Method:

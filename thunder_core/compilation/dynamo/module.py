@@ -46,9 +46,6 @@ def dynamo_module(
         "__call__": _method(kind.__call__, call, module.__dict__),
         "forward": _method(kind.forward, forward, module.__dict__),
         **copying_methods(module, compile_other),
-        "__module__": kind.__module__,
-        "__qualname__": kind.__qualname__,
-        "__doc__": kind.__doc__,
         "__prepare_scriptable__": refuse_scripting,
         "_thunder": captured,
     }

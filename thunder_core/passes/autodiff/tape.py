@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thunder_core.backend.functionalization.functionalizer import MAX_NUMBERS
 from thunder_core.backend.functionalization.local import functionalize_local
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.tracing.capture.fakes.absent_gpu import NOWHERE, is_on_absent_gpu, restore
+from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, NOWHERE, is_on_absent_gpu, restore
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.shape_env import number_of
 from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_process_group_method, is_random, symbol_of
@@ -26,7 +26,6 @@ from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.operators.unsized_results import FUNCTIONS
 
 ALIASES = frozenset({torch.ops.aten.detach.default, torch.ops.aten.alias.default})
-QUERIES = frozenset({torch.ops.prim.device.default})  # operations that return no tensor, and are not recorded
 
 # A fake may have other strides than the real tensor, for example the result of softplus_backward. A view of the fake
 # may then be impossible for the real tensor, so a reshape is recorded.
@@ -112,12 +111,12 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_reshaping(func):
             return self._run_inplace_view(func, args, kwargs)
         self._require_known(tensors_in([*written_values(func, args, kwargs)]))
-        if func in QUERIES and is_on_absent_gpu(args[0]):
+        if func in DEVICE_QUERIES and is_on_absent_gpu(args[0]):
             self._hidden = args[0].device
             return NOWHERE
         kwargs = restore(self._hidden, kwargs)
         output = func(*args, **kwargs)
-        if func in QUERIES:
+        if func in DEVICE_QUERIES:
             return output
         if func in LIFTS:
             self._record_constant(args[0], output)

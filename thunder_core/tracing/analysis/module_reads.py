@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.changes.module_state import ReadStep
 from thunder_core.tracing.library.tensor_guards import Free
@@ -24,6 +25,10 @@ class TensorChecks:
     tensors: str = ""
     given: tuple[str, ...] = ()
     symbolic_dimensions: Free = field(default_factory=dict)
+
+    def sets_passed(self, bsym: BoundSymbol) -> bool:
+        """Whether a statement assigns the variable `passed`."""
+        return bool(self.passed) and isinstance(bsym.output, Proxy) and bsym.output.name == self.passed
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.tracing.capture.call import RecordedCall
-from thunder_core.tracing.capture.fakes.absent_gpu import NOWHERE, is_on_absent_gpu, restore
+from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, NOWHERE, is_on_absent_gpu, restore
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_process_group_method, is_random, symbol_of
@@ -25,7 +25,6 @@ from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.operators.unsized_results import SAVING
 
-QUERIES = frozenset({torch.ops.prim.device.default})
 ALIAS = torch.ops.aten.alias.default
 Run = Callable[[Callable[..., Any], Sequence[Any], Mapping[str, Any]], Any]
 
@@ -83,7 +82,7 @@ class AtenOperations:
         if self._hidden is None:
             outside = None if self.call is not None else self._hidden_outside
             return self._dispatch(operator, args, restore(outside, kwargs))
-        if operator in QUERIES:
+        if operator in DEVICE_QUERIES:
             return NOWHERE
         hidden, self._hidden = self._hidden, None
         try:
@@ -119,7 +118,7 @@ class AtenOperations:
         if operator in LIFTS and call is not None:
             call.opaque = True
             return operator(*args, **kwargs)
-        if call is None and operator not in QUERIES:
+        if call is None and operator not in DEVICE_QUERIES:
             try:
                 with torch._C.DisableTorchFunction():  # only C++ code outside of any torch function gets here
                     return self._record(operator, args, kwargs)
@@ -129,7 +128,7 @@ class AtenOperations:
             args, kwargs = self._with_fakes(args, kwargs)
         except Wrapped:
             return NotImplemented  # so that PyTorch calls the wrappers
-        if operator in QUERIES:
+        if operator in DEVICE_QUERIES:
             return self._device_of(args[0]) if type(args[0]) is FakeTensor else operator(*args, **kwargs)
         assert call is not None
         return self._run_and_note(call, operator, args, kwargs)

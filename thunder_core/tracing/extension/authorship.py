@@ -23,7 +23,7 @@ FIX_OF_OTHER_CODE = "correct that code, which is not part of Thunder; --debug sh
 def is_ours(part: object) -> bool:
     """Whether a part of a recipe, or a function, belongs to Thunder."""
     owner = part if callable(part) and hasattr(part, "__module__") else type(part)
-    return str(owner.__module__).partition(".")[0] in THUNDER_PACKAGES
+    return package.package_of(owner.__module__) in THUNDER_PACKAGES
 
 
 def authors_error(error: BaseException) -> ThunderError | None:

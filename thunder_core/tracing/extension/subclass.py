@@ -20,16 +20,18 @@ class _Shield(torch.nn.Module):
 
 
 def subclass_of(kind: type, members: Mapping[str, Any]) -> Any:
-    """Return a subclass with the name and the metaclass of `kind`, and these members.
+    """Return a subclass with the names, the docstring and the metaclass of `kind`, and these members.
 
     The user's metaclass and the `__init_subclass__` of the user's classes are not called: they may register each class,
     refuse further classes, or require arguments.
     """
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
+    namespace = {**names, **members}
     metaclass: Any = type(kind)
     create: Any = ABCMeta.__new__ if issubclass(metaclass, ABCMeta) else type.__new__
     if not any("__init_subclass__" in vars(base) for base in kind.__mro__ if base is not object):
-        return create(metaclass, kind.__name__, (kind,), dict(members))
-    subclass: Any = create(metaclass, kind.__name__, (_Shield, kind), dict(members))
+        return create(metaclass, kind.__name__, (kind,), namespace)
+    subclass: Any = create(metaclass, kind.__name__, (_Shield, kind), namespace)
     with suppress(TypeError):  # a class with slots keeps the shield among its bases
         subclass.__bases__ = (kind,)
     return subclass

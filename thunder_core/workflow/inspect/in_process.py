@@ -24,7 +24,6 @@ from thunder_core.workflow.pipeline.request.generation_lengths import lengths_of
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import sequence_length
-from thunder_core.workflow.pipeline.session.placement import pads_texts
 from thunder_core.workflow.pipeline.session.prepare import PreparedModel, prepare
 from thunder_core.workflow.pipeline.session.session import open_model
 from thunder_core.workflow.validation.generation import generate
@@ -46,9 +45,9 @@ def traced_model(request: Request) -> Subject:
     if request.generates:
         return traced_generation(prepared, request)
     if request.seq is not None:
-        require_tokens(prepared.loading.config, "--seq")
+        require_tokens(prepared.loading.config)
     size = InputSize(request.batch or 1, sequence_length(prepared.loading.config, request.seq, prepared.usual_sequence))
-    purpose = Purpose(request.train, padded=pads_texts(prepared.recipe))
+    purpose = Purpose(request.train, padded=prepared.pads_texts)
     session = open_model(prepared, purpose)
     with session.ready():
         session.call(session.inputs(size))

@@ -34,7 +34,6 @@ from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import artifacts_samples, real_samples, sequence_of
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.dynamic import points_of
-from thunder_core.workflow.pipeline.session.placement import pads_texts
 from thunder_core.workflow.pipeline.session.prepare import prepare
 from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
 from thunder_core.workflow.pipeline.session.session import Session, open_model, open_saved
@@ -70,7 +69,7 @@ def bench_model(request: Request, bench_request: BenchRequest, progress: Progres
     )
     for seq in bench_request.seqs:
         sequence_of(prepared.loading.config, seq, (data,))
-    purpose = Purpose(request.train, data, None not in bench_request.seqs, padded=pads_texts(prepared.recipe))
+    purpose = Purpose(request.train, data, None not in bench_request.seqs, padded=prepared.pads_texts)
     return _bench({THUNDER: lambda: open_model(prepared, purpose)}, bench_request, progress)
 
 
@@ -182,7 +181,7 @@ def common_sizes(sessions: Mapping[str, Session], bench_request: BenchRequest) -
     if None in batches:
         batches = (recorded_size("batch", sessions) or 1,)
     for session in sessions.values() if None not in lengths else ():
-        require_tokens(session.loaded.config, "--seq")
+        require_tokens(session.loaded.config)
     if None in lengths:
         lengths = (recorded_size("seq", sessions),)
     is_requested = dict.fromkeys(InputSize._fields, False)

@@ -42,7 +42,6 @@ from thunder_core.workflow.pipeline.session.application import apply
 from thunder_core.workflow.pipeline.session.clock import StageClock
 from thunder_core.workflow.pipeline.session.dynamic import arguments_of, require_dimensions, require_positions
 from thunder_core.workflow.pipeline.session.internal_check import allowance_of, check_calls, has_traces
-from thunder_core.workflow.pipeline.session.placement import pads_texts
 from thunder_core.workflow.pipeline.session.planning import plan
 from thunder_core.workflow.pipeline.session.prepare import prepare
 from thunder_core.workflow.pipeline.session.progress import Progress, SilentProgress
@@ -110,7 +109,7 @@ def debug_call(request: Request, debug_request: DebugRequest, clock: StageClock)
     """Check a single call of a model with a recipe."""
     prepared = prepare(request)
     require_dimensions(prepared.recipe, request.dynamic)
-    session = open_model(prepared, Purpose(request.train, padded=pads_texts(prepared.recipe)))
+    session = open_model(prepared, Purpose(request.train, padded=prepared.pads_texts))
     size = size_to_trace(prepared.loading.config, request, (), prepared.usual_sequence)
     require_positions(prepared.loading.config, request.dynamic, size)
     if request.dynamic:

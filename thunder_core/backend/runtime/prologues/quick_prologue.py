@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from thunder_core.backend.runtime.generate import executable
-from thunder_core.backend.runtime.prologues.settled_prologue import SettledPrologue, as_tuple, names_in
+from thunder_core.backend.runtime.prologues.settled_prologue import SettledPrologue, as_tuple, used_names
 from thunder_core.tracing.analysis.module_reads import ModuleReads
-from thunder_core.tracing.ir.literal import Scope, literal
+from thunder_core.tracing.ir.literal import Scope
 from thunder_core.tracing.ir.printer import print_trace, statement
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
@@ -158,7 +158,7 @@ def quick_trace(
         bsyms.append(python_statement(f"({', '.join(skipped)},) = {OBJECTS}"))
     checks = reads.tensor_checks
     for bsym in remaining_statements(trace, reads):
-        if checks.passed and isinstance(bsym.output, Proxy) and bsym.output.name == checks.passed:
+        if checks.sets_passed(bsym):
             call = statement(replace(bsym, output=None), Scope())
             differs = f"if not {call[:-1]}, {as_tuple(checks.given)}): return {DIFFERS}{arguments}"
             bsyms.append(python_statement(differs))
@@ -179,18 +179,17 @@ def remaining_statements(trace: Trace, reads: ModuleReads) -> Iterator[BoundSymb
 
 def skipped_variables(trace: Trace, reads: ModuleReads) -> tuple[str, ...]:
     """Return the variables with objects of the module that the remaining statements use."""
-    texts = [statement(bsym, Scope()) for bsym in remaining_statements(trace, reads)]
-    used = set(names_in(*texts, literal(trace.output, Scope())))
+    used = used_names(remaining_statements(trace, reads), trace)
     return tuple(name for name in reads.variables if name in used)
 
 
 def runs_library_code(program: Any) -> bool:
     """Whether all operations of a program are PyTorch's or Thunder's: the body of another one may be the user's."""
     bsyms = () if program is None else program.traces("computation")[0].bound_symbols
-    return program is not None and all(is_of_library(bsym.symbol.name) for bsym in bsyms)
+    return program is not None and all(is_library_operation(bsym.symbol.name) for bsym in bsyms)
 
 
-def is_of_library(operation: str) -> bool:
+def is_library_operation(operation: str) -> bool:
     """Whether the name of an operation is a name of PyTorch or Thunder."""
     package, _, rest = operation.partition(".")
     if rest.startswith("ops."):

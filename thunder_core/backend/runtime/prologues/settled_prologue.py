@@ -8,7 +8,7 @@ checks of the process. When the generation ends, the guards on the model are che
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -123,8 +123,7 @@ class SettledPrologue:
         skipped = self._reads.without_arguments | self._reads.statements
         outputs = [bsym.output for bsym in self._trace.bound_symbols if bsym in skipped]
         assigned = [output.name for output in outputs if isinstance(output, Proxy)]
-        texts = [statement(bsym, Scope()) for bsym in self._remaining]
-        used = set(names_in(*texts, literal(self._trace.output, Scope())))
+        used = used_names(self._remaining, self._trace)
         return tuple(name for name in assigned if name in used)
 
     def _make_prologue(self) -> Callable[..., Any]:
@@ -133,7 +132,7 @@ class SettledPrologue:
         bsyms = [python_statement(f"{as_tuple(self._names)} = {SETTLED}")] if self._names else []
         checks = self._reads.tensor_checks
         for bsym in self._remaining:
-            if checks.passed and isinstance(bsym.output, Proxy) and bsym.output.name == checks.passed:
+            if checks.sets_passed(bsym):
                 if checks.given:
                     condition = f"{MATCH}({METADATA}, {as_tuple(checks.given)})"
                     bsyms.append(python_statement(f"if not {condition}: return {OTHERWISE}({arguments})"))
@@ -176,10 +175,10 @@ class SettledPrologue:
         return executable(print_trace(trace), CHECKS_NAME)
 
 
-def names_in(*texts: str) -> Iterator[str]:
-    """Yield the identifiers in texts of Python source."""
-    for text in texts:
-        yield from IDENTIFIERS.findall(text)
+def used_names(bsyms: Iterable[BoundSymbol], trace: Trace) -> set[str]:
+    """Return the identifiers in the statements of a prologue, and in its output."""
+    texts = [statement(bsym, Scope()) for bsym in bsyms]
+    return {name for text in (*texts, literal(trace.output, Scope())) for name in IDENTIFIERS.findall(text)}
 
 
 def as_tuple(names: Sequence[str]) -> str:

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 import torch
 
 from thunder_core.foundation.errors import ModelChangedWarning
+from thunder_core.foundation.package import package_of
 from thunder_core.tracing.capture.torch_facts.modes import is_recording
 from thunder_core.tracing.library.changes.type_versions import ClassCaches, cached_by_version
 
@@ -201,11 +202,6 @@ def is_patched(value: Any) -> bool:
 def is_foreign_function(value: object) -> bool:
     """Whether a value is a function of a package that is not the library, PyTorch or Python."""
     return isinstance(value, FunctionType) and package_of(value.__globals__.get("__name__")) not in PACKAGES
-
-
-def package_of(module: object) -> str:
-    """Return the name of the package of a module."""
-    return str(module).partition(".")[0]
 
 
 def replaces_experts(model: Any) -> bool:

@@ -12,6 +12,7 @@ import types
 from collections.abc import Iterator, Mapping
 from functools import cache
 
+from thunder_core.foundation.package import package_of
 from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.library.draws import process_generators
@@ -81,11 +82,6 @@ def _library_of(value: object) -> str:
     """Return the top-level package of a module, or of the module that defines a class or function."""
     home = value.__name__ if isinstance(value, types.ModuleType) else callable_attribute(value, "__module__")
     return package_of(home)
-
-
-def package_of(module: object) -> str:
-    """Return the top-level package in the name of a module."""
-    return str(module).partition(".")[0]
 
 
 def is_name_of_torch(module: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.package import package_of
 from thunder_core.frontend.acquire.code_origins import CodeOrigins, has_line
 from thunder_core.frontend.acquire.lookasides import (
     LOOKASIDES,
@@ -38,7 +39,6 @@ from thunder_core.frontend.acquire.lookasides.state.storages import method_of_st
 from thunder_core.frontend.acquire.lookasides.state.world import call_world_function
 from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
-from thunder_core.frontend.acquire.outside.function_effects import package_of
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads

@@ -15,6 +15,7 @@ import torch
 
 from thunder_core.tracing.ir.tree import replace_leaves
 
+DEVICE_QUERIES = frozenset({torch.ops.prim.device.default})  # the operators by which C++ code asks for a device
 NOWHERE = torch.device("meta")  # a device that needs no guard and has no streams
 
 

@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.tracing.capture.fakes import quantized
-from thunder_core.tracing.capture.fakes.absent_gpu import NOWHERE, is_on_absent_gpu, restore
+from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, NOWHERE, is_on_absent_gpu, restore
 from thunder_core.tracing.capture.fakes.meta_kernels import cheaper_operation, results_on_meta
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
 from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_symbolic_slice, slice_dimension
@@ -40,7 +40,6 @@ from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 ALIGNMENT = 16  # bytes; the alignment of rows in grouped products and of their operands
 MATRIX = 2  # dimensions
-DEVICE = torch.ops.prim.device.default
 PYTORCHS_NAMESPACES = frozenset({"aten", "prim", "prims"})  # of operations without effects on other processes
 GROUPED = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -107,7 +106,7 @@ class FaithfulMode(FakeTensorMode):
 
     def dispatch(self, func: object, types: object, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on fakes. Tensors on a GPU that this build of PyTorch cannot use hide their device."""
-        if func is DEVICE and is_on_absent_gpu(args[0]):
+        if func in DEVICE_QUERIES and is_on_absent_gpu(args[0]):
             self._hidden = args[0].device
             return NOWHERE
         output = self._dispatch_operation(func, types, args, restore(self._hidden, kwargs or {}))

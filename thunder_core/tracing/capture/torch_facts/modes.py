@@ -16,6 +16,7 @@ from torch.utils._python_dispatch import (
     _get_current_dispatch_mode_stack,
 )
 
+from thunder_core.foundation.package import package_of
 from thunder_core.tracing.capture.torch_facts.symbols import passing_operation
 
 pop_mode: Callable[[], Any] = _pop_mode
@@ -81,7 +82,7 @@ def outer_function_mode() -> TorchFunctionMode | None:
 
 def is_own(mode: object) -> bool:
     """Whether a mode is Thunder's."""
-    return type(mode).__module__.partition(".")[0] == PACKAGE
+    return package_of(type(mode).__module__) == PACKAGE
 
 
 @contextmanager

@@ -26,15 +26,15 @@ def sizes_in_words(config: PretrainedConfig, size: InputSize) -> str:
     return ", ".join(WORDS.get(name, _tokens)(config, size) for name in named_inputs(config))
 
 
-def require_tokens(config: PretrainedConfig, option: str) -> None:
-    """Raise `BadOption` for an option with a sequence length if the model reads no tokens.
+def require_tokens(config: PretrainedConfig) -> None:
+    """Raise `BadOption` for the option --seq if the model reads no tokens.
 
     Nothing is raised for a class whose parameters are unknown.
     """
     name = (config.architectures or [""])[0]
     accepted = forward_parameters(name)
     if accepted and TOKENLESS.issuperset(named_inputs(config)) and "decoder_input_ids" not in accepted:
-        raise BadOption(f"{option} has no effect, because {name} reads no tokens", fix=f"leave out {option}")
+        raise BadOption(f"--seq has no effect, because {name} reads no tokens", fix="leave out --seq")
 
 
 def omitted_inputs(config: PretrainedConfig) -> str:

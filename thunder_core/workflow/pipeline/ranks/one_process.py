@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree
 
-from thunder_core.backend.parallel.local_parts import subclass_like
+from thunder_core.tracing.extension.subclass import subclass_of
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 from thunder_core.workflow.validation.preserved_state import preserve_buffers
 
@@ -35,7 +35,7 @@ def in_one_process(model: torch.nn.Module, size: int) -> torch.nn.Module:
         flat = [_pytree.tree_flatten(part) for part in reversed(parts)]
         return _pytree.tree_unflatten(join_results([leaves for leaves, _ in flat]), flat[0][1])
 
-    twin: Any = object.__new__(subclass_like(kind, {"forward": forward}))
+    twin: Any = object.__new__(subclass_of(kind, {"forward": forward}))
     object.__setattr__(twin, "__dict__", model.__dict__)
     return twin  # type: ignore[no-any-return]
 

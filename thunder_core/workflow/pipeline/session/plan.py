@@ -31,7 +31,6 @@ from thunder_core.workflow.pipeline.session.dynamic import points_of, upper_end
 from thunder_core.workflow.pipeline.session.evaluate import metric_for
 from thunder_core.workflow.pipeline.session.executor_comparison import comparing_executors
 from thunder_core.workflow.pipeline.session.memory_plan import MemoryPlan, shortage_error
-from thunder_core.workflow.pipeline.session.placement import pads_texts
 from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
@@ -154,7 +153,7 @@ class Plan:
     @property
     def purpose(self) -> Purpose:
         """The purpose of calls of the model, and its data."""
-        padded = self.data is not None or pads_texts(self.prepared.recipe)
+        padded = self.data is not None or self.prepared.pads_texts
         return Purpose(self.request.train, self.data, self.request.seq is not None, padded)
 
     @property

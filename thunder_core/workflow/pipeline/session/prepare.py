@@ -30,7 +30,7 @@ from thunder_core.workflow.pipeline.request.recipes import requested_recipe, sam
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import USUAL_SEQUENCE
 from thunder_core.workflow.pipeline.session.executors import NamedExecutor, candidates, lost_fusion, without_ranges
-from thunder_core.workflow.pipeline.session.placement import GPU, usual_sequence, with_placement
+from thunder_core.workflow.pipeline.session.placement import GPU, pads_texts, usual_sequence, with_placement
 from thunder_core.workflow.report import SkippedPart
 
 
@@ -53,6 +53,11 @@ class PreparedModel:
     choice: tuple[str, ...] = ()
     mesh: Mapping[str, int] = field(default_factory=dict)
     usual_sequence: int = USUAL_SEQUENCE
+
+    @property
+    def pads_texts(self) -> bool:
+        """Whether random texts have padding and an attention mask."""
+        return pads_texts(self.recipe)
 
     @property
     def transforms(self) -> tuple[Transform, ...]:

@@ -37,7 +37,7 @@ def size_to_trace(
     A call with a cache has one token, and another call `usual` tokens, unless another length is requested.
     """
     if request.seq is not None:
-        require_tokens(config, "--seq")
+        require_tokens(config)
     ranges = request.dynamic
     with_cache = request.cache is not None or "cache" in ranges
     seq = 1 if with_cache and request.seq is None else sequence_of(config, request.seq, data, usual)
