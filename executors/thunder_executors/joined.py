@@ -182,7 +182,7 @@ def joined_call(group: Sequence[BoundSymbol], executor: str) -> BoundSymbol:
     """Return one bound symbol for linear layers of the same row."""
     weights = [[*arguments_of(bsym)][1] for bsym in group]
     return BoundSymbol(
-        symbol=Symbol(f"{__name__}.{joined_linear.__name__}", joined_linear),
+        symbol=Symbol.of_function(joined_linear),
         args=(next(arguments_of(group[0])), *weights),
         kwargs={},
         output=tuple(bsym.output for bsym in group),

@@ -288,10 +288,9 @@ def grouped_call(bsym: BoundSymbol, repeating: Sequence[BoundSymbol], executor: 
     arguments = arguments_of(bsym)
     first, second = repeating[0].inputs[0], repeating[len(REPEATS)].inputs[0]
     rest = {name: value for name, value in arguments.items() if name not in NAMES[:3]}
-    symbol = Symbol(f"{__name__}.{grouped_attention.__name__}", grouped_attention)
     return replace(
         bsym,
-        symbol=symbol,
+        symbol=Symbol.of_function(grouped_attention),
         args=(arguments["query"], first, second),
         kwargs={**rest, GROUPS: True},
         subsymbols=(*repeating, bsym),
@@ -404,8 +403,7 @@ class ScaledDotProductAttention(Executor):
         backend = backend_for(bsym)
         if backend not in FUNCTIONS or (backend is not None and backend is choice_of_pytorch(bsym)):
             return None
-        function = FUNCTIONS[backend]
-        return replace(bsym, symbol=Symbol(f"{__name__}.{function.__name__}", function), executor=self.name)
+        return replace(bsym, symbol=Symbol.of_function(FUNCTIONS[backend]), executor=self.name)
 
 
 EXECUTOR = ScaledDotProductAttention()

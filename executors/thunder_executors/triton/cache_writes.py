@@ -131,7 +131,7 @@ def joined_call(bsyms: Sequence[BoundSymbol], update: CacheUpdate, executor: str
     parts = sorted({update.turn, update.keys, update.values, update.positions})
     return replace(
         turned,
-        symbol=Symbol(f"{__name__}.{turn_into_cache.__name__}", turn_into_cache),
+        symbol=Symbol.of_function(turn_into_cache),
         args=(query, key, values.args[3], cos, sin, keys.args[0], values.args[0], start),
         kwargs={},
         output=turned.output[0],

@@ -163,7 +163,7 @@ def joined_call(match: NormProducts, executor: str) -> BoundSymbol:
     function = match.function
     return replace(
         match.norm,
-        symbol=Symbol(f"{function.__module__}.{function.__qualname__}", function),
+        symbol=Symbol.of_function(function),
         args=(*match.inputs, match.eps, *match.matrices),
         kwargs={},
         output=match.output,

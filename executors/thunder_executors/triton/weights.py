@@ -209,7 +209,7 @@ def product_of(bsym: BoundSymbol, multiplications: Mapping[str, BoundSymbol]) ->
 def kernel_call(bsym: BoundSymbol, product: Product, executor: str) -> BoundSymbol:
     """Return a bound symbol as a call of the kernel, whose tile fits the number of rows."""
     function = product.kind.function
-    symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
+    symbol = Symbol.of_function(function)
     args = (product.x, product.codes, product.scales, product.factors, product.tile)
     parts = (bsym,) if product.multiplication is None else (product.multiplication, bsym)
     return replace(bsym, symbol=symbol, args=args, subsymbols=parts, executor=executor)

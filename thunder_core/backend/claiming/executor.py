@@ -196,7 +196,7 @@ class OperatorExecutor(Executor):
         """
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
+            symbol = Symbol.of_function(function)
             self.table[symbol_of(operation)] = Implementation(symbol, supports, writes)
             return function
 

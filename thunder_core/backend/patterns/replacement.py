@@ -88,7 +88,7 @@ def replacement(
         ) from error
     except ValueError:
         pass  # a C function without a signature
-    return Replacement(of, Symbol(f"{function.__module__}.{function.__qualname__}", function), supports, meta)
+    return Replacement(of, Symbol.of_function(function), supports, meta)
 
 
 def _has_visible_effect(bsym: BoundSymbol) -> bool:

@@ -37,6 +37,11 @@ class Symbol:
     target: Callable[..., Any] = field(repr=False)
     empties: bool = field(default=False, compare=False)
 
+    @classmethod
+    def of_function(cls, function: Callable[..., Any]) -> Symbol:
+        """Return the symbol of a Python function, whose printed name is the function's module and qualified name."""
+        return cls(f"{function.__module__}.{function.__qualname__}", function)
+
     @property
     def short_name(self) -> str:
         """The last part of the name: `linear` of `torch.nn.functional.linear`."""

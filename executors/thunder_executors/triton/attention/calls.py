@@ -126,7 +126,7 @@ class CacheAttention(OneKernel):
         indices = sorted({*self.repeating, *(() if self.last is None else self.last.indices)})
         return replace(
             bsym,
-            symbol=Symbol(f"{function.__module__}.{function.__qualname__}", function),
+            symbol=Symbol.of_function(function),
             args=(*tensors, *shown, self.scale, self.transposed),
             kwargs={},
             subsymbols=(*(bsyms[index] for index in indices), bsym),

@@ -252,7 +252,7 @@ class Place:
 
 def call(bsym: BoundSymbol, function: Callable[..., Any], args: tuple[Any, ...], executor: str) -> BoundSymbol:
     """Return a bound symbol as a call of another function."""
-    symbol = Symbol(f"{function.__module__}.{function.__qualname__}", function)
+    symbol = Symbol.of_function(function)
     return replace(bsym, symbol=symbol, args=args, kwargs={}, subsymbols=(bsym,), executor=executor)
 
 
