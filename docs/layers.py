@@ -16,6 +16,7 @@ BEGIN, END = "<!-- Written by `make docs`: layers -->\n", "<!-- end of layers --
 LAYERS = {
     "foundation": (
         (
+            "descriptions",
             "memory_limits",
             "model_configs",
             "own_builtins",

@@ -17,6 +17,7 @@ from thunder_core.backend.fusion.conditions import named_sizes
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import Region
 from thunder_core.backend.quantization.products import IMPLEMENTATIONS
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_executors.inductor.generate import Unsupported
 from thunder_executors.inductor.strides import with_strides
 from thunder_executors.inductor.torch_versions import CHECK_LAYOUT, with_plain_checks
@@ -137,7 +138,7 @@ class _Body:
 
     def _allow(self, node: ast.AST) -> None:
         if not isinstance(node, NODES):
-            raise Unsupported(f"Inductor's wrapper contains an object of class {type(node).__name__}")
+            raise Unsupported(f"Inductor's wrapper contains {object_of_class(type(node))}")
         if isinstance(node, ast.Call):
             self._allow_call(ast.unparse(node.func))
 

@@ -15,6 +15,7 @@ from triton.compiler import ASTSource
 from triton.runtime.jit import JITFunction
 
 from thunder_core.foundation import plugins
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import BadOption, Bug, EnvironmentLacks
 from thunder_executors.triton.elf import architecture_of, parameter_sizes, required_threads
 from thunder_executors.triton.launch import ALIGNMENT, INTERPRETED, Specialization
@@ -91,7 +92,7 @@ def compile_for(specialization: Specialization, target: str = "sm_90") -> Cubin:
     kernel = plugins.import_object(specialization.kernel)
     if not isinstance(kernel, JITFunction) and not INTERPRETED:
         raise Bug(
-            f"{specialization.kernel} is an object of the class {type(kernel).__name__}; only a function that is "
+            f"{specialization.kernel} is {object_of_class(type(kernel))}; only a function that is "
             "decorated with triton.jit alone can be compiled ahead of time",
             fix="please report it, with the output of `thunder doctor --json`",
         )

@@ -163,7 +163,7 @@ def test_the_interpreter_compiles_nothing() -> None:
 def test_kernel_of_another_class_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cubin_module, "INTERPRETED", False)
     (launch,) = rms_norm.launches(*next(EXAMPLES["rms_norm"](random_tensors(torch.float32, "cpu"))))
-    with pytest.raises(Bug, match="an object of the class InterpretedFunction"):
+    with pytest.raises(Bug, match="an object of class InterpretedFunction"):
         compile_for(launch.specialization)
 
 

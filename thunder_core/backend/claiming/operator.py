@@ -10,6 +10,7 @@ import torch
 from torch.utils._pytree import tree_map
 
 from thunder_core.backend.claiming.executor import Executor, Implementation
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import BadRecipe, ThunderError, WrongInputs
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
@@ -126,7 +127,7 @@ def _without_data_in(tree: object) -> Any:
 def _describe(leaf: object) -> str:
     """Describe a result: a tensor by dtype, sizes, strides and device; by dtype and rank if sizes are symbolic."""
     if not isinstance(leaf, torch.Tensor):
-        return "no tensor" if leaf is None else f"an object of class {type(leaf).__name__}"
+        return "no tensor" if leaf is None else object_of_class(type(leaf))
     sizes = (*leaf.shape, *leaf.stride())
     if any(isinstance(size, torch.SymInt) for size in sizes):
         return f"{leaf.dtype} of {leaf.dim()} dimensions on {leaf.device}"

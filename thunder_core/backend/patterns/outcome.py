@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.backend.patterns.placeholder import Parameter
 from thunder_core.backend.patterns.spelling import input_of_whole_slice, key
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.tracing.analysis.copies import distinguishes_copies_from_views
 from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake, metadata
@@ -131,9 +132,7 @@ def _tensors_of(output: Any) -> list[torch.Tensor]:
     """Return the tensors that a function returned; raise `TypeError` if it returned something else."""
     tensors = list(output) if isinstance(output, tuple | list) else [output]
     if not all(isinstance(tensor, torch.Tensor) for tensor in tensors):
-        raise TypeError(
-            f"it returns an object of class {type(output).__name__}, not a tensor or a structure of tensors"
-        )
+        raise TypeError(f"it returns {object_of_class(type(output))}, not a tensor or a structure of tensors")
     return tensors
 
 

@@ -12,6 +12,7 @@ import torch
 from thunder_core.backend.runtime.dispatch import Refusal
 from thunder_core.backend.runtime.observed_values import Number, expected_values, same, values_error
 from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
@@ -154,7 +155,7 @@ def is_met(condition: str, size: int) -> bool:
 def describe_value(value: Any) -> str:
     """Describe a value for a message: constants as they are, tensors by their metadata, the rest by their class."""
     kind = type(value)  # not isinstance, which reads the value's own `__class__`
-    instance = f"an object of class {kind.__name__}"
+    instance = object_of_class(kind)
     if issubclass(kind, torch.Tensor):
         grad = ", requires grad" if value.requires_grad else ""
         return f"{tensor_proxy('', value).described}{grad} of class {kind.__name__}"

@@ -13,6 +13,7 @@ from thunder_core.backend.claiming.operator import Operator
 from thunder_core.compilation.compiler.binding import bind_compiler
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
 from thunder_core.compilation.compiler.compiler import Compiler
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.options.compile_options import (
     MAX_PROGRAMS,
@@ -125,7 +126,7 @@ def require_list_and_callable(executors: object, subject: object) -> None:
         raise WrongInputs(f"executors={executors!r:.80} is a single executor, not a list", fix="write executors=[...]")
     if not callable(subject):
         raise WrongInputs(
-            f"jit takes a function or a module, not an object of class {type(subject).__name__}",
+            f"jit takes a function or a module, not {object_of_class(type(subject))}",
             fix="write @classmethod above @jit" if isinstance(subject, classmethod) else "pass a callable",
         )
     if isinstance(subject, torch.jit.ScriptModule):

@@ -17,6 +17,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.compilation.compiler.transformation import checked_trace
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.frontend.acquire.acquire import trace_program
@@ -226,7 +227,7 @@ class NestedCall:
             return kind(self._bound_arguments(item) for item in tree)
         if kind is dict and all(map(is_constant, tree)):
             return {key: self._bound_arguments(item) for key, item in tree.items()}
-        return self.refuse(f"takes an object of class {kind.__name__} that the program makes")
+        return self.refuse(f"takes {object_of_class(kind)} that the program makes")
 
     def _with_stand_ins(self, tree: Any) -> Any:
         """Return the arguments with a stand-in for each tensor."""
@@ -352,7 +353,7 @@ class NestedCall:
             return Constant(leaf), leaf
         if self.run.outside.path_of(leaf) is not None:
             return Same(type(leaf)), leaf
-        return self.refuse(f"returns an object of class {type(leaf).__name__}")
+        return self.refuse(f"returns {object_of_class(type(leaf))}")
 
     def _tensor(self, leaf: torch.Tensor, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
         real = self.stand_ins.behind(leaf)

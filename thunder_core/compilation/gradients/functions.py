@@ -23,6 +23,7 @@ from thunder_core.compilation.gradients.trees import (
     require_tensors,
     split_aux,
 )
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import WrongInputs
 from thunder_core.tracing.capture.torch_facts.graph import graph_of, leaves_of
 
@@ -170,7 +171,7 @@ def _compile(kind: object, function: object, options: tuple[Hashable, ...], exec
     """
     if not callable(function):
         raise WrongInputs(
-            f"a derivative needs a function or a module, not an object of class {type(function).__name__}",
+            f"a derivative needs a function or a module, not {object_of_class(type(function))}",
             fix="pass a function or a module",
         )
     executor_tuple = None if executors is None else tuple(executors)

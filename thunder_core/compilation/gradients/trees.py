@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import NotDifferentiable, SourceLine, WrongInputs
 
 Argnums = int | tuple[int, ...]
@@ -38,7 +39,7 @@ def differentiable_leaves(tree: object, name: str) -> tuple[list[torch.Tensor], 
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             raise WrongInputs(
-                f"{name} needs tensors to differentiate, but got an object of class {type(leaf).__name__}",
+                f"{name} needs tensors to differentiate, but got {object_of_class(type(leaf))}",
                 fix="convert the argument to a tensor, or leave it out of argnums",
             )
         if not (leaf.is_floating_point() or leaf.is_complex()):
@@ -55,8 +56,7 @@ def split_aux(output: object, has_aux: bool, name: str, where: SourceLine | None
         return output, None
     if not (isinstance(output, tuple) and len(output) == 2):
         raise NotDifferentiable(
-            f"{name}: with has_aux=True the function returns a pair (output, aux), not an object of class "
-            f"{type(output).__name__}",
+            f"{name}: with has_aux=True the function returns a pair (output, aux), not {object_of_class(type(output))}",
             fix="return output, aux",
             where=where,
         )
@@ -66,7 +66,7 @@ def split_aux(output: object, has_aux: bool, name: str, where: SourceLine | None
 def require_scalar(output: object, name: str, where: SourceLine | None) -> torch.Tensor:
     """Return the result if it is one real number; raise `NotDifferentiable` otherwise."""
     if not isinstance(output, torch.Tensor):
-        what = f"an object of class {type(output).__name__}"
+        what = object_of_class(type(output))
     elif output.dim() != 0:
         what = f"one of shape {list(output.shape)}"
     elif not output.is_floating_point():
@@ -85,7 +85,7 @@ def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) 
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
             raise NotDifferentiable(
-                f"{name}: the function has to return tensors, but returned an object of class {type(leaf).__name__}",
+                f"{name}: the function has to return tensors, but returned {object_of_class(type(leaf))}",
                 fix="return other values as aux, with has_aux=True",
                 where=where,
             )

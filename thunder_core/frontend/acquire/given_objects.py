@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.frontend.acquire.codegen.rebuilding import is_rebuildable
 from thunder_core.frontend.acquire.held_objects import refers_to_tensors
 from thunder_core.frontend.acquire.outside.guards.values import Identical
@@ -96,7 +97,7 @@ class ObjectSnapshot:
         if not isinstance(value, BY_IDENTITY) and is_rebuildable(type(value)):
             return True
         if not isinstance(value, BY_IDENTITY) and refers_to_tensors(value):
-            self._refuse(f"gets an object of class {type(value).__name__} that contains a tensor of the program")
+            self._refuse(f"gets {object_of_class(type(value))} that contains a tensor of the program")
         return False
 
 

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import torch
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.outside.guards.containers import Absent
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
@@ -77,7 +78,7 @@ class Handover:
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")  # `backward` sets `.grad`
         if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
-            self._refuse(f"writes to an object of class {type(owner.value).__name__} that the calling program creates")
+            self._refuse(f"writes to {object_of_class(type(owner.value))} that the calling program creates")
         self.outer.outdated[id(owner.value)] = (owner.value, self._line)
 
     def written_path(self) -> Path | None:

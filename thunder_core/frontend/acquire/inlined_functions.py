@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 
 import torch
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.frontend.acquire.given_objects import SHALLOWLY_IMMUTABLE, ObjectSnapshot
 from thunder_core.frontend.acquire.held_objects import HeldObjects, refers_to_tensors
 from thunder_core.frontend.acquire.outside.recording import Recording
@@ -58,7 +59,7 @@ class KeptContainers:
         for value, held_objects, refuse, may_be_shared in self._kept:
             if held_objects.have_changed() or (id(value) in reachable_ids and not may_be_shared):
                 refuse(
-                    f"keeps an object of class {type(value).__name__} that the program creates for its backward, and "
+                    f"keeps {object_of_class(type(value))} that the program creates for its backward, and "
                     "that is used later"
                 )
 
@@ -178,9 +179,7 @@ class InlinedFunction:
         objects.require_same(lambda value: isinstance(value, BY_IDENTITY) and not refers_to_tensors(value))
         for value, _ in objects.pairs:
             if self._kept.includes(value):
-                self._refuse(
-                    f"keeps an object of class {type(value).__name__} for its backward that another function keeps too"
-                )
+                self._refuse(f"keeps {object_of_class(type(value))} for its backward that another function keeps too")
             if not isinstance(value, (*SHALLOWLY_IMMUTABLE, CellType)) or refers_to_tensors(value):
                 self._kept.add(value, self._refuse)
         return snapshot, tuple(objects.values)

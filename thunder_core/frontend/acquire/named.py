@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import BadSymbolicArgument
 from thunder_core.foundation.options.symbolic_arguments import WRITE, Attribute, EachItem, Step, SymbolicArgument
 from thunder_core.foundation.similar_names import did_you_mean
@@ -156,7 +157,7 @@ def _step(argument: SymbolicArgument, path: str, value: object, step: Step) -> I
     elif isinstance(step, EachItem):
         if not isinstance(value, list | tuple | dict):
             raise BadSymbolicArgument(
-                f"symbolic= names {argument.name!r}, each item of {_describe(value)}; only lists, "
+                f"symbolic= names {argument.name!r}, each item of {object_of_class(type(value))}; only lists, "
                 "tuples and dicts have items",
                 fix="name one of its attributes, or one item by its key",
             )
@@ -172,7 +173,7 @@ def _attribute(argument: SymbolicArgument, value: object, name: str) -> Any:
         return object.__getattribute__(value, "__dict__")[name]
     except (AttributeError, LookupError, TypeError):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, but {_describe(value)} has no instance attribute {name!r}",
+            f"symbolic= names {argument.name!r}, but {object_of_class(type(value))} has no instance attribute {name!r}",
             fix=WRITE,
         ) from None
 
@@ -184,7 +185,7 @@ def _named_item(argument: SymbolicArgument, path: str, value: Any, item: str | i
         item += len(value)
     if not isinstance(value, list | tuple | dict):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, an item of {_describe(value)}; only lists, tuples and "
+            f"symbolic= names {argument.name!r}, an item of {object_of_class(type(value))}; only lists, tuples and "
             "dicts have items",
             fix="name an argument, or an attribute with a dot",
         )
@@ -201,7 +202,7 @@ def _named_size(argument: SymbolicArgument, path: str, value: object) -> NamedVa
     dimension = argument.path.dimension or 0
     if not isinstance(value, torch.Tensor):
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, which is {_describe(value)}, not a tensor", fix=WRITE
+            f"symbolic= names {argument.name!r}, which is {object_of_class(type(value))}, not a tensor", fix=WRITE
         )
     if not -value.dim() <= dimension < value.dim():
         raise BadSymbolicArgument(
@@ -222,7 +223,8 @@ def _named_number(argument: SymbolicArgument, path: str, value: Any) -> NamedVal
         )
     if type(value) not in NUMBERS:
         raise BadSymbolicArgument(
-            f"symbolic= names {argument.name!r}, which is {_describe(value)}; only int and float can be symbolic",
+            f"symbolic= names {argument.name!r}, which is {object_of_class(type(value))}; only int and "
+            "float can be symbolic",
             fix=f"leave out {argument.name!r}: a guard checks its value",
         )
     if isinstance(value, float) and argument.has_range:
@@ -231,7 +233,3 @@ def _named_number(argument: SymbolicArgument, path: str, value: Any) -> NamedVal
             fix=f"write None instead of the range: {{{argument.name!r}: None}}",
         )
     return NamedValue(argument, path, value)
-
-
-def _describe(value: object) -> str:
-    return f"an object of class {type(value).__name__}"

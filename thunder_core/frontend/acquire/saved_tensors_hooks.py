@@ -10,6 +10,7 @@ from typing import Any, Protocol
 
 import torch
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import OperationFailed, SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
 from thunder_core.frontend.acquire.outside.guards.values import Identical
@@ -84,7 +85,7 @@ class SavedTensorsHooks:
             where = callable_attribute(hook, "__code__")
             raise OperationFailed(
                 f"the hook `{getattr(hook, '__qualname__', hook)}` of saved_tensors_hooks runs natively and refers to "
-                f"an object of class {type(value).__name__} that the program creates",
+                f"{object_of_class(type(value))} that the program creates",
                 fix=FIX,
                 where=where and SourceLine(where.co_filename, where.co_firstlineno, where.co_qualname),
             )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from typing import Any
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
@@ -42,8 +43,6 @@ def bindings(output: object, result: object) -> Iterator[tuple[Proxy, Any]]:
         yield output, result
     elif isinstance(output, tuple | list):
         if not isinstance(result, tuple | list):
-            raise ValueError(
-                f"an object of class {type(result).__name__} was returned instead of {len(output)} results"
-            )
+            raise ValueError(f"{object_of_class(type(result))} was returned instead of {len(output)} results")
         for part, value in zip(output, result, strict=True):
             yield from bindings(part, value)

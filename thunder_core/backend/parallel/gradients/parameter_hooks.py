@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.distributed.tensor import DTensor
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import OperationFailed
 
 Hook = Callable[[Any], Any]
@@ -110,7 +111,7 @@ def redistribute_like_gradient(result: Any, gradient: Any) -> Any:
     """
     if not isinstance(result, DTensor if isinstance(gradient, DTensor) else torch.Tensor):
         raise OperationFailed(
-            f"a hook of a parameter returned an object of class {type(result).__name__}, but the gradient is of class "
+            f"a hook of a parameter returned {object_of_class(type(result))}, but the gradient is of class "
             f"{type(gradient).__name__}",
             fix="compute the result from the gradient that the hook gets, or return None",
         )

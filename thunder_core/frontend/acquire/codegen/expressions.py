@@ -11,6 +11,7 @@ import torch
 from torch.autograd.graph import Node
 from torch.utils.hooks import RemovableHandle
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.codegen.rebuilding import (
     class_of_hidden_method,
@@ -258,8 +259,7 @@ class Expressions(TensorExpressions):
         """Emit the call that rebuilds an object, and the statement that restores its state; return its name."""
         if id(value) in self._reductions_in_progress:
             raise CannotReplay(
-                f"{where} is or contains an object of class {type(value).__name__} that contains itself, which cannot "
-                "be rebuilt",
+                f"{where} is or contains {object_of_class(type(value))} that contains itself, which cannot be rebuilt",
                 fix="return its contents, and leave the rest uncompiled",
             )
         self._reductions_in_progress.add(id(value))
@@ -304,7 +304,7 @@ class Expressions(TensorExpressions):
             return f"tuple.__new__({literal(kind, self.scope)}, {inner})"
         if not is_rebuildable(kind):
             raise CannotReplay(
-                f"{where} is or contains an object of class {kind.__name__}, which cannot be rebuilt for the next call",
+                f"{where} is or contains {object_of_class(kind)}, which cannot be rebuilt for the next call",
                 fix="return tensors, numbers, containers or plain Python objects, and leave the rest uncompiled",
             )
         name = self._name(snake_case(kind.__name__))

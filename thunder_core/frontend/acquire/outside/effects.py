@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.containers import (
     SET_UPDATES,
@@ -403,7 +404,7 @@ class EffectLog:
                         fix="write to the array before a tensor is made of it, or write to a copy of the array",
                     )
                 raise CannotReplay(
-                    f"the program writes to {owner}, an object of class {type(owner.value).__name__} from outside the "
+                    f"the program writes to {owner}, {object_of_class(type(owner.value))} from outside the "
                     "program; this write cannot be replayed",
                     fix="write to a tensor or a list, return the value, or write outside the compiled program",
                 )

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.outside.attributes import locate
 from thunder_core.frontend.acquire.outside.call_traits import class_when_read, fields_of_call
@@ -100,8 +101,8 @@ class Outside(GuardedPaths):
         """
         if id(value) in self.outdated:
             self.failure = CannotReplay(
-                f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to an "
-                f"object of class {type(value).__name__}, and the program reads or writes it afterwards",
+                f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to "
+                f"{object_of_class(type(value))}, and the program reads or writes it afterwards",
                 fix=COMPILE_TOGETHER,
                 where=self.outdated[id(value)][1],
             )
@@ -418,7 +419,7 @@ class Outside(GuardedPaths):
         if has_state(value) and (HasState, path) not in self.guards:
             if self.effects.has_written_any(value):
                 self.failure = CannotReplay(
-                    f"the program sets an attribute of {path}, an object of class {type(value).__name__}, and calls a "
+                    f"the program sets an attribute of {path}, {object_of_class(type(value))}, and calls a "
                     "C function that reads it",
                     fix="set the attribute outside the compiled program",
                 )

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay, NotDifferentiable, SourceLine
 from thunder_core.tracing.analysis.control_flow import has_gradients
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_CALL
@@ -182,7 +183,7 @@ def describe(part: Part) -> str:
     """Describe a part of a result in words."""
     if isinstance(part, TensorProxy):
         return f"{part.described} with strides {part.stride}"
-    return f"{part.value!r:.60}" if isinstance(part, Constant) else f"an object of class {part.kind.__name__}"
+    return f"{part.value!r:.60}" if isinstance(part, Constant) else object_of_class(part.kind)
 
 
 def call_of(bsym: BoundSymbol) -> CompiledCall | None:

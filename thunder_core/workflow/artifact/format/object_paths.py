@@ -17,6 +17,7 @@ import torch
 
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.program import Program
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
 from thunder_core.tracing.ir.literal import follow_path
@@ -78,7 +79,7 @@ def item_of(value: Any, key: object) -> Any:
     if isinstance(value, dict):
         return dict.__getitem__(value, key) if dict.__contains__(value, key) else raise_missing_item(key)
     if type(value) not in (list, tuple):
-        raise TypeError(f"a path cannot lead through an object of class {type(value).__name__}")
+        raise TypeError(f"a path cannot lead through {object_of_class(type(value))}")
     return value[key]
 
 
@@ -90,7 +91,7 @@ def raise_missing_item(key: object) -> Any:
 def open_callable(value: object, key: str) -> Any:
     """Return a function inside one of Python's descriptors, methods or partial functions."""
     if type(value) not in OPENABLE_TYPES or key not in OPENED_ATTRIBUTES:
-        raise TypeError(f"a path cannot lead to {key!r} of an object of class {type(value).__name__}")
+        raise TypeError(f"a path cannot lead to {key!r} of {object_of_class(type(value))}")
     return getattr(value, key)
 
 

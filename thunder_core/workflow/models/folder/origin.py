@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import BadModelFolder, BadOption, ModelNotFound, WrongInputs
 from thunder_core.workflow.models.adapters.folder import Adapter, read_adapter
 from thunder_core.workflow.models.diffusion.folder import denoiser_folder
@@ -237,11 +238,11 @@ def _sample(source: Mapping[str, object]) -> SampleModel:
 
 def _texts(value: object) -> tuple[str, ...]:
     if not isinstance(value, list | tuple):
-        raise TypeError(f"an object of class {type(value).__name__} is used instead of a list")
+        raise TypeError(f"{object_of_class(type(value))} is used instead of a list")
     return tuple(map(_text, value))
 
 
 def _text(value: object) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"an object of class {type(value).__name__} is used instead of a string")
+        raise TypeError(f"{object_of_class(type(value))} is used instead of a string")
     return value

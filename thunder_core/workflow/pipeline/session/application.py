@@ -12,6 +12,7 @@ import torch
 from thunder_core.backend.parallel.groups import with_program_names
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS, compile_in_order, specializations_of
 from thunder_core.compilation.dynamo.entry import checked_for_graphs, trace_with_dynamo
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import BadSymbolicArgument, DegradedWarning, WrongInputs
 from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.options.symbolic_arguments import Given, SymbolicArgument, parse_name, symbolic_arguments
@@ -57,7 +58,7 @@ def compile(  # noqa: A001 - the usual name
     require_tested_torch()
     if not isinstance(model, torch.nn.Module):
         raise WrongInputs(
-            f"compile takes a module, not an object of class {type(model).__name__}",
+            f"compile takes a module, not {object_of_class(type(model))}",
             fix="compile a function with thunder_core.jit",
         )
     device = device_of(model)

@@ -7,6 +7,7 @@ import inspect
 import sys
 from typing import Any, NoReturn
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
@@ -54,7 +55,7 @@ def drive(run: TracedRun, coroutine: Any) -> Any:
             return stop.value
         if awaited is not None:
             coroutine.close()
-            leave_to_eager(run, f"a coroutine waits for an object of class {type(awaited).__name__}")
+            leave_to_eager(run, f"a coroutine waits for {object_of_class(type(awaited))}")
 
 
 @lookaside(*LOOP_GETTERS, asyncio.current_task)

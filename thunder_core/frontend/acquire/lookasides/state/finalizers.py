@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.frontend.acquire.held_objects import is_held
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
@@ -98,6 +99,6 @@ def require_no_finalizer(run: TracedRun, kind: type) -> None:
     finalizer = type_lookup(kind, "__del__")
     if isinstance(finalizer, FunctionType) and is_users_code(finalizer.__code__):
         run.leave_to_eager(
-            f"the program creates an object of class {kind.__name__}, whose `__del__` runs when the object ends",
+            f"the program creates {object_of_class(kind)}, whose `__del__` runs when the object ends",
             "create the object outside the compiled program",
         )

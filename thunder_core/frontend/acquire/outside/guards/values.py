@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.foundation.type_flags import HEAP_TYPE
 from thunder_core.frontend.acquire.outside.guards.guard import Guard, GuardScope, exact_type_condition
@@ -131,7 +132,7 @@ class OfType(Guard):
 
     @property
     def words(self) -> str:
-        return f"was an object of class {self.kind.__name__}"
+        return f"was {object_of_class(self.kind)}"
 
 
 @dataclass(frozen=True, eq=False)
