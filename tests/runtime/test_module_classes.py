@@ -138,9 +138,10 @@ class Doubled(nn.Module):
         return weight * 2
 
 
-def test_parametrization_of_the_compiled_module_runs_in_eager() -> None:
+@pytest.mark.parametrize("compiler", COMPILERS)
+def test_parametrization_of_the_compiled_module_runs_in_eager(compiler: str) -> None:
     module = nn.Linear(4, 4)
-    compiled: Any = thunder.jit(module)
+    compiled: Any = COMPILERS[compiler](module)
     compiled(X)
     expected = torch.nn.functional.linear(X, module.weight * 2, module.bias).detach()
     parametrize.register_parametrization(compiled, "weight", Doubled())
@@ -159,6 +160,59 @@ def test_parametrization_of_a_module_that_a_recipe_compiled_is_refused() -> None
     parametrize.register_parametrization(compiled, "weight", Doubled())
     with pytest.raises(CannotReplay, match="the class of the compiled module was replaced"):
         compiled(X)
+
+
+@pytest.mark.parametrize("compiler", COMPILERS)
+@pytest.mark.parametrize("is_called", [False, True])
+@pytest.mark.filterwarnings("ignore:.*has another class than when it was compiled")
+def test_deep_copy_of_a_compiled_module_keeps_its_own_parametrization(compiler: str, is_called: bool) -> None:
+    compiled: Any = COMPILERS[compiler](nn.Linear(4, 4))
+    compiled(X)
+    parametrize.register_parametrization(compiled, "weight", Doubled())
+    if is_called:
+        compiled(X)
+    copied = copy.deepcopy(compiled)
+    assert type(copied) is type(compiled)
+    assert copied.parametrizations.weight.original is not compiled.parametrizations.weight.original
+    assert torch.equal(copied.weight, compiled.weight)
+    assert torch.equal(copied(X), compiled(X))
+    with torch.no_grad():
+        copied.parametrizations.weight.original.zero_()
+    assert torch.equal(copied(X), copied.bias.expand(2, 4))
+    assert not torch.equal(copied(X), compiled(X))
+    assert torch.equal(copy.deepcopy(copied)(X), copied(X))
+
+
+def test_deep_copy_of_a_compiled_module_keeps_its_replaced_class_and_slots() -> None:
+    compiled: Any = thunder.jit(Slotted())
+
+    class Other(type(compiled)):  # type: ignore[misc]
+        """A class that replaces the compiled module's class."""
+
+    compiled.scale = 5.0
+    compiled.__class__ = Other
+    with pytest.warns(RecompileWarning, match="has another class than when it was compiled"):
+        copied = copy.deepcopy(compiled)
+    assert type(copied) is Other
+    assert copied.scale == 5.0
+    copied.scale = 4.0
+    assert compiled.scale == 5.0
+    assert torch.equal(copied(X), X * 4)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, pickle.dumps])
+def test_parametrized_compiled_module_refuses_a_shallow_copy_and_a_pickle_as_eager(duplicate: Any) -> None:
+    for module in (nn.Linear(4, 4), thunder.jit(nn.Linear(4, 4))):
+        parametrize.register_parametrization(module, "weight", Doubled())
+        with pytest.raises(RuntimeError, match="Serialization of parametrized modules is only supported"):
+            duplicate(module)
+
+
+def test_deep_copy_of_a_parametrized_module_that_a_recipe_compiled_is_refused() -> None:
+    compiled = thunder.compile(nn.Linear(4, 4))
+    parametrize.register_parametrization(compiled, "weight", Doubled())
+    with pytest.raises(CannotReplay, match="the class of the compiled module was replaced"):
+        copy.deepcopy(compiled)
 
 
 class Scaled(nn.Module):

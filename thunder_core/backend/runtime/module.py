@@ -16,10 +16,11 @@ from thunder_core.backend.runtime.inner_generation import GENERATE, Compile, gen
 from thunder_core.backend.runtime.prologues.uninterrupted import with_settled_guards
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 from thunder_core.foundation.errors import CannotReplay
-from thunder_core.tracing.extension.subclass import shared_slots, subclass_of
+from thunder_core.tracing.extension.subclass import shared_slots, slot_names, subclass_of
 
 Method = Callable[..., Any]
 BY_WHAT = " (for example by a parametrization)"
+OTHER_CLASS = f"has another class than when it was compiled{BY_WHAT}: its calls are made in eager PyTorch"
 COMPILE_AFTERWARDS = "register parametrizations on the original module, and compile it afterwards"
 NO_METHODS: Mapping[str, Method] = {}
 
@@ -73,7 +74,7 @@ def compiled_module(
         **generating_method(call, compile_inner),
         **own_methods(kind, methods, module.__dict__),
         **calling_methods(call, forward, compiled_kinds, before_call),
-        **copying_methods(module, compile_other),
+        **copying_methods(module, compile_other, compiled_kinds, functools.partial(note_other_class, call)),
         "__prepare_scriptable__": refuse_scripting,
         "_thunder": ProgramsOfOneModule(call, module.__dict__),
     }
@@ -139,9 +140,7 @@ def note_other_class(specializations: Specializations) -> None:
     """
     if not specializations.compiler.leaves_to_eager:
         raise CannotReplay(f"the class of the compiled module was replaced{BY_WHAT}", fix=COMPILE_AFTERWARDS)
-    specializations.in_eager.note_once(
-        f"has another class than when it was compiled{BY_WHAT}: its calls are made in eager PyTorch", COMPILE_AFTERWARDS
-    )
+    specializations.in_eager.note_once(OTHER_CLASS, COMPILE_AFTERWARDS)
 
 
 def call_before(before: Sequence[Callable[[], None]], method: Method, state: dict[str, Any]) -> Method:
@@ -158,15 +157,23 @@ def call_before(before: Sequence[Callable[[], None]], method: Method, state: dic
     return run
 
 
-def copying_methods(module: Any, compile_other: Compile) -> dict[str, Any]:
+def copying_methods(
+    module: Any, compile_other: Compile, compiled_kinds: Sequence[type], note_copy_in_eager: Callable[[], None]
+) -> dict[str, Any]:
     """Return the copying and pickling methods.
 
     A copy of the module with the subject's state is compiled. A copy of a module with another state is an ordinary
-    module of the subject's class.
+    module of the subject's class. A module whose class is not in `compiled_kinds`, because a parametrization replaced
+    the class, is copied and pickled as in eager PyTorch, and the copy runs in eager PyTorch: `note_copy_in_eager` warns
+    of a copy with the subject's state, or refuses it.
     """
     kind, state = type(module), module.__dict__
 
     def deep_copy(self: Any, memo: dict[int, Any]) -> torch.nn.Module:
+        if type(self) not in compiled_kinds:
+            if self.__dict__ is state:
+                note_copy_in_eager()
+            return deep_copy_of_other_class(self, kind, memo)
         # The copies of the subject and of the compiled module share their state, too.
         return compile_other(copy.deepcopy(module, memo)) if self.__dict__ is state else deep_twin(self, memo)
 
@@ -174,14 +181,44 @@ def copying_methods(module: Any, compile_other: Compile) -> dict[str, Any]:
         return copy.deepcopy(plain_twin(self, kind), memo)
 
     def shallow_copy(self: Any) -> torch.nn.Module:
+        if type(self) not in compiled_kinds:
+            return shallow_copy_of_other_class(self, kind)
         return compile_other(copy.copy(module)) if self.__dict__ is state else copy.copy(plain_twin(self, kind))
 
     def reduce(self: Any, protocol: Any) -> Any:
+        if type(self) not in compiled_kinds:
+            return kind.__reduce_ex__(self, protocol)
         if self.__dict__ is not state:
             return return_module, (plain_twin(self, kind),)
         return placeholder_of, (kind,), (module, compile_other), None, None, become_compiled
 
     return {"__deepcopy__": deep_copy, "__copy__": shallow_copy, "__reduce_ex__": reduce}
+
+
+def deep_copy_of_other_class(module: Any, kind: Any, memo: dict[int, Any]) -> torch.nn.Module:
+    """Return a deep copy of a module whose class replaced a compiled class of `kind`; the copy has the same class."""
+    if hasattr(kind, "__deepcopy__"):
+        copied: torch.nn.Module = kind.__deepcopy__(module, memo)
+        return copied
+    # As `copy.deepcopy` without the state of a pickle, which parametrized modules refuse to return.
+    twin: torch.nn.Module = object.__new__(type(module))
+    memo[id(module)] = twin
+    object.__setattr__(twin, "__dict__", copy.deepcopy(module.__dict__, memo))
+    for name in slot_names(type(module)):
+        if hasattr(module, name):
+            object.__setattr__(twin, name, copy.deepcopy(getattr(module, name), memo))
+    return twin
+
+
+def shallow_copy_of_other_class(module: Any, kind: Any) -> torch.nn.Module:
+    """Return a copy of a module whose class replaced a compiled class of `kind`; a parametrized module raises."""
+    if hasattr(kind, "__copy__"):
+        copied: torch.nn.Module = kind.__copy__(module)
+        return copied
+    construct, arguments, module_state, *_ = kind.__reduce_ex__(module, 4)
+    twin: torch.nn.Module = construct(*arguments)
+    twin.__setstate__(module_state)
+    return twin
 
 
 def compiled_call(module: torch.nn.Module, *_: Any) -> Method:

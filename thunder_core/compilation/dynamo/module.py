@@ -10,7 +10,8 @@ import torch
 
 from thunder_core.backend.runtime.captured import CapturedSubject
 from thunder_core.backend.runtime.inner_generation import Compile
-from thunder_core.backend.runtime.module import copying_methods
+from thunder_core.backend.runtime.module import COMPILE_AFTERWARDS, OTHER_CLASS, copying_methods
+from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.backend.runtime.tracers import left_alone_by_dynamo, refuse_scripting
 from thunder_core.compilation.dynamo.call import DynamoCall
 from thunder_core.tracing.extension.subclass import shared_slots, subclass_of
@@ -41,26 +42,39 @@ def dynamo_module(
     """
     module: Any = call.subject
     kind = type(module)
+    compiled_kinds: list[type] = []
+    note_other_class = functools.cache(lambda: warn_of(module, OTHER_CLASS, COMPILE_AFTERWARDS))
+
+    def is_compiled(other: object) -> bool:
+        has_state = other.__dict__ is module.__dict__
+        if has_state and type(other) not in compiled_kinds:
+            note_other_class()
+            return False
+        return has_state
+
     members = {
         **shared_slots(module),
-        "__call__": _method(kind.__call__, call, module.__dict__),
-        "forward": _method(kind.forward, forward, module.__dict__),
-        **copying_methods(module, compile_other),
+        "__call__": _method(kind.__call__, call, is_compiled),
+        "forward": _method(kind.forward, forward, is_compiled),
+        **copying_methods(module, compile_other, compiled_kinds, note_other_class),
         "__prepare_scriptable__": refuse_scripting,
         "_thunder": captured,
     }
-    compiled: torch.nn.Module = object.__new__(subclass_of(kind, members))
+    compiled_kinds.append(subclass_of(kind, members))
+    compiled: torch.nn.Module = object.__new__(compiled_kinds[0])
     object.__setattr__(compiled, "__dict__", module.__dict__)
     return compiled
 
 
-def _method(original: Callable[..., Any], call: DynamoCall, state: dict[str, Any]) -> Callable[..., Any]:
-    """Return a method that Dynamo traces if its object has the dict `state`; for other objects, it calls `original`."""
+def _method(
+    original: Callable[..., Any], call: DynamoCall, is_compiled: Callable[[object], bool]
+) -> Callable[..., Any]:
+    """Return a method that Dynamo traces if `is_compiled` is true; for other objects, it calls `original`."""
 
     @left_alone_by_dynamo
     @functools.wraps(original)
     def run(self: object, *args: Any, **kwargs: Any) -> Any:
-        return call.call(args, kwargs) if self.__dict__ is state else original(self, *args, **kwargs)
+        return call.call(args, kwargs) if is_compiled(self) else original(self, *args, **kwargs)
 
     setattr(run, ORIGINAL, original)
     return run

@@ -60,6 +60,12 @@ class SharedSlot:
         return self.subject if module.__dict__ is self.subject.__dict__ else module
 
 
+def slot_names(kind: type) -> frozenset[str]:
+    """Return the names of the slots of a class and of its base classes."""
+    slots = MemberDescriptorType | SharedSlot
+    return frozenset(name for base in kind.__mro__ for name, value in vars(base).items() if isinstance(value, slots))
+
+
 def shared_slots(subject: torch.nn.Module) -> dict[str, SharedSlot]:
     """Return the slots of a module's classes, for the class of a compiled module that shares the module's state."""
     slots = {name: slot for base in reversed(type(subject).__mro__) for name, slot in vars(base).items()}
