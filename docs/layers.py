@@ -19,6 +19,7 @@ LAYERS = {
             "descriptions",
             "memory_limits",
             "model_configs",
+            "module_files",
             "own_builtins",
             "printable",
             "package",

@@ -35,6 +35,7 @@ INTERNAL = {
         "descriptions",
         "memory_limits",
         "model_configs",
+        "module_files",
         "own_builtins",
         "progress_marks",
         "quick_objects",

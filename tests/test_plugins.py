@@ -168,6 +168,29 @@ def test_an_entry_point_whose_package_is_gone_breaks_nothing(monkeypatch: pytest
     assert "torch" in plugins.names("executors")
 
 
+@pytest.mark.parametrize("is_package", [False, True])
+@pytest.mark.parametrize("name", ["thunder_recipes", "thunder_executors"])
+def test_a_module_of_the_user_that_hides_our_own_plug_ins_is_an_error(
+    name: str, is_package: bool, tmp_path: Path
+) -> None:
+    hiding = tmp_path / name if is_package else tmp_path / f"{name}.py"
+    file = hiding / "__init__.py" if is_package else hiding
+    file.parent.mkdir(exist_ok=True)
+    file.write_text("", encoding="utf-8")
+    group = name.removeprefix("thunder_")
+    paths = os.pathsep.join([str(tmp_path), *sys.path])
+    run = subprocess.run(
+        [sys.executable, "-m", "thunder_cli.main", group],
+        env=os.environ | {"PYTHONPATH": paths},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == AmbiguousName.status
+    assert f"{hiding} has the name of Thunder's package {name} and hides its {group}" in run.stderr
+    assert f"rename {hiding}" in run.stderr
+
+
 def test_objects_are_imported_by_path() -> None:
     assert plugins.import_object("pathlib:Path.name") is Path.name
     assert plugins.import_object("pathlib").__name__ == "pathlib"

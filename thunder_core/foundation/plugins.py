@@ -25,6 +25,7 @@ from types import ModuleType
 from typing import Any, Literal, TypeAlias
 
 from thunder_core.foundation.errors import AmbiguousName, EnvironmentLacks, ThunderError
+from thunder_core.foundation.module_files import files_of, folders_of, modules_in
 from thunder_core.foundation.similar_names import unknown_name
 
 Group: TypeAlias = Literal["executors", "recipes", "transforms", "lookasides", "commands"]
@@ -39,6 +40,8 @@ BUILTIN: dict[Group, tuple[str, ...]] = {
     ),
     "commands": ("thunder_cli.commands",),
 }
+# A plug-in of Thunder in each group whose package a file of the user can hide.
+OWN_PLUGINS: dict[Group, str] = {"executors": "thunder_executors.torch", "recipes": "thunder_recipes.default"}
 # The commands that list the plug-ins of a group, with the reason why a plug-in cannot be loaded on this machine.
 LISTED_BY: dict[Group, str] = {"executors": "thunder executors", "recipes": "thunder recipes"}
 ENTRY_POINTS: dict[Group, str] = {
@@ -194,7 +197,7 @@ def source_of(group: Group, name: str) -> tuple[str, Path]:
 
 def file_of(module: str) -> Path | None:
     """Return the file of a module that is not a package, by its dotted name; None if there is no file, or several."""
-    files = _files(module)
+    files = files_of(module)
     return files[0] if len(files) == 1 else None
 
 
@@ -279,12 +282,24 @@ def _hyphenate(name: str) -> str:
 
 def _sources(group: Group) -> dict[str, tuple[str, Path]]:
     """Return the module and the file of each plug-in by name. If short names are equal, the names are dotted."""
-    modules = {module: path for module_name in _plugin_modules(group) for module, path in _modules(module_name)}
+    modules = {module: path for module_name in _plugin_modules(group) for module, path in modules_in(module_name)}
+    _require_own_plugins(group, modules)
     counts = Counter(map(_short_name, modules))
     return {
         _short_name(module) if counts[_short_name(module)] == 1 else _hyphenate(module): (module, path)
         for module, path in modules.items()
     }
+
+
+def _require_own_plugins(group: Group, modules: Mapping[str, Path]) -> None:
+    """Raise `AmbiguousName` if another module has the name of Thunder's package, which then cannot be imported."""
+    if group not in OWN_PLUGINS or OWN_PLUGINS[group] in modules:
+        return
+    package = OWN_PLUGINS[group].partition(".")[0]
+    for path in (*files_of(package), *folders_of(package)):
+        raise AmbiguousName(
+            f"{path} has the name of Thunder's package {package} and hides its {group}", fix=f"rename {path}"
+        )
 
 
 def _short_name(module: str) -> str:
@@ -320,44 +335,6 @@ def _change_time(path: str) -> int:
         return os.stat(path or os.curdir).st_mtime_ns  # noqa: PTH116 - faster; called for each path entry
     except OSError:
         return 0
-
-
-def _modules(module_name: str) -> Iterator[tuple[str, Path]]:
-    """Yield the public modules of a package folder, or the single module of that name, with their files."""
-    for folder in _folders(module_name):
-        for path in sorted(folder.iterdir()):
-            is_package = (path / "__init__.py").is_file()
-            if not path.name.startswith("_") and (path.suffix == ".py" or is_package):
-                yield f"{module_name}.{path.stem}", path / "__init__.py" if is_package else path
-    for file in _files(module_name):
-        yield module_name, file
-
-
-def _roots(top: str) -> tuple[list[Path], Path | None]:
-    """Return the folders of a top-level name if it is a package, and otherwise its file."""
-    has_no_spec = top in sys.modules and getattr(sys.modules[top], "__spec__", None) is None
-    spec = None if has_no_spec else importlib.util.find_spec(top)
-    if spec is None:
-        return [], None
-    if spec.submodule_search_locations is not None:
-        return [Path(folder) for folder in spec.submodule_search_locations], None
-    return [], Path(spec.origin) if spec.origin else None
-
-
-def _folders(module_name: str) -> list[Path]:
-    """Return the folders of a dotted package, without `find_spec`, which would import the parent packages."""
-    top, *rest = module_name.split(".")
-    return [inner for folder in _roots(top)[0] if (inner := folder.joinpath(*rest)).is_dir()]
-
-
-def _files(module_name: str) -> list[Path]:
-    """Return the file of a dotted name that is a module and not a package."""
-    top, *rest = module_name.split(".")
-    folders, file = _roots(top)
-    if not rest:
-        return [file] if file is not None else []
-    candidates = [folder.joinpath(*rest).with_suffix(".py") for folder in folders]
-    return [path for path in candidates if path.is_file()]
 
 
 def _describe(name: str, module: str, path: Path) -> PluginDescription:
