@@ -6,7 +6,7 @@ import torch
 
 from thunder_core.backend.runtime.blame import generated_frames, user_line
 from thunder_core.foundation.errors import SourceLine, ThunderError
-from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.analysis.aliasing import writes_to_inputs
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.capture.torch_facts.slices import is_drawing
 from thunder_core.tracing.capture.torch_facts.switches import switches_mode
@@ -32,12 +32,6 @@ def lines_caught(
     if line is None:
         return frozenset() if writes_to_inputs(computation) else caught
     return caught & {line}
-
-
-def writes_to_inputs(computation: Trace) -> bool:
-    """Whether a computation writes to its inputs."""
-    written = names_written_to(computation)
-    return any(proxy.name in written for proxy in computation.inputs)
 
 
 def draws(computation: Trace) -> bool:

@@ -29,7 +29,7 @@ from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.settings import with_chosen_attention
-from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.analysis.aliasing import writes_to_inputs
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.ir.guard import requirements_of
@@ -95,7 +95,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
         run.inputs.roots,
         state,
         names,
-        writes_inputs(computation),
+        writes_to_inputs(computation),
         symbols,
         run.draws.paths,
         run.replaced_entries,
@@ -193,12 +193,6 @@ def blocks_of(run: Run) -> dict[str, int]:
         bsyms = run.recorder.bound_symbols[indices.start : indices.stop]
         blocks |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
     return blocks
-
-
-def writes_inputs(computation: Trace) -> bool:
-    """Whether a bound symbol may write to the memory of an input, so that overlapping inputs matter."""
-    written = names_written_to(computation)
-    return any(proxy.name in written for proxy in computation.inputs)
 
 
 def bound_symbols_of(run: Run, epilogue: Epilogue) -> tuple[BoundSymbol, ...]:

@@ -55,6 +55,12 @@ def names_written_to(trace: Trace) -> frozenset[str]:
     return frozenset(name for name in names if aliasing.representative(name) in written)
 
 
+def writes_to_inputs(trace: Trace) -> bool:
+    """Whether a bound symbol may write to the memory of an input."""
+    written = names_written_to(trace)
+    return any(proxy.name in written for proxy in trace.inputs)
+
+
 def aliased_inputs(operation: BoundSymbol) -> Iterator[Proxy]:
     """Yield the inputs whose memory the results of an operation may share; all inputs if the schema is unknown.
 

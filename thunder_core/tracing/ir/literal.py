@@ -74,6 +74,13 @@ class LibraryFunction:
 OF_CLASS = LibraryFunction("thunder_core.tracing.ir.tree", "of_class")
 
 
+def add_unique_name(text: str, used_names: set[str]) -> str:
+    """Return a name similar to a text that is neither used nor reserved, after adding it to the used names."""
+    name = unique_name(text, used_names)
+    used_names.add(name)
+    return name
+
+
 def unique_name(text: str, *used: Collection[str]) -> str:
     """Return a name similar to a text that is neither used nor reserved.
 

@@ -22,12 +22,12 @@ from thunder_core.workflow.artifact.format.constants import ConstantFinder
 from thunder_core.workflow.artifact.format.manifest import WeightFacts, running_stages
 from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, package_of
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
-from thunder_core.workflow.artifact.format.weights import weights_of
 from thunder_core.workflow.artifact.loading import empty_model_of
 from thunder_core.workflow.artifact.standalone.replaced_outputs import is_read_alike
 from thunder_core.workflow.artifact.standalone.separation import SeparatedPrologue
 from thunder_core.workflow.artifact.standalone.standalone import StandaloneFacts, candidates, is_imported
 from thunder_core.workflow.artifact.trust.trust import trust_in
+from thunder_core.workflow.models.loading.fingerprint import weights_of
 
 CHECK, REQUIRE_OWN = "check", "require_own"
 # Immutable values: it does not matter if several modules share one.

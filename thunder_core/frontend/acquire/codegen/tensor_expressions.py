@@ -23,7 +23,7 @@ from thunder_core.frontend.acquire.outside.reductions import (
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.torch_facts.wrappers import is_wrapper, parts_of_wrapper
 from thunder_core.tracing.capture.transform_levels import is_wrapped
-from thunder_core.tracing.ir.literal import LibraryFunction, Scope, literal, unique_name
+from thunder_core.tracing.ir.literal import LibraryFunction, Scope, add_unique_name, literal
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 
@@ -79,9 +79,7 @@ class TensorExpressions(ABC):
 
     def _name(self, text: str) -> str:
         """Return an unused name that resembles the text."""
-        name = unique_name(text, self._used_names)
-        self._used_names.add(name)
-        return name
+        return add_unique_name(text, self._used_names)
 
     def _tensor(self, tensor: torch.Tensor) -> str:
         """Return the expression of a tensor: a result of the computation, an outside tensor, a wrapper or a constant.

@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.outside.paths import (
 )
 from thunder_core.tracing.capture.subclasses import torch_function_classes
 from thunder_core.tracing.ir.constants import bind_constant
-from thunder_core.tracing.ir.literal import LibraryFunction, Scope, attribute_of, literal, unique_name
+from thunder_core.tracing.ir.literal import LibraryFunction, Scope, add_unique_name, attribute_of, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import ReadsAssignment, Retrace
 from thunder_core.tracing.ir.sizes import text_of
@@ -135,9 +135,7 @@ class Variables:
 
     def new_name(self, text: str) -> str:
         """Return an unused name that resembles the text."""
-        name = unique_name(text, self._used_names)
-        self._used_names.add(name)
-        return name
+        return add_unique_name(text, self._used_names)
 
     def assign(self, name: str, expression: str) -> str:
         """Append a statement that assigns an expression's value to a name, and return the name."""

@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.outside.guards.values import OfType
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.symbolic import is_parameter
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
-from thunder_core.tracing.ir.literal import unique_name
+from thunder_core.tracing.ir.literal import add_unique_name
 from thunder_core.tracing.ir.sizes import dimensions_with_gaps
 
 TUPLE_CLASSES = (tuple, torch.Size)
@@ -141,9 +141,7 @@ class RunInputs:
 
     def unused_name(self, text: str) -> str:
         """Return a name that resembles the text and that no input and no sub-trace has."""
-        name = unique_name(text, self._used_names)
-        self._used_names.add(name)
-        return name
+        return add_unique_name(text, self._used_names)
 
 
 def tensors_to_move(subject: Callable[..., Any], arguments: object) -> Iterator[torch.Tensor]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -12,6 +12,7 @@ from thunder_core.tracing.library.extent import extent
 from thunder_core.workflow.artifact.format.manifest import WEIGHTS, Manifest, WeightFacts
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
 from thunder_core.workflow.artifact.format.tensors import DTYPE_NAMES, read_tensors
+from thunder_core.workflow.models.loading.fingerprint import weights_of
 
 BASE_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 ALIGNMENT = 16  # bytes: no dtype is larger
@@ -53,12 +54,6 @@ def stored_weights(subject: object) -> StoredWeights:
         tensors[names[0]] = tensor_of_storage
         facts |= views
     return StoredWeights(tensors, {name: facts[name] for name in tensors_by_name})
-
-
-def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield every parameter and buffer under every name, including buffers that are not in the state dict."""
-    yield from model.named_parameters(remove_duplicate=False)
-    yield from model.named_buffers(remove_duplicate=False)
 
 
 def require_plain(name: str, tensor: torch.Tensor) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 import torch
@@ -38,10 +38,10 @@ def structure_fingerprint(model: torch.nn.Module) -> str:
 
 def weights_fingerprint(model: torch.nn.Module) -> str:
     """Return a hash of the structure and the values of all parameters and buffers; it does not depend on the device."""
-    digest = digest_for(sum(tensor.nbytes for _, tensor in _tensors(model)))
+    digest = digest_for(sum(tensor.nbytes for _, tensor in weights_of(model)))
     digest.update(structure_fingerprint(model).encode())
     hashed: set[int] = set()
-    for _, tensor in _tensors(model):
+    for _, tensor in weights_of(model):
         if id(tensor) not in hashed:
             hashed.add(id(tensor))
             digest.update(_bytes(tensor))
@@ -57,7 +57,7 @@ def structure(model: torch.nn.Module) -> dict[str, object]:
         "classes": [[name, type(module).__qualname__] for name, module in model.named_modules()],
         "tensors": [
             [name, list(tensor.shape), str(tensor.dtype), first_name.setdefault(id(tensor), name)]
-            for name, tensor in _tensors(model)
+            for name, tensor in weights_of(model)
         ],
     }
 
@@ -75,7 +75,8 @@ def canonical_config(config: PretrainedConfig) -> dict[str, object]:
     return {**lasting_content, "attn_implementation": getattr(config, "_attn_implementation", None)}
 
 
-def _tensors(model: torch.nn.Module) -> Iterable[tuple[str, torch.Tensor]]:
+def weights_of(model: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield every parameter and buffer under every name, including buffers that are not in the state dict."""
     yield from model.named_parameters(remove_duplicate=False)
     yield from model.named_buffers(remove_duplicate=False)
 
