@@ -18,8 +18,9 @@ from transformers import (
 from transformers.pipelines import SUPPORTED_TASKS, TASK_ALIASES
 
 from thunder_core.foundation.errors import BadOption, DeviceNotAvailable, UnknownName
+from thunder_core.tracing.ir.proxy import dtype_name
 from thunder_core.workflow.models.request.device import parse_device
-from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
+from thunder_core.workflow.models.request.dtype import parse_dtype
 from thunder_core.workflow.models.request.names import HUB_TASKS, TASKS, spelled_task
 from thunder_core.workflow.models.request.task import (
     auto_class,

@@ -15,7 +15,8 @@ import transformers
 from tests.models.sentence_folders import write_sentence_folder
 from tests.zoo.configs import small_config
 from thunder_core.foundation.errors import ThunderError
-from thunder_core.workflow.models.inputs.batches import CAUSAL, ENDS, LABELS, STARTS
+from thunder_core.workflow.models.inputs.batches import CAUSAL, ENDS, STARTS
+from thunder_core.workflow.models.inputs.input_names import LABELS
 from thunder_core.workflow.models.inputs.inputs import example_inputs
 from thunder_core.workflow.models.inputs.labels import MAKERS
 from thunder_core.workflow.models.inputs.size_words import named_inputs

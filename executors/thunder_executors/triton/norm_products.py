@@ -19,7 +19,7 @@ import torch
 
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import TensorProxy, dtype_name
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.joined import arguments_of, joined_linear, plain_linear
@@ -104,7 +104,7 @@ class NormProducts(OneKernel):
         x, residual, _ = self.inputs
         parts = ("norm", "residual" if residual is not None else "", "SwiGLU" if self.swiglu is not None else "")
         columns = ", ".join(str(matrix.shape[0]) for matrix in self.matrices)
-        dtype = str(x.dtype).removeprefix("torch.")
+        dtype = dtype_name(x.dtype)
         return f"{rows_in(x)} x {x.shape[-1]} to {columns} in {dtype}, with {', '.join(filter(None, parts))}"
 
     @property

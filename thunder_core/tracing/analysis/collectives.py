@@ -11,7 +11,7 @@ from itertools import chain, zip_longest
 from types import MappingProxyType
 
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, dtype_name
 from thunder_core.tracing.ir.sizes import is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, nested_bound_symbols
@@ -118,7 +118,7 @@ def collective_of(
     integers = [argument for argument in operator.args if type(argument) is int or is_symbolic(argument)]
     numbers = [VARYING_NUMBER if is_symbolic(integer) else str(integer) for integer in integers]
     shapes = list(map(text_of_bytes, sized_tensors(kind, operator, tensors)))
-    dtypes = sorted({str(proxy.dtype).removeprefix("torch.") for proxy in tensors})
+    dtypes = sorted({dtype_name(proxy.dtype) for proxy in tensors})
     origins = dict.fromkeys(origin for proxy in tensors for origin in parameters.get(proxy.name, ()))
     facts = (*texts[:-1], *numbers, *dtypes, *shapes, *([text_of_parameters([*origins])] if origins else []))
     return Collective(kind, texts[-1] if texts else "", facts, size, source)

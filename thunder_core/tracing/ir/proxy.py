@@ -162,3 +162,8 @@ def with_sizes(leaf: object, size: Callable[[Any], Any]) -> Any:
     if not isinstance(leaf, TensorProxy):
         return leaf
     return replace(leaf, shape=tuple(map(size, leaf.shape)), stride=tuple(map(size, leaf.stride)))
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Return the name of a dtype without its module: `float32` for `torch.float32`."""
+    return str(dtype).removeprefix("torch.")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from thunder_core.backend.claiming.claim import EAGER
 from thunder_core.backend.claiming.comparison import Difference
 from thunder_core.tracing.ir.printer import bound_symbol_text
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import TensorProxy, dtype_name
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
@@ -75,7 +75,7 @@ def tensor_facts(proxy: TensorProxy) -> TensorFacts:
     """Return the metadata of a proxy; symbolic sizes are the traced numbers."""
     return TensorFacts(
         name=proxy.name,
-        dtype=str(proxy.dtype).removeprefix("torch."),
+        dtype=dtype_name(proxy.dtype),
         shape=tuple(map(hint_of, proxy.shape)),
         stride=tuple(map(hint_of, proxy.stride)),
     )

@@ -17,6 +17,7 @@ from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark import BenchmarkSuite, GenerationBenchmark, threads_in_use
 from thunder_core.workflow.benchmark.report import size_in_words
+from thunder_core.workflow.models.inputs.input_names import IDS
 from thunder_core.workflow.models.inputs.prompts import random_prompts, require_generation
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -205,7 +206,7 @@ def _measure(
     clock: StageClock,
 ) -> GenerationBenchmark:
     first = next(iter(sessions.values()))
-    batch, length = prompt["input_ids"].shape
+    batch, length = prompt[IDS].shape
     names = joined_names([session.names for session in sessions.values()])
     size = size_in_words({"batch": str(batch), "size": f"{length} + {new_tokens} tokens"})
     clock.begin(f"warm up {size}")

@@ -14,6 +14,7 @@ import torch
 
 from thunder_core.foundation.errors import Bug, NotComparable, OtherRandomNumbers
 from thunder_core.foundation.options.tolerance import Tolerance
+from thunder_core.tracing.ir.proxy import dtype_name
 from thunder_core.tracing.library.examination import validating
 from thunder_core.workflow.models.memory.release_memory import trim_memory
 from thunder_core.workflow.validation.budget import Budget
@@ -28,7 +29,7 @@ from thunder_core.workflow.validation.draws import DrawnValues, random_state, sa
 from thunder_core.workflow.validation.gradients import ObserveGradients, output, training_step, with_scale_of_step
 from thunder_core.workflow.validation.language import LOGITS, has_logits, measure_language
 from thunder_core.workflow.validation.layouts import check_layouts
-from thunder_core.workflow.validation.leaves import Leaves, dtype_name, require_same_structure
+from thunder_core.workflow.validation.leaves import Leaves, require_same_structure
 from thunder_core.workflow.validation.model_copies import (
     ModelCopy,
     by_id,

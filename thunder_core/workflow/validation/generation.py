@@ -10,10 +10,10 @@ from transformers.generation.logits_process import LogitsProcessor
 
 from thunder_core.foundation.errors import AllZero, NotComparable, NotFinite, OutOfTolerance
 from thunder_core.foundation.options.tolerance import Tolerance
+from thunder_core.tracing.ir.proxy import dtype_name
 from thunder_core.tracing.library.examination import validating
 from thunder_core.workflow.validation.degenerate_outputs import ACCEPT
 from thunder_core.workflow.validation.language import divergences, valid_positions
-from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.report import GenerationReport, PromptReport
 
 Prompt = Mapping[str, torch.Tensor]  # the keyword arguments of `generate`: tokens, and their mask

@@ -14,6 +14,7 @@ import torch
 from torch.utils import _pytree
 
 from thunder_core.foundation.errors import NotComparable
+from thunder_core.tracing.ir.proxy import dtype_name
 
 ROOT = "output"
 CONSTANTS = (
@@ -184,8 +185,3 @@ def _facts(leaves: Leaves) -> dict[str, str]:
         path: f"a tensor of {dtype_name(t.dtype)} and shape {list(t.shape)}" for path, t in leaves.tensors.items()
     }
     return leaves.structure | tensors
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return `float32` for `torch.float32`."""
-    return str(dtype).removeprefix("torch.")

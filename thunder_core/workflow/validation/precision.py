@@ -12,10 +12,10 @@ import torch
 from thunder_core.backend.claiming.deferred_tensor import WriteToDeferred, bytes_read_at_once
 from thunder_core.foundation.errors.tree import message_line
 from thunder_core.tracing.ir.default_dtype import default_dtype
+from thunder_core.tracing.ir.proxy import dtype_name
 from thunder_core.workflow.models.inputs.input_tensors import map_tensors
 from thunder_core.workflow.models.memory.free_memory import free_memory, is_out_of_memory
 from thunder_core.workflow.validation.draws import DrawnValues
-from thunder_core.workflow.validation.leaves import dtype_name
 from thunder_core.workflow.validation.model_copies import ModelCopy, copy_sharing
 from thunder_core.workflow.validation.state import ObservedCall
 from thunder_core.workflow.validation.wide_weights import (

@@ -24,7 +24,7 @@ from torch.nn import functional
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import TensorProxy, dtype_name
 from thunder_core.tracing.ir.sizes import comparison_keys, is_symbolic
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
@@ -123,7 +123,7 @@ class Layer:
             "addition" * (self.addend is not None),
             "norm" * (self.weight_of_norm is not None),
         ]
-        dtype = str(self.x.dtype).removeprefix("torch.")
+        dtype = dtype_name(self.x.dtype)
         words = ", ".join(filter(None, parts))
         return f"{self.rows} x {self.x.shape[-1]} to {self.weight.shape[0]} in {dtype}{f', with {words}' * bool(words)}"
 

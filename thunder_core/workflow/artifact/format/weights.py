@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, WrongInputs
+from thunder_core.tracing.ir.proxy import dtype_name
 from thunder_core.tracing.library.extent import extent
 from thunder_core.workflow.artifact.format.manifest import WEIGHTS, Manifest, WeightFacts
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
@@ -112,7 +113,7 @@ def facts_of(tensor: torch.Tensor, key: str, low: int) -> WeightFacts:
     """Return a tensor's facts as a view of the saved part of its storage, which begins at the byte `low`."""
     return WeightFacts(
         key=key,
-        dtype=str(tensor.dtype).removeprefix("torch."),
+        dtype=dtype_name(tensor.dtype),
         shape=tuple(tensor.shape),
         stride=tensor.stride(),
         offset=int(tensor.storage_offset()) - low // tensor.element_size(),

@@ -11,9 +11,10 @@ import torch
 
 from thunder_core.backend.claiming.comparison import blocks_of, largest_difference
 from thunder_core.tracing.ir.printer import bound_symbol_text
+from thunder_core.tracing.ir.proxy import dtype_name
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.validation.internal_check import Fault
-from thunder_core.workflow.validation.leaves import ROOT, Leaves, dtype_name, leaves_of
+from thunder_core.workflow.validation.leaves import ROOT, Leaves, leaves_of
 from thunder_core.workflow.validation.report import AFTER_CALL
 
 DIFFERENT_VALUE = "`{path}` is `{actual}`, but eager PyTorch has the value of `{right}` there"

@@ -11,6 +11,7 @@ from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadModelFolder, OutOfTolerance, PackageMissing
 from thunder_core.foundation.similar_names import nearest
 from thunder_core.workflow.models.adapters.folder import Adapter, require_adapter_weights
+from thunder_core.workflow.models.inputs.input_names import DECODER_IDS, IDS
 from thunder_core.workflow.models.inputs.modality import image_size
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
@@ -110,10 +111,10 @@ def first_output(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor
 def probe_inputs(model: Any) -> dict[str, torch.Tensor] | None:
     """Return random inputs for a comparison; None for a model that reads neither tokens nor images."""
     draw = RandomInputs.seeded(model.config, batch=BATCH, seq=TOKENS, seed=0)
-    if model.main_input_name == "input_ids":
+    if model.main_input_name == IDS:
         ids = draw.tokens(TOKENS)
-        decoder = {"decoder_input_ids": ids} if model.config.is_encoder_decoder else {}
-        return {"input_ids": ids, **decoder}
+        decoder = {DECODER_IDS: ids} if model.config.is_encoder_decoder else {}
+        return {IDS: ids, **decoder}
     if model.main_input_name == "pixel_values":
         channels = getattr(model.config, "num_channels", 3)
         return {"pixel_values": draw.normal(BATCH, channels, *image_size(model.config)).to(model.dtype)}

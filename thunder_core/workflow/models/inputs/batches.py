@@ -12,18 +12,17 @@ import torch
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.inputs.dataset import Dataset, Row
 from thunder_core.workflow.models.inputs.decoder_tokens import decoder_tokens
+from thunder_core.workflow.models.inputs.input_names import DECODER_IDS, IDS, LABELS, MASK
 from thunder_core.workflow.models.inputs.labels import IGNORED_LABEL, next_tokens
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.inputs.sequence import longest_sequence
-from thunder_core.workflow.models.inputs.transformers_inputs import IDS, MASK, modalities, takes_decoder_inputs
+from thunder_core.workflow.models.inputs.transformers_inputs import modalities, takes_decoder_inputs
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.names import SENTENCE_TASK
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 
 Tensors = dict[str, torch.Tensor]
 
-LABELS = "labels"
-DECODER_IDS = "decoder_input_ids"
 DECODER_INPUTS = frozenset({DECODER_IDS, LABELS})  # inputs with one number for each token of the decoder
 TOKENS = frozenset({IDS, DECODER_IDS})
 FLOATS = frozenset({"pixel_values", "input_features", "input_values"})

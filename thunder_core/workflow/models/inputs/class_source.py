@@ -11,9 +11,10 @@ from typing import Any
 import transformers
 
 from thunder_core.foundation import plugins
+from thunder_core.workflow.models.inputs.input_names import IDS
 
 ATTRIBUTE = "main_input_name"
-DEFAULT = "input_ids"  # the default of `PreTrainedModel`
+DEFAULT = IDS  # the default of `PreTrainedModel`
 # Bases from other modules: `PreTrainedModel` defines the attribute, the others do not.
 KNOWN_BASES = frozenset(
     {"PreTrainedModel", "GenerationMixin", "ABC", "object", "nn.Module", "GenericForQuestionAnswering"}

@@ -16,9 +16,10 @@ from safetensors.torch import load_file
 
 from thunder_core.foundation.errors import BadData, OutOfMemory
 from thunder_core.workflow.models.inputs.data_file import FORMATS, require_data_file
+from thunder_core.workflow.models.inputs.input_names import IDS
 from thunder_core.workflow.models.memory.free_memory import free_memory
 
-TEXT, IDS = "text", "input_ids"
+TEXT = "text"
 NUMBERS = "biuf"  # the kinds of numeric dtypes in numpy
 DIGITS = 12  # the number of digits of a digest that are shown, to distinguish files with the same name
 

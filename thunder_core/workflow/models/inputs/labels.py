@@ -8,6 +8,7 @@ import torch
 from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import NoLoss
+from thunder_core.workflow.models.inputs.input_names import DECODER_IDS, IDS, LABELS, MASK
 from thunder_core.workflow.models.inputs.random_inputs import Inputs, RandomInputs
 from thunder_core.workflow.models.request.names import SENTENCE_TASK
 
@@ -37,20 +38,20 @@ def require_labels(task: str) -> None:
 
 def next_tokens(_draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the input tokens as labels, with padding ignored; the model shifts the labels."""
-    return {"labels": inputs["input_ids"].masked_fill(padding_mask(inputs), IGNORED_LABEL)}
+    return {LABELS: inputs[IDS].masked_fill(padding_mask(inputs), IGNORED_LABEL)}
 
 
 def padding_mask(inputs: Tensors) -> torch.Tensor:
     """Return the mask of padding tokens, of the shape of the tokens; no token is padding without an attention mask."""
-    ids = inputs["input_ids"]
-    return inputs.get("attention_mask", torch.ones_like(ids)) == 0
+    ids = inputs[IDS]
+    return inputs.get(MASK, torch.ones_like(ids)) == 0
 
 
 def hidden_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return about 15% of the tokens as labels, always including the first token; the others are ignored."""
-    hidden = torch.rand(inputs["input_ids"].shape, generator=draw.generator) < MASKED_SHARE
+    hidden = torch.rand(inputs[IDS].shape, generator=draw.generator) < MASKED_SHARE
     hidden[:, 0] = True
-    return {"labels": inputs["input_ids"].masked_fill(~hidden | padding_mask(inputs), IGNORED_LABEL)}
+    return {LABELS: inputs[IDS].masked_fill(~hidden | padding_mask(inputs), IGNORED_LABEL)}
 
 
 def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
@@ -58,19 +59,19 @@ def decoded_tokens(draw: RandomInputs, inputs: Tensors) -> Tensors:
 
     Models for sound without a text encoder are listed as encoder-decoders, but they predict the next token.
     """
-    if "decoder_input_ids" not in inputs:
+    if DECODER_IDS not in inputs:
         return next_tokens(draw, inputs)
     last = torch.full((draw.batch, 1), draw.padding if draw.end is None else draw.end)
-    return {"labels": torch.cat([inputs["decoder_input_ids"][:, 1:], last], dim=1)}
+    return {LABELS: torch.cat([inputs[DECODER_IDS][:, 1:], last], dim=1)}
 
 
 def classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each sample, numbers for a regression, or several classes for a multi-label problem."""
     count, problem = int(draw.config.num_labels or 1), draw.config.problem_type
     if is_regression(draw.config):
-        return {"labels": draw.normal(draw.batch, count).squeeze(1) if count == 1 else draw.normal(draw.batch, count)}
+        return {LABELS: draw.normal(draw.batch, count).squeeze(1) if count == 1 else draw.normal(draw.batch, count)}
     if problem == "multi_label_classification":
-        return {"labels": draw.integers(0, 2, draw.batch, count).float()}
+        return {LABELS: draw.integers(0, 2, draw.batch, count).float()}
     return class_numbers(draw, inputs)
 
 
@@ -83,7 +84,7 @@ def is_regression(config: PretrainedConfig) -> bool:
 def token_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each token that is not padding."""
     numbers = draw.integers(0, int(draw.config.num_labels or 1), draw.batch, draw.seq)
-    return {"labels": numbers.masked_fill(padding_mask(inputs), IGNORED_LABEL)}
+    return {LABELS: numbers.masked_fill(padding_mask(inputs), IGNORED_LABEL)}
 
 
 def no_labels(_draw: RandomInputs, _inputs: Tensors) -> Tensors:
@@ -99,39 +100,37 @@ def spans(draw: RandomInputs, _inputs: Tensors) -> Tensors:
 
 def choices(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return the index of the right choice for each sample."""
-    return {"labels": draw.integers(0, inputs["input_ids"].shape[1], draw.batch)}
+    return {LABELS: draw.integers(0, inputs[IDS].shape[1], draw.batch)}
 
 
 def yes_or_no(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """Return a class for each sample: 0 if the second sentence follows the first, otherwise 1."""
-    return {"labels": draw.integers(0, 2, draw.batch)}
+    return {LABELS: draw.integers(0, 2, draw.batch)}
 
 
 def pixel_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a class for each pixel, [batch, height, width]."""
-    return {
-        "labels": draw.integers(0, int(draw.config.num_labels or 1), draw.batch, *inputs["pixel_values"].shape[-2:])
-    }
+    return {LABELS: draw.integers(0, int(draw.config.num_labels or 1), draw.batch, *inputs["pixel_values"].shape[-2:])}
 
 
 def depths(draw: RandomInputs, inputs: Tensors) -> Tensors:
     """Return a positive depth for each pixel, [batch, height, width]."""
-    return {"labels": draw.normal(draw.batch, *inputs["pixel_values"].shape[-2:]).abs() + 0.1}
+    return {LABELS: draw.normal(draw.batch, *inputs["pixel_values"].shape[-2:]).abs() + 0.1}
 
 
 def class_numbers(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """Return a class for each sample."""
-    return {"labels": draw.integers(0, int(draw.config.num_labels or 1), draw.batch)}
+    return {LABELS: draw.integers(0, int(draw.config.num_labels or 1), draw.batch)}
 
 
 def scores(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """Return a score of 0 to 1 for each possible answer."""
-    return {"labels": draw.integers(0, 2, draw.batch, int(draw.config.num_labels or 1)).float()}
+    return {LABELS: draw.integers(0, 2, draw.batch, int(draw.config.num_labels or 1)).float()}
 
 
 def spoken_tokens(draw: RandomInputs, _inputs: Tensors) -> Tensors:
     """Return ten spoken tokens for each sample, without padding."""
-    return {"labels": draw.tokens(SPEECH_TOKENS)}
+    return {LABELS: draw.tokens(SPEECH_TOKENS)}
 
 
 def frame_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
@@ -144,7 +143,7 @@ def frame_classes(draw: RandomInputs, inputs: Tensors) -> Tensors:
     else:
         frames = inputs["input_features"].shape[1]
     numbers = draw.integers(0, count, draw.batch, frames)
-    return {"labels": torch.nn.functional.one_hot(numbers, count).float()}
+    return {LABELS: torch.nn.functional.one_hot(numbers, count).float()}
 
 
 def objects(draw: RandomInputs, _inputs: Tensors) -> Inputs:
@@ -156,7 +155,7 @@ def objects(draw: RandomInputs, _inputs: Tensors) -> Inputs:
         boxes = torch.cat([corners.mean(dim=1), corners[:, 1] - corners[:, 0]], dim=1)
         return {"class_labels": draw.integers(0, count, OBJECTS), "boxes": boxes}
 
-    return {"labels": [of_image() for _ in range(draw.batch)]}
+    return {LABELS: [of_image() for _ in range(draw.batch)]}
 
 
 def future_values(draw: RandomInputs, inputs: Tensors) -> Tensors:

@@ -6,6 +6,8 @@ from collections.abc import Collection, Sequence
 
 from transformers import PretrainedConfig
 
+from thunder_core.workflow.models.inputs.input_names import IDS
+
 IMAGE_TOKENS = ("image_token_id", "image_token_index")
 SIZES = ("image_size", "input_size")  # attributes of a config that may have the image size
 IMAGE_SIZE = 224  # pixels, for models without a fixed size
@@ -29,12 +31,12 @@ def main_inputs(config: PretrainedConfig, main: str, accepted: Collection[str] =
 
 def usual_inputs(config: PretrainedConfig, main: str) -> tuple[str, ...]:
     """Return the main inputs that models with a config usually have; `main` is the main input of the class."""
-    if main == "input_ids" and config.model_type in WITH_IMAGE:
-        return ("input_ids", "pixel_values")
+    if main == IDS and config.model_type in WITH_IMAGE:
+        return (IDS, "pixel_values")
     if reads_image_tokens(config):
-        return ("input_ids",)
+        return (IDS,)
     if getattr(config, "vision_config", None) is not None and getattr(config, "text_config", None) is not None:
-        return ("input_ids", "pixel_values")
+        return (IDS, "pixel_values")
     return (main,)
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 import torch
 
 from thunder_core.foundation.errors import CannotGenerate
+from thunder_core.workflow.models.inputs.input_names import IDS, MASK
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
-
-TEXT = "input_ids"
 
 
 def require_generation(loaded: LoadedModel) -> None:
@@ -19,7 +18,7 @@ def require_generation(loaded: LoadedModel) -> None:
             f"{kind} has no `generate`: its class is not a GenerationMixin of the transformers library",
             fix="use a model that generates, or leave out `--task generate`",
         )
-    if loaded.model.main_input_name != TEXT:
+    if loaded.model.main_input_name != IDS:
         raise CannotGenerate(
             f"{kind} generates from {loaded.model.main_input_name!r}, but prompts are text",
             fix="leave out `--task generate` to optimize single calls",
@@ -40,4 +39,4 @@ def random_prompts(
         missing = draw.number(1, max(2, length))
         ids[row, :missing] = draw.padding
         mask[row, :missing] = 0
-    return {"input_ids": ids.to(loaded.model.device), "attention_mask": mask.to(loaded.model.device)}
+    return {IDS: ids.to(loaded.model.device), MASK: mask.to(loaded.model.device)}

@@ -9,6 +9,7 @@ from transformers import PretrainedConfig
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.models.diffusion.inputs import SAMPLE, sample_size
 from thunder_core.workflow.models.inputs.class_source import forward_parameters, main_input_name
+from thunder_core.workflow.models.inputs.input_names import DECODER_IDS
 from thunder_core.workflow.models.inputs.modality import (
     frames_of,
     reads_image_tokens,
@@ -33,7 +34,7 @@ def require_tokens(config: PretrainedConfig) -> None:
     """
     name = (config.architectures or [""])[0]
     accepted = forward_parameters(name)
-    if accepted and TOKENLESS.issuperset(named_inputs(config)) and "decoder_input_ids" not in accepted:
+    if accepted and TOKENLESS.issuperset(named_inputs(config)) and DECODER_IDS not in accepted:
         raise BadOption(f"--seq has no effect, because {name} reads no tokens", fix="leave out --seq")
 
 

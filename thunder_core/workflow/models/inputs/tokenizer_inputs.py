@@ -10,10 +10,10 @@ import torch
 
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.workflow.models.folder.origin import FolderOrigin, find_origin, request_of
+from thunder_core.workflow.models.inputs.input_names import IDS
 from thunder_core.workflow.models.inputs.tokens import has_tokenizer, tokenizer_of
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 
-IDS = "input_ids"
 SAMPLE_TEXT = "a"
 
 

@@ -12,7 +12,8 @@ from transformers import AutoTokenizer
 
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.folder.origin import FolderOrigin, SampleOrigin
-from thunder_core.workflow.models.inputs.dataset import IDS, Dataset
+from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.inputs.input_names import IDS
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 

@@ -9,6 +9,7 @@ import torch
 
 from thunder_core.foundation.errors import BadOption, NoExampleInputs
 from thunder_core.foundation.transformers_versions import cache_argument
+from thunder_core.workflow.models.inputs.input_names import DECODER_IDS, IDS, MASK
 from thunder_core.workflow.models.inputs.key_value_cache import FIX_WITHOUT_CACHE, random_cache
 from thunder_core.workflow.models.inputs.labels import labels_for
 from thunder_core.workflow.models.inputs.modality import frames_of, main_inputs, requested_image_size
@@ -23,7 +24,7 @@ Tensors = dict[str, torch.Tensor]
 # The tasks whose models take decoder inputs; models for other tasks derive the decoder inputs from the inputs.
 DECODER_TASKS = frozenset({"seq2seq-lm", "speech-seq2seq", "feature-extraction", "pretraining"})
 CHOICES = 2
-IDS, MASK, INTERPOLATE = "input_ids", "attention_mask", "interpolate_pos_encoding"
+INTERPOLATE = "interpolate_pos_encoding"
 PADDED_PART = 4  # `with_mask` hides one token of this many
 
 
@@ -40,7 +41,7 @@ def transformers_inputs(loaded: LoadedModel, draw: RandomInputs, labels: bool, c
     if cache is not None:
         inputs = continue_cache(loaded, draw, inputs, cache)
     if takes_decoder_inputs(loaded):
-        inputs["decoder_input_ids"] = decoder_ids(draw, inputs)
+        inputs[DECODER_IDS] = decoder_ids(draw, inputs)
     inputs |= task_inputs(loaded, draw, inputs)
     if loaded.task == "multiple-choice":
         inputs = {name: tensor.unsqueeze(1).repeat(1, CHOICES, 1) for name, tensor in inputs.items()}
@@ -59,7 +60,7 @@ def require_sizes(loaded: LoadedModel, batch: int, seq: int, cache: int = 0) -> 
     for option, value in (("--batch", batch), ("--seq", seq)):
         if value < 1:
             raise BadOption(f"{option} is {value}", fix=f"use a number of 1 or more for {option}")
-    if "input_ids" in modalities(loaded):
+    if IDS in modalities(loaded):
         check_sequence_length(loaded.config, seq + cache)
     if loaded.task == "sequence-classification" and batch > 1 and loaded.config.pad_token_id is None:
         raise BadOption(
@@ -87,7 +88,7 @@ def takes_decoder_inputs(loaded: LoadedModel) -> bool:
     """Whether a model is called with `decoder_input_ids` for its task."""
     if not loaded.model.config.is_encoder_decoder or loaded.task not in DECODER_TASKS:
         return False
-    return "decoder_input_ids" in parameters_of(loaded)
+    return DECODER_IDS in parameters_of(loaded)
 
 
 def task_inputs(loaded: LoadedModel, draw: RandomInputs, inputs: Inputs) -> Tensors:
@@ -211,7 +212,7 @@ def _lagged_series(draw: RandomInputs, past: int, future: int) -> Tensors:
 
 
 BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
-    "input_ids": text,
+    IDS: text,
     "pixel_values": image,
     "input_features": extracted_features,
     "input_values": input_values,
@@ -221,6 +222,6 @@ BUILDERS: dict[str, Callable[[RandomInputs], Tensors]] = {
 
 def decoder_ids(draw: RandomInputs, inputs: Tensors) -> torch.Tensor:
     """Return tokens for the decoder, with its start token first: `seq` tokens, or half as many with a text encoder."""
-    ids = draw.tokens(max(1, draw.seq // 2) if "input_ids" in inputs else draw.seq)
+    ids = draw.tokens(max(1, draw.seq // 2) if IDS in inputs else draw.seq)
     ids[:, 0] = draw.start
     return ids

@@ -13,6 +13,7 @@ from transformers.initialization import no_init_weights
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import RemoteCodeRefused
 from thunder_core.tracing.ir.default_dtype import default_dtype
+from thunder_core.tracing.ir.proxy import dtype_name
 from thunder_core.tracing.library.sentences.model import SentenceModel
 from thunder_core.workflow.models.folder.folder import code_of_the_hub
 from thunder_core.workflow.models.loading.depth import require_depth
@@ -20,7 +21,7 @@ from thunder_core.workflow.models.loading.library_output import quiet_transforme
 from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.outputs import follow_config
 from thunder_core.workflow.models.loading.packed_weights import is_built_by_config, place_packed_layers
-from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
+from thunder_core.workflow.models.request.dtype import parse_dtype
 from thunder_core.workflow.models.sentences.transformer import config_class_of, empty_model
 
 LIBRARY_PREFIX = "transformers."

@@ -13,6 +13,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation.errors import BadOption, RemoteCodeRefused, UnknownArchitecture
 from thunder_core.foundation.similar_names import nearest
+from thunder_core.tracing.ir.proxy import dtype_name
 from thunder_core.tracing.library.model_output import set_outputs
 from thunder_core.workflow.models.adapters.folder import Adapter
 from thunder_core.workflow.models.adapters.loading import apply_adapter, describe_adapter, require_peft
@@ -35,7 +36,7 @@ from thunder_core.workflow.models.loading.plan import LoadingPlan, StoredModel, 
 from thunder_core.workflow.models.loading.seeding import seed_generator
 from thunder_core.workflow.models.loading.timm_models import is_timm_config, timm_config
 from thunder_core.workflow.models.request.device import parse_device
-from thunder_core.workflow.models.request.dtype import dtype_name, parse_dtype
+from thunder_core.workflow.models.request.dtype import parse_dtype
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.models.request.names import TIMM_PREFIX, is_generation, spelled_task
 from thunder_core.workflow.models.request.request import KEEP, MERGE, PLAIN_OUTPUTS, ModelRequest, SampleModel

@@ -12,6 +12,7 @@ from transformers import PretrainedConfig
 
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadModelFolder, PackageMissing
+from thunder_core.tracing.ir.proxy import dtype_name
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -68,7 +69,7 @@ def unpack(model: PreTrainedModel) -> tuple[str, ...]:
     remove_offloading = cast("Callable[[PreTrainedModel], object]", plugins.import_object(REMOVE_OFFLOADING))
     remove_offloading(model)  # the library wraps each module for offloading, although all modules are on the CPU
     del model.hf_quantizer  # the weights are plain tensors now
-    return (UNPACKED.format(str(model.dtype).removeprefix("torch.")),)
+    return (UNPACKED.format(dtype_name(model.dtype)),)
 
 
 def is_built_by_config(model: PreTrainedModel) -> bool:

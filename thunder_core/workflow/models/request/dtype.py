@@ -11,8 +11,3 @@ def parse_dtype(name: str) -> torch.dtype:
     """Return the dtype with a name or alias, with or without `torch.`; raise `UnknownName` for any other name."""
     dtype: torch.dtype = getattr(torch, spelled_dtype(name))
     return dtype
-
-
-def dtype_name(dtype: torch.dtype) -> str:
-    """Return the name of a dtype in options and manifests, such as `bfloat16`."""
-    return str(dtype).removeprefix("torch.")

@@ -14,6 +14,7 @@ from thunder_core.foundation.errors.tree import message_line
 from thunder_core.foundation.options.generation_lengths import GenerationLengths, Prompts
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.passes.recipe import Recipe, Transform
+from thunder_core.workflow.models.inputs.input_names import IDS
 from thunder_core.workflow.models.inputs.prompts import random_prompts
 from thunder_core.workflow.pipeline.session.dynamic import named_paths, sizes_of
 from thunder_core.workflow.pipeline.session.session import Session
@@ -76,7 +77,7 @@ class ObservedSizes:
     def _longest_call(self, lengths: GenerationLengths) -> int:
         """Return the most tokens of one call: the longest prompt or, without a cache, all tokens."""
         paths = [path for name in self.dimensions.get("seq", {}).values() for path in name]
-        ids = max((self.ends[path][1] for path in paths if "input_ids" in path), default=1)
+        ids = max((self.ends[path][1] for path in paths if IDS in path), default=1)
         return lengths.prompt_length if ids <= lengths.prompt_length else lengths.total
 
 

@@ -19,6 +19,7 @@ from thunder_core.workflow.benchmark.measurement import do_nothing, ignore_progr
 from thunder_core.workflow.benchmark.report import FIRST_TOKEN, NEXT_TOKEN
 from thunder_core.workflow.benchmark.statistics import describe_candidate
 from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION, Call
+from thunder_core.workflow.models.inputs.input_names import IDS
 
 Tensors = Mapping[str, torch.Tensor]
 Rounds = Mapping[str, Sequence[Sequence[float]]]  # of each contender: the seconds of all tokens in each round
@@ -129,7 +130,7 @@ def measure_generation(
     Raises `CannotGenerate` if a contender does not return the requested tokens, and `BadOption` for fewer than two
     runs.
     """
-    batch, length = prompt["input_ids"].shape
+    batch, length = prompt[IDS].shape
     facts = {**(configuration or {}), "batch": str(batch), "size": f"{length} + {new_tokens} tokens"}
     recorders = {name: TokenTimes(contender, prompt, new_tokens) for name, contender in contenders.items()}
     for recorder in recorders.values():

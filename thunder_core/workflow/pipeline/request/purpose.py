@@ -15,9 +15,10 @@ from thunder_core.foundation.errors import NothingToTrain, UnsupportedError
 from thunder_core.workflow.artifact.format.manifest import Manifest
 from thunder_core.workflow.models.inputs.batches import Batches
 from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.inputs.input_names import MASK
 from thunder_core.workflow.models.inputs.input_tensors import tensors_in, with_own_caches
 from thunder_core.workflow.models.inputs.inputs import Inputs, example_inputs
-from thunder_core.workflow.models.inputs.transformers_inputs import MASK, require_sizes
+from thunder_core.workflow.models.inputs.transformers_inputs import require_sizes
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.mode import put_into_mode
 from thunder_core.workflow.validation.gradients import loss_of, preserve_gradients

@@ -18,8 +18,8 @@ from thunder_core.workflow.artifact.format.weights import stored_weights
 from thunder_core.workflow.benchmark import BenchmarkReport
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
 from thunder_core.workflow.benchmark.rank_times import RankTimes
+from thunder_core.workflow.models.inputs.input_names import MASK
 from thunder_core.workflow.models.inputs.tokenizer_inputs import optional_names
-from thunder_core.workflow.models.inputs.transformers_inputs import MASK
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.session.executors import unused_executors

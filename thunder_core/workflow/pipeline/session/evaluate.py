@@ -11,8 +11,8 @@ from transformers import PretrainedConfig
 from thunder_core.foundation.errors import BadData
 from thunder_core.workflow.models.inputs.batches import CAUSAL, Batches
 from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.inputs.input_names import MASK
 from thunder_core.workflow.models.inputs.labels import REGRESSION_TASKS, is_regression
-from thunder_core.workflow.models.inputs.transformers_inputs import MASK
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
 from thunder_core.workflow.models.request.task import LANGUAGE_TASKS
 from thunder_core.workflow.pipeline.request.purpose import Purpose

@@ -23,10 +23,11 @@ from thunder_core.workflow.artifact.loading import load_opened
 from thunder_core.workflow.artifact.trust.consent import Consent
 from thunder_core.workflow.benchmark.report import size_in_words
 from thunder_core.workflow.models.inputs.dataset import Dataset
+from thunder_core.workflow.models.inputs.input_names import IDS
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.inputs.size_words import size_configuration
 from thunder_core.workflow.models.inputs.tokenizer_inputs import returned_names, tokenizer_inputs
-from thunder_core.workflow.models.inputs.transformers_inputs import IDS, with_mask
+from thunder_core.workflow.models.inputs.transformers_inputs import with_mask
 from thunder_core.workflow.models.loading.described_model import describe_model
 from thunder_core.workflow.models.loading.load import load_model, rebuild_model
 from thunder_core.workflow.models.loading.loaded_model import LoadedModel
