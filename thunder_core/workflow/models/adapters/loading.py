@@ -8,13 +8,13 @@ from typing import Any
 import torch
 
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import BadModelFolder, OutOfTolerance, PackageMissing
+from thunder_core.foundation.errors import BadModelFolder, OutOfTolerance
 from thunder_core.foundation.similar_names import nearest
 from thunder_core.workflow.models.adapters.folder import Adapter, require_adapter_weights
 from thunder_core.workflow.models.inputs.input_names import DECODER_IDS, IDS
 from thunder_core.workflow.models.inputs.modality import image_size
 from thunder_core.workflow.models.inputs.random_inputs import RandomInputs
-from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
+from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors, require_package
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.request.request import KEEP
 
@@ -24,11 +24,7 @@ TOKENS, BATCH = 16, 2
 
 def require_peft(adapter: Adapter) -> None:
     """Raise `PackageMissing` without PEFT, and `BadModelFolder` for a type of adapters that PEFT does not have."""
-    if not plugins.is_installed(PEFT):
-        raise PackageMissing(
-            f"{adapter.folder} holds an adapter ({adapter.kind}), which needs the package peft to be loaded",
-            fix="pip install peft",
-        )
+    require_package(f"{adapter.folder} holds an adapter ({adapter.kind})", PEFT)
     with library_import(adapter.folder, PEFT):
         peft_types: Any = plugins.import_object(f"{PEFT}:PeftType")
     names = [member.value for member in peft_types]

@@ -10,9 +10,9 @@ import torch
 from transformers import PretrainedConfig
 
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
+from thunder_core.foundation.errors import UnknownArchitecture
 from thunder_core.tracing.library.denoising.step import DenoisingStep
-from thunder_core.workflow.models.loading.load_errors import library_import
+from thunder_core.workflow.models.loading.load_errors import library_import, require_package
 
 DIFFUSERS = "diffusers"
 
@@ -57,11 +57,7 @@ def diffusers_config(folder: Path, content: Mapping[str, Any]) -> DiffusersConfi
     Raise `PackageMissing` if diffusers is not installed, and `UnknownArchitecture` if it has no such model class.
     """
     name = str(content["_class_name"])
-    if not plugins.is_installed(DIFFUSERS):
-        raise PackageMissing(
-            f"{folder} holds a diffusers model ({name:.80}), which needs the package diffusers",
-            fix="pip install diffusers",
-        )
+    require_package(f"{folder} holds a diffusers model ({name:.80})", DIFFUSERS)
     with library_import(folder, DIFFUSERS):
         library: Any = plugins.import_object(DIFFUSERS)
         model_class = getattr(library, name, None)

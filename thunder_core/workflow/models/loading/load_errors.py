@@ -9,6 +9,7 @@ from pathlib import Path
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 
+from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import BadModelFolder, OutOfMemory, PackageMissing
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 
@@ -34,6 +35,12 @@ def loading_errors(path: Path | str, verdict: str) -> Iterator[None]:
         if is_out_of_memory(error):
             raise OutOfMemory(f"{path} does not fit into memory: {_first_line(error)}", fix=FIX_SMALLER) from error
         raise BadModelFolder(f"{path} {verdict}: {_first_line(error)}", fix=FIX_FOLDER) from error
+
+
+def require_package(subject: str, package: str) -> None:
+    """Raise `PackageMissing` if a package is not installed; `subject` says what the model is."""
+    if not plugins.is_installed(package):
+        raise PackageMissing(f"{subject}, which needs the package {package}", fix=f"pip install {package}")
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import transformers
 from transformers import PretrainedConfig
 
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import PackageMissing, UnknownArchitecture
+from thunder_core.foundation.errors import UnknownArchitecture
 from thunder_core.foundation.similar_names import nearest
-from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors
+from thunder_core.workflow.models.loading.load_errors import library_import, loading_errors, require_package
 
 TIMM = "timm"
 WRAPPER = "timm_wrapper"  # the `model_type` of these classes
@@ -62,5 +62,4 @@ def timm_config(what: Path | str, content: Mapping[str, Any]) -> PretrainedConfi
 
 def require_timm(what: Path | str) -> None:
     """Raise `PackageMissing` if timm is not installed."""
-    if not plugins.is_installed(TIMM):
-        raise PackageMissing(f"{what} is a model of timm, which needs the package timm", fix="pip install timm")
+    require_package(f"{what} is a model of timm", TIMM)
