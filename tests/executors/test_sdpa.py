@@ -14,6 +14,7 @@ import thunder_core as thunder
 from thunder_core.compilation.compiler import trace_for
 from thunder_core.tracing.ir.symbol import Symbol
 from thunder_executors import sdpa
+from thunder_executors.sdpa import mask_terms
 
 Q = torch.randn(2, 4, 8, 16, generator=torch.Generator().manual_seed(0))
 KEY = torch.randn(2, 2, 8, 16, generator=torch.Generator().manual_seed(1))
@@ -140,7 +141,7 @@ def test_cudnn_is_called_with_pytorchs_arguments(function, cudnn):
     assert cudnn[-1] == (None, True, 0.5, False, False)
 
 
-@pytest.mark.parametrize("dtype", sdpa.OPPOSITES, ids=str)
+@pytest.mark.parametrize("dtype", mask_terms.OPPOSITES, ids=str)
 @pytest.mark.parametrize("shape", [(1, 1, 1, 9), (2, 1, 4, 5), (1, 1, 0, 2)], ids=str)
 def test_a_mask_becomes_pytorchs_term_of_the_scores(dtype, shape):
     for mask in (
@@ -148,7 +149,10 @@ def test_a_mask_becomes_pytorchs_term_of_the_scores(dtype, shape):
         (torch.rand(shape) > 0.5).mT,
         (torch.rand(shape) > 0.5).expand(-1, 3, -1, -1),
     ):
-        found, wanted = sdpa._bias_of(mask, dtype), torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -65504.0)
+        found, wanted = (
+            mask_terms.bias_of(mask, dtype),
+            torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, -65504.0),
+        )
         torch.testing.assert_close(found, wanted, rtol=0, atol=0, check_stride=mask.numel() > 0)
 
 
@@ -335,12 +339,12 @@ def test_layers_share_the_term_of_a_boolean_mask(function, key, calls, cudnn):
     assert len({id(term) for term, *_ in cudnn}) == calls.count("_to_copy") or CONVERSION[0] not in calls
 
 
-@pytest.mark.parametrize("dtype", sdpa.OPPOSITES, ids=str)
+@pytest.mark.parametrize("dtype", mask_terms.OPPOSITES, ids=str)
 def test_the_shared_term_is_pytorchs(dtype):
     term = MASK
-    for operator, arguments, options in sdpa.term_steps(dtype):
+    for operator, arguments, options in mask_terms.term_steps(dtype):
         term = operator(term, *arguments, **options)
-    torch.testing.assert_close(term, sdpa._bias_of(MASK, dtype), rtol=0, atol=0)
+    torch.testing.assert_close(term, mask_terms.bias_of(MASK, dtype), rtol=0, atol=0)
 
 
 @pytest.mark.gpu

@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_attention.source import NAME
 from thunder_executors.packed_linear.region_names import RegionNames
-from thunder_executors.sdpa import GROUPS, NAMES, arguments_of
+from thunder_executors.sdpa.call_arguments import GROUPS, NAMES, arguments_of
 
 TEXT = """\
 \"\"\"Attention: {title}.\"\"\"

@@ -24,7 +24,8 @@ from thunder_executors.packed_attention.attention import Attention, scale_bits, 
 from thunder_executors.packed_attention.kernel import ATTENTION_LIBRARY, EXECUTOR_NAME
 from thunder_executors.packed_attention.source import NAME
 from thunder_executors.packed_linear.measurement import pattern
-from thunder_executors.sdpa import ATTENTION, GROUPS
+from thunder_executors.sdpa import ATTENTION
+from thunder_executors.sdpa.call_arguments import GROUPS
 
 PASSES = 5  # the time of the first pass is ignored
 PASS_SECONDS = 5e-3

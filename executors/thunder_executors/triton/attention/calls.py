@@ -22,6 +22,7 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors import sdpa
+from thunder_executors.sdpa.call_arguments import GROUPS, NAMES, arguments_of
 from thunder_executors.triton.attention.decode_attention import (
     HEADS,
     POSITIONS,
@@ -185,13 +186,13 @@ def attentions_in(trace: Trace) -> Iterator[tuple[int, CacheAttention]]:
 
 def attention_of(bsyms: Sequence[BoundSymbol], bsym: BoundSymbol, repeating: Sequence[int]) -> CacheAttention | None:
     """Return a call of attention, if the kernel supports its arguments; `repeating` repeats its keys and values."""
-    arguments = sdpa.arguments_of(bsym)
-    query, key, value, mask = (arguments.get(name) for name in sdpa.NAMES[:4])
+    arguments = arguments_of(bsym)
+    query, key, value, mask = (arguments.get(name) for name in NAMES[:4])
     if repeating:
         key, value = (bsyms[index].inputs[0] for index in (repeating[0], repeating[len(sdpa.REPEATS)]))
     if is_random_or_causal(arguments) or not (has_heads(query) and has_heads(key) and has_heads(value)):
         return None
-    has_groups = bool(repeating) or arguments.get(sdpa.GROUPS, False) is True
+    has_groups = bool(repeating) or arguments.get(GROUPS, False) is True
     if not (is_mask(mask, query, key) and are_sizes_supported(query, key, value, has_groups)):
         return None
     is_cast = {proxy.dtype for proxy in (query, key, value, bsym.output)} != {query.dtype}

@@ -8,10 +8,8 @@ are repeated then.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import Any, ClassVar
 
 import sympy
@@ -27,20 +25,15 @@ from torch.nn.attention import SDPBackend
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.backend.claiming.executor import Executor
-from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
-from thunder_core.tracing.capture.fakes.fake import empty, new_mode
-from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.extension.requirement import Cuda
-from thunder_core.tracing.ir.literal import unique_name
-from thunder_core.tracing.ir.proxy import TensorProxy, environment_of, tensor_proxy
+from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
+from thunder_executors.sdpa.call_arguments import GROUPS, NAMES, arguments_by_name, arguments_of
+from thunder_executors.sdpa.mask_terms import TERM, bias_of, share_mask_terms
 
 ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
-NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
-GROUPS = "enable_gqa"
-TERM = "term"  # the term that a boolean mask adds to the scores, if a line of the program has computed it
 ATEN = "torch.ops.aten."
 HEADS = 1  # the dimension of the heads
 # The calls that repeat keys and values, in reverse order, and the aten operations of each, which keep the order of
@@ -59,9 +52,6 @@ PRIORITY = (
     SDPBackend.MATH,
 )
 CUDNN = torch.ops.aten._scaled_dot_product_cudnn_attention
-MASKED = -65504.0  # the term of a masked score: PyTorch passes no infinities to cuDNN
-FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
-OPPOSITES = {dtype: -float(torch.tensor(MASKED, dtype=dtype)) for dtype in FLOATS}
 # The operations of the fused backends.
 KERNELS = {
     f"torch.ops.aten._scaled_dot_product_{name}_attention": backend
@@ -82,12 +72,12 @@ RULES: dict[SDPBackend, Callable[[SDPAParams], bool]] = {
 
 def attention(*args: Any, **kwargs: Any) -> torch.Tensor:
     """Compute PyTorch's scaled_dot_product_attention, by cuDNN if cuDNN supports the inputs."""
-    return _attention(_by_name(args, kwargs))
+    return _attention(arguments_by_name(args, kwargs))
 
 
 def cudnn_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
     """Compute attention by cuDNN; if the user has disabled cuDNN's attention, PyTorch chooses the backend."""
-    return _attention(_by_name(args, kwargs))
+    return _attention(arguments_by_name(args, kwargs))
 
 
 def grouped_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
@@ -95,7 +85,7 @@ def grouped_attention(*args: Any, **kwargs: Any) -> torch.Tensor:
 
     If no fused backend supports the groups, keys and values are repeated.
     """
-    arguments = _by_name(args, kwargs)
+    arguments = arguments_by_name(args, kwargs)
     if not is_fused(arguments):
         repeats = arguments["query"].shape[HEADS] // arguments["key"].shape[HEADS]
         for name in ("key", "value"):
@@ -118,11 +108,6 @@ def params_of(arguments: Mapping[str, Any]) -> SDPAParams:
     return params
 
 
-def _by_name(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of attention by name."""
-    return dict(zip(NAMES, args, strict=False)) | dict(kwargs)
-
-
 def _attention(arguments: dict[str, Any]) -> torch.Tensor:
     """Compute attention by cuDNN if cuDNN supports the inputs; otherwise PyTorch chooses.
 
@@ -138,7 +123,7 @@ def _attention(arguments: dict[str, Any]) -> torch.Tensor:
         query,
         key,
         value,
-        _bias_of(arguments.get("attn_mask"), query.dtype) if term is None else term,
+        bias_of(arguments.get("attn_mask"), query.dtype) if term is None else term,
         is_recorded,
         arguments.get("dropout_p", 0.0),
         arguments.get("is_causal", False),
@@ -146,16 +131,6 @@ def _attention(arguments: dict[str, Any]) -> torch.Tensor:
         scale=arguments.get("scale"),
     )[0]
     return output
-
-
-def _bias_of(mask: torch.Tensor | None, dtype: torch.dtype) -> torch.Tensor | None:
-    """Return the term that a mask adds to the scores of cuDNN's attention: PyTorch's values, in one launch.
-
-    The sum of `MASKED` and the opposite number, as the dtype rounds them, is exactly zero.
-    """
-    if mask is None or mask.dtype != torch.bool:
-        return mask
-    return torch.add(torch.scalar_tensor(MASKED, dtype=dtype, device="cpu"), mask, alpha=OPPOSITES[dtype])
 
 
 # The functions that a program calls, by the backend; None if the machine that runs the program chooses the backend.
@@ -218,11 +193,6 @@ def is_on_cuda(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol is attention on CUDA, and torch.autocast does not cast its query."""
     on_cuda = all(proxy.device.type == "cuda" for proxy in bsym.inputs if isinstance(proxy, TensorProxy))
     return bsym.symbol.name == ATTENTION and on_cuda and arguments_of(bsym)["query"].dtype is bsym.output.dtype
-
-
-def arguments_of(bsym: BoundSymbol) -> dict[str, Any]:
-    """Return the arguments of attention by name."""
-    return _by_name(bsym.args, bsym.kwargs)
 
 
 def repeats_of(bsyms: Sequence[BoundSymbol], producers: Mapping[str, int], bsym: BoundSymbol) -> list[int]:
@@ -308,64 +278,6 @@ def without_unread(trace: Trace, grouped: Mapping[int, BoundSymbol], repeating: 
             bsyms.append(bsym)
             read |= {proxy.name for proxy in bsym.inputs}
     return trace.having(reversed(bsyms), made_by=f"attention by groups of {executor}")
-
-
-def share_mask_terms(trace: Trace, executor: str) -> Trace:
-    """Return the trace in which the term of a boolean mask is computed once, before all attention with this mask.
-
-    Without this term, each call of attention computes it. Executors may compute the term together with the mask.
-    """
-    written, used = names_written_to(trace), names_of(trace)
-    keys = [mask_key(bsym, executor) for bsym in trace.bound_symbols]
-    shared = {key for key, count in Counter(keys).items() if key is not None and count > 1 and key[0] not in written}
-    terms: dict[tuple[str, torch.dtype], TensorProxy] = {}
-    bsyms: list[BoundSymbol] = []
-    for bsym, key in zip(trace.bound_symbols, keys, strict=True):
-        if key is None or key not in shared:
-            bsyms.append(bsym)
-            continue
-        if key not in terms:
-            bsyms += (term := mask_term(arguments_of(bsym)["attn_mask"], key[1], bsym, used))
-            terms[key] = term[-1].output
-        bsyms.append(replace(bsym, kwargs={**bsym.kwargs, TERM: terms[key]}))
-    return trace.having(bsyms, made_by=f"masks of {executor}") if terms else trace
-
-
-def names_of(trace: Trace) -> set[str]:
-    """Return the names of a trace's inputs, results and constants."""
-    proxies = chain(trace.inputs, *(bsym.defines for bsym in trace.bound_symbols))
-    return {proxy.name for proxy in proxies} | set(trace.constants)
-
-
-def mask_key(bsym: BoundSymbol, executor: str) -> tuple[str, torch.dtype] | None:
-    """Return the name of the boolean mask of claimed attention and the dtype of its term; None without such a mask."""
-    mask = arguments_of(bsym).get("attn_mask") if bsym.executor == executor else None
-    is_boolean = isinstance(mask, TensorProxy) and mask.dtype is torch.bool
-    return (mask.name, arguments_of(bsym)["query"].dtype) if isinstance(mask, TensorProxy) and is_boolean else None
-
-
-def term_steps(dtype: torch.dtype) -> tuple[tuple[Any, tuple[float, ...], dict[str, Any]], ...]:
-    """Return the operations that turn a boolean mask into its term: 0 for a shown score, `MASKED` for a hidden one."""
-    return (
-        (torch.ops.aten._to_copy.default, (), {"dtype": dtype}),
-        (torch.ops.aten.sub.Tensor, (1,), {}),
-        (torch.ops.aten.mul.Tensor, (-MASKED,), {}),
-    )
-
-
-def mask_term(mask: TensorProxy, dtype: torch.dtype, at: BoundSymbol, used: set[str]) -> list[BoundSymbol]:
-    """Return bound symbols for the term of a boolean mask, at the source line of attention; add names to `used`."""
-    bsyms: list[BoundSymbol] = []
-    operand = mask
-    for operator, arguments, options in term_steps(dtype):
-        with new_mode(environment_of((operand,))):
-            fake = operator(empty(operand), *arguments, **options)
-        output = tensor_proxy(unique_name(f"{mask.name}_term", used), fake)
-        used.add(output.name)
-        symbol = symbol_of(operator)
-        bsyms.append(BoundSymbol(symbol, (operand, *arguments), options, output, (), at.source, at.module))
-        operand = output
-    return bsyms
 
 
 @dataclass(frozen=True)
