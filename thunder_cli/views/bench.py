@@ -8,14 +8,14 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from thunder_cli.views.generation import generation_table, tokens_view
-from thunder_cli.views.outcome import (
+from thunder_cli.views.benchmark import (
     COLUMNS,
     COLUMNS_LEFT_OUT_FIRST,
     MIN_WIDE_COLUMNS,
     benchmark_view,
     measured_columns,
 )
+from thunder_cli.views.generation import generation_table, tokens_view
 from thunder_cli.views.quantity import format_speedup, rounds_of
 from thunder_cli.views.table import HEAD, VERDICTS, fit_table, plain_table, with_title
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, CandidateComparison, Comparison, Verdict
