@@ -27,7 +27,7 @@ from thunder_core.passes.recipe.symbolic_ranges import common_ranges, require_di
 from thunder_core.tracing.extension.authorship import call_part
 from thunder_core.tracing.extension.declaration import check_attributes, require_traits, require_tuple_of
 from thunder_core.tracing.extension.lookaside import Lookaside
-from thunder_core.tracing.extension.requirement import Cuda, Degradation, Package, Processor, Requirement
+from thunder_core.tracing.extension.requirement import Cuda, Degradation, Package, Processor, Requirement, unmet_reason
 from thunder_core.tracing.extension.traits import TRAITS, Traits
 from thunder_core.tracing.extension.transform import Transform, order_transforms
 
@@ -381,16 +381,6 @@ def without_parts(without: object) -> list[Composable]:
 def own_classes(kind: type[Recipe]) -> tuple[type, ...]:
     """Return a recipe's class and those of its base classes that derive from `Recipe`."""
     return tuple(base for base in kind.__mro__ if base not in Recipe.__mro__)
-
-
-def unmet_reason(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
-    """Return the reason why a requirement is not met; None if it is met.
-
-    The requirement is checked for the GPU architecture `target`, or for a device, or for this machine.
-    """
-    if target:
-        return need.missing_for(target)
-    return need.missing() if device is None else need.missing_on(device)
 
 
 def recipes_for(family: str | None) -> tuple[str, ...]:

@@ -278,3 +278,13 @@ def first_error(output: str) -> str:
     """Return the line of a compiler's output that contains the error."""
     lines = output.splitlines() or ["it printed nothing"]
     return next((line for line in lines if "error" in line.lower()), lines[-1])
+
+
+def unmet_reason(need: Requirement, target: str = "", device: torch.device | None = None) -> str | None:
+    """Return the reason why a requirement is not met; None if it is met.
+
+    The requirement is checked for the GPU architecture `target`, or for a device, or for this machine.
+    """
+    if target:
+        return need.missing_for(target)
+    return need.missing() if device is None else need.missing_on(device)

@@ -9,12 +9,11 @@ from typing import Any, TypeGuard
 import torch
 
 from thunder_core.frontend.acquire.codegen.module_paths import ModulePaths, is_quiet, may_run_user_code
+from thunder_core.frontend.acquire.codegen.stated_guards import stated_guard_of
 from thunder_core.frontend.acquire.codegen.variables import Variables, without_torch_function
-from thunder_core.frontend.acquire.outside.guards.containers import ConstantItems
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.module_hooks import OfNamespace
 from thunder_core.frontend.acquire.outside.guards.tensors import TensorMetadata
-from thunder_core.frontend.acquire.outside.guards.values import Equal, Values
 from thunder_core.frontend.acquire.outside.paths import (
     Path,
     PrologueCall,
@@ -27,7 +26,7 @@ from thunder_core.tracing.ir.constants import bind_constant
 from thunder_core.tracing.ir.guard import GuardCheck, check_statement
 from thunder_core.tracing.ir.literal import Code, LibraryFunction, keyword_argument, literal, sizes_before_counts
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
+from thunder_core.tracing.ir.requirement import StatedGuard
 from thunder_core.tracing.ir.sizes import SymbolicSize
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
@@ -343,17 +342,6 @@ class Prologue:
         return frozenset((*reads, *checks))
 
 
-def stated_guard_of(guard: Guard) -> StatedGuard:
-    """Return a guard without references to the values of the traced call, as programs store it."""
-    return StatedGuard(
-        str(guard.path),
-        guard.words,
-        plain_path=None if isinstance(guard, OfNamespace) else plain_path(guard.path),
-        guards_number=isinstance(guard, Equal | Values | ConstantItems) and guard.guards_number,
-        guards_tuple=isinstance(guard, Values) or (isinstance(guard, Equal) and type(guard.value) is tuple),
-    )
-
-
 def symbolic_dimensions(guards: Iterable[TensorMetadata]) -> Free:
     """Return the dimensions of tensors with symbolic sizes and strides, by the position of the tensor."""
     dimensions = ((symbolic_indices(guard.proxy.shape), symbolic_indices(guard.proxy.stride)) for guard in guards)
@@ -379,25 +367,3 @@ def guards_plain_tensor(guard: Guard) -> TypeGuard[TensorMetadata]:
 def is_drawn(guard: Guard) -> bool:
     """Whether a guard is on the result of a draw of the prologue, or on a value computed from a draw."""
     return any(map(leads_from_draw, (guard.path, *guard.other_paths)))
-
-
-PLAIN_ROOTS = ("root", "globals")
-PLAIN_STEPS = ("item", "entry")
-
-
-def plain_path(path: Path) -> PlainPath | None:
-    """Return the steps of a path that consists of a root, items and entries, so that reading it runs no user code.
-
-    Returns None for other paths.
-    """
-    steps, current = list[Step](), path
-    while current.parent is not None:
-        if current.step not in PLAIN_STEPS:
-            return None
-        steps.append((current.step, current.key))
-        current = current.parent
-    if current.step not in PLAIN_ROOTS:
-        return None
-    if current.step == "globals" and (current.key == "?" or type(current.value) is not dict):
-        return None
-    return ((current.step, str(current.key)), *reversed(steps))
