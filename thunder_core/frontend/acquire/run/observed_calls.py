@@ -43,7 +43,7 @@ from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
-from thunder_core.frontend.acquire.traced_run import InEager
+from thunder_core.frontend.acquire.traced_run import EagerFunctionCalls
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.lookup import python_method
@@ -88,7 +88,7 @@ class ObservedCalls(ObservedReads):
 
     subject: Callable[..., Any]
     replacements: Replacements
-    eager_functions: InEager | None
+    eager_functions: EagerFunctionCalls | None
     leaves_threads_to_eager: bool
     cached_calls: CachedCalls
     operations: frozenset[Callable[..., Any]]
