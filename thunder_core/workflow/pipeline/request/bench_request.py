@@ -61,7 +61,8 @@ class BenchRequest:
         metavar="NAME,...",
         help="Contenders to compare with, separated by commas. `eager` is the loaded model. `prepared` is the model "
         "after the recipe's transforms have changed it, in eager PyTorch. `inductor`, `inductor-reduce-overhead` and "
-        "`inductor-max-autotune` are modes of torch.compile. `inductor-static` is torch.compile with a static cache, for --task generate only",
+        "`inductor-max-autotune` are modes of torch.compile. `inductor-static` is torch.compile with a static cache, "
+        "for --task generate only",
         default_text="eager, or none for two artifacts",
         completion="contenders",
         parse=names_in,
