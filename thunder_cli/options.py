@@ -97,7 +97,7 @@ AllowUntestedTorch = Annotated[
         "--allow-untested-torch",
         metavar=FLAG,
         callback=allow_untested_torch,
-        help="Allow a release of PyTorch that the tests were never run on.",
+        help="Allow a release of PyTorch that Thunder was not tested with.",
         rich_help_panel=TRUST,
     ),
 ]

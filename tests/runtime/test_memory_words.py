@@ -10,7 +10,16 @@ from typing import Any
 
 import pytest
 
-from thunder_core.tracing.library.changes.memory_words import CAN_WATCH, DICT_VERSION, Words, address_of, dict_slot
+from thunder_core.tracing.library.changes.memory_words import (
+    CAN_WATCH,
+    DICT_VERSION_OFFSET,
+    LOWEST_ADDRESS,
+    MEMORY,
+    WORD,
+    Words,
+    address_of,
+    dict_pointer_address,
+)
 
 pytestmark = pytest.mark.skipif(not CAN_WATCH, reason="the versions of dicts are not known in this Python")
 REPEATED = 60  # often enough that CPython specializes the bytecode of a change
@@ -84,9 +93,9 @@ def test_each_change_of_attributes_is_seen(change: str, kind: type[Plain], read_
         for value in range(REPEATED):
             owner.assign(value)
     namespace = owner.__dict__
-    assert dict_slot(owner, namespace) is not None
+    assert dict_pointer_address(owner, namespace) is not None
     for value in range(1000, 1000 + REPEATED):
-        words = Words([address_of(namespace) + DICT_VERSION])
+        words = Words([address_of(namespace) + DICT_VERSION_OFFSET])
         assert words.are_unchanged()
         CHANGES[change](owner, value)
         assert not words.are_unchanged()
@@ -104,14 +113,14 @@ def test_each_change_of_attributes_is_seen(change: str, kind: type[Plain], read_
 )
 def test_each_item_of_an_ordered_dict_is_seen(change: Callable[[Any], Any]) -> None:
     hooks: OrderedDict[str, int] = OrderedDict()
-    words = Words([address_of(hooks) + DICT_VERSION])
+    words = Words([address_of(hooks) + DICT_VERSION_OFFSET])
     change(hooks)
     assert not words.are_unchanged()
 
 
 def test_reads_and_copies_change_nothing() -> None:
     owner = Crowded()
-    words = Words([address_of(owner.__dict__) + DICT_VERSION])
+    words = Words([address_of(owner.__dict__) + DICT_VERSION_OFFSET])
     for _ in range(REPEATED):
         assert owner.number == vars(owner)["number"] == owner.__dict__.get("number")
         assert copy.copy(owner).text == pickle.loads(pickle.dumps(owner)).text
@@ -122,9 +131,14 @@ def test_reads_and_copies_change_nothing() -> None:
 def test_a_replaced_namespace_has_another_address() -> None:
     owner = Plain()
     namespace = owner.__dict__
-    slot = dict_slot(owner, namespace)
-    assert slot is not None
-    words = Words([slot])
+    pointer = dict_pointer_address(owner, namespace)
+    assert pointer is not None
+    words = Words([pointer])
     owner.__dict__ = dict(namespace)
     assert not words.are_unchanged()
-    assert dict_slot(owner, namespace) is None
+    assert dict_pointer_address(owner, namespace) is None
+
+
+@pytest.mark.parametrize("address", [0x7FFF_FFFF_F000, 0xFFFF_9B3F_0000], ids=["x86-64", "64-bit ARM"])
+def test_user_addresses_of_each_architecture_have_an_index(address: int) -> None:
+    assert (address - LOWEST_ADDRESS) // WORD < len(MEMORY)

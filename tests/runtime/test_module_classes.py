@@ -55,6 +55,28 @@ class OfMetaclass(nn.Module, metaclass=Registering):
         return x * 3
 
 
+class Freezing(type):
+    """A metaclass whose classes refuse changed attributes."""
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        raise AttributeError(f"{cls.__name__} is frozen")
+
+
+class Base(nn.Module):
+    """A class that sees its subclasses."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        REGISTERED.append(cls.__name__)
+        super().__init_subclass__(**kwargs)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * 3
+
+
+class Frozen(Base, metaclass=Freezing):
+    """A frozen class that its base class sees."""
+
+
 class Abstract(nn.Module, ABC):
     """An abstract class."""
 
@@ -92,7 +114,7 @@ class SlottedAndRegistered(Slotted, Registered, tag=3):
 
 
 @pytest.mark.parametrize("compiler", COMPILERS)
-@pytest.mark.parametrize("kind", [Three, OfMetaclass, Concrete, Slotted, SlottedAndRegistered])
+@pytest.mark.parametrize("kind", [Three, OfMetaclass, Frozen, Concrete, Slotted, SlottedAndRegistered])
 def test_hooks_of_the_users_classes_see_no_other_class(kind: type[nn.Module], compiler: str) -> None:
     registered = list(REGISTERED)
     module: Any = kind()

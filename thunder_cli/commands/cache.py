@@ -135,9 +135,10 @@ def prune(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Remove damaged entries, entries unused for longer than --max-age, and then entries beyond --max-size.
+    """Remove entries that were not used for --max-age, and the least recently used entries beyond --max-size.
 
-    The least recently used entries are removed first, until the rest fits into --max-size.
+    At least one of these options is needed. Entries with an unreadable manifest are always removed; `thunder cache
+    verify` finds other damage.
     """
     from thunder_core.backend.cache import Store
     from thunder_core.foundation.errors import BadOption
@@ -170,7 +171,7 @@ def clear(
         typer.Option(
             "--searches",
             metavar=FLAG,
-            help="Remove the stored results of searches instead of the entries (docs/search.md).",
+            help="Remove the stored results of `thunder optimize --search` instead of compiled kernels.",
         ),
     ] = False,
     dry_run: DryRun = False,
@@ -241,8 +242,8 @@ def why(
         str | None,
         typer.Argument(
             metavar="ENTRY",
-            help="First digits of the entry's digest (the column `entry` of `thunder cache list`), or the entry's"
-            " label. Default: the entry that was built last.",
+            help="First digits of the entry's digest, as `thunder cache list` shows them, or a label; for several"
+            " entries with a label, the latest. Default: the entry that was built last.",
             autocompletion=complete_entry,
         ),
     ] = None,

@@ -19,7 +19,7 @@ from thunder_core.workflow.pipeline.request.debug_request import DebugRequest, c
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.debug import Diagnosis
 
-SIZES = ("batch", "seq", "cache", "dynamic", "prompt-length", "new-tokens")
+SIZES = ("batch", "seq", "cache", "height", "width", "dynamic", "prompt-length", "new-tokens")
 
 
 @expand_options
@@ -41,7 +41,7 @@ def debug(
     PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. For
     an artifact, the stored program for this input is compared with a newly compiled one. With --dynamic, the command
     checks the program for the range. With --task generate, the command checks each program of `generate`. Lines that
-    eager PyTorch itself runs are not compared. If there are no other lines, the command says so.
+    eager PyTorch runs are not compared. If eager PyTorch runs all lines, the command reports that it compared none.
 
     The exit status is 1 if a wrong line was found, or with --nan a non-finite value. If none was found, it is 0.
     """

@@ -30,8 +30,8 @@ def doctor(
         typer.Option(
             "--strict",
             metavar=FLAG,
-            help="Exit with status 3 if a required part is missing, or if any part has a problem. A version that was"
-            " never tested and a nearly full disk are problems, too.",
+            help="Exit with status 3 if a required part is missing, or if any part has a problem. An untested"
+            " release of PyTorch and a nearly full disk are problems, too.",
         ),
     ] = False,
     json: Json = False,
@@ -39,8 +39,8 @@ def doctor(
 ) -> None:
     """Check the environment, and print a fix for each part that is missing or has a problem.
 
-    The checks compile three lines of C++. They sum a tensor over two processes with gloo, and over up to two GPUs with
-    NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
+    The command compiles a small C++ program, and sums a tensor over two processes with gloo and over up to two GPUs
+    with NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
     """
     with quiet_libraries(debug=debug):
         with importing(stderr()):

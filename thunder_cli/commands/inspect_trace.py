@@ -29,7 +29,8 @@ TraceName = Annotated[
         "-t",
         metavar="NAME",
         help="Trace to show: prologue, computation, tail, backward or epilogue. The prologue checks and fetches the "
-        "inputs. The tail makes the views that are returned. The epilogue replays effects and builds the result.",
+        "inputs. The computation has the operations, the backward computes gradients, and the tail makes the views "
+        "that are returned. The epilogue replays effects and builds the result.",
     ),
 ]
 Stage = Annotated[
@@ -42,7 +43,13 @@ Stage = Annotated[
     ),
 ]
 ProgramIndex = Annotated[
-    int, typer.Option("--program", metavar="N", help="Index of the program in an artifact, starting at 0.")
+    int,
+    typer.Option(
+        "--program",
+        metavar="N",
+        help="Number of the program in an artifact, starting at 0. An artifact may have several programs, each with"
+        " its own traces.",
+    ),
 ]
 List = Annotated[bool, typer.Option("--list", "-l", metavar=options.FLAG, help="List the traces and their stages.")]
 Diff = Annotated[
@@ -101,7 +108,9 @@ def inspect_trace(
     """Show the traces of an artifact or a model: as recorded, after each transform, and as run."""
     from thunder_cli.views.trace import DisplayOptions, View
 
-    refuse_unused(listing=list_, output=output, json=json, line_options={"diff": diff, "grep": grep, "module": module})
+    chosen = {"trace": None if trace == "computation" else trace, "level": None if level == "torch" else level}
+    line_options = {"diff": diff, "grep": grep, "module": module, "stage": stage, **chosen}
+    refuse_unused(listing=list_, output=output, json=json, line_options=line_options)
     require_writable(output, None)
     with quiet_libraries(debug=debug):
         display_options = DisplayOptions(
@@ -122,7 +131,8 @@ def refuse_unused(*, listing: bool, output: Path | None, json: bool, line_option
     used_options = [f"--{name}" for name, value in line_options.items() if value is not None]
     if listing and used_options:
         raise BadOption(
-            f"--list and {used_options[0]} exclude each other: a list has no lines", fix="leave out one of the two"
+            f"--list and {used_options[0]} exclude each other: the list has all traces and stages, and no lines",
+            fix="leave out one of the two",
         )
     if json and output is not None:
         raise BadOption(
@@ -143,11 +153,14 @@ def show(view: View, output: Path | None, *, stages: bool, json: bool) -> None:
 def open_subject(settings: Settings, program: int) -> Subject:
     """Open the artifact that the settings name, or load, compile and call the model that they name."""
     from thunder_cli.settings import refuse_model_settings
+    from thunder_core.foundation.errors import BadOption
     from thunder_core.workflow.artifact.format.read import is_artifact, open_artifact
     from thunder_core.workflow.inspect.subject import subject_of
 
     folder = Path(settings.get("model") or "").expanduser()
     if not settings.get("model") or not is_artifact(folder):
+        if program:
+            raise BadOption("--program is only for artifacts: a model has one program", fix="leave out --program")
         return trace_model(settings)
     refuse_model_settings(settings, folder)
     return subject_of(open_artifact(folder), program)

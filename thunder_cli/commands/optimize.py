@@ -31,7 +31,10 @@ def optimize(
     config: Annotated[
         Path | None,
         typer.Option(
-            "--config", metavar="FILE", help="TOML file with any of these options. The command line takes precedence."
+            "--config",
+            metavar="FILE",
+            help="TOML file with settings of this command: all options but --config and those for output, CI and"
+            " debugging. The command line takes precedence.",
         ),
     ] = None,
     ci: CiOptions,
@@ -50,7 +53,7 @@ def optimize(
 
     With --search TIME, the command tries recipes, dtypes and numbers of threads for TIME. The best candidate within the
     bounds (--max-kl, --min-top1, --max-error, --max-memory) is saved. No artifact is saved if eager PyTorch is best.
-    Ctrl-C ends the search, and the best candidate so far is used.
+    Ctrl-C ends the search, and the best candidate so far is saved.
     """
     from thunder_cli.ci.ci_report import collect_checks
 
@@ -151,13 +154,13 @@ def refuse_early(request: Request, search: SearchRequest, *, dry_run: bool = Fal
 
 def show_outcome(outcome: Outcome, *, json: bool, quiet: bool) -> None:
     """Print the result: tables, JSON, or the path of the artifact."""
-    from thunder_cli.views.outcome import outcome_view, paths_view
+    from thunder_cli.views.outcome import caveat_warnings, outcome_view, paths_view
 
     if json:
         print_json("optimize/1", {"artifact": str(outcome.artifact), "report": json_data(outcome.report)})
     elif quiet:
-        for caveat in outcome.report.model.caveats:
-            stderr().print(f"warning validated, but {caveat}", style="yellow", soft_wrap=True)
+        for warning in caveat_warnings(outcome.report.model.caveats):
+            stderr().print(warning, soft_wrap=True)
         say(str(outcome.artifact))
     else:
         stderr().print()

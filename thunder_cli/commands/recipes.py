@@ -88,7 +88,7 @@ def explain(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Show the combination of recipes: every step, and the reason for its position."""
+    """Combine recipes, and list the resulting transforms and executors, with the reason for each position."""
     from thunder_cli.import_notice import importing
     from thunder_cli.library_output import quiet_libraries
     from thunder_core.foundation.options import require_values

@@ -21,7 +21,12 @@ def sign(
         Path,
         typer.Option("--key", metavar="FILE", help="Private key, made by `thunder keys new`.", show_default=False),
     ],
-    comment: Annotated[str, typer.Option("--comment", metavar="TEXT", help="Label for the signature.")] = "",
+    comment: Annotated[
+        str,
+        typer.Option(
+            "--comment", metavar="TEXT", help="Comment to store with the signature. The comment is not signed."
+        ),
+    ] = "",
     json: Json = False,
     debug: Debug = False,
 ) -> None:

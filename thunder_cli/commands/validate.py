@@ -32,8 +32,9 @@ def validate(
     """Validate ARTIFACT against eager PyTorch on new inputs.
 
     The stored programs of the artifact run; nothing is traced. If all outputs are within tolerance and the artifact's
-    validation is pending, the artifact is marked as validated. Otherwise the artifact is not changed. The exit status
-    is 4 if an output is out of tolerance or not finite.
+    validation is pending, the artifact is marked as validated, which removes its signatures. Otherwise the artifact is
+    not changed. The exit status is 4 if an output is out of tolerance or has another structure, shape or dtype, and if
+    eager PyTorch returns NaN, infinite or all-zero outputs without --allow-non-finite.
     """
     from thunder_cli.ci.ci_report import collect_checks
 

@@ -43,11 +43,11 @@ def verify(
     json: Json = False,
     debug: Debug = False,
 ) -> None:
-    """Check the digest of every file in ARTIFACT, and its signatures against the trusted keys.
+    """Check the digest of every file in ARTIFACT, and the signatures of ARTIFACT against the trusted keys.
 
-    The exit status is 6 for an invalid or unlisted file and for an invalid signature. With --key, the exit status is
-    also 6 if none of the given keys has signed the artifact. An artifact without a signature passes, unless --key or
-    --require-signature is given.
+    The exit status is 6 if a file is missing, changed or not in the manifest, and if a signature is invalid. With
+    --key, the exit status is also 6 if none of the given keys has signed the artifact. An artifact without a signature,
+    or only signed by keys that are not trusted, passes unless --key or --require-signature is given.
     """
     from thunder_cli.ci.ci_report import collect_checks
     from thunder_core.workflow.artifact.format.artifact_folder import require_nothing_else

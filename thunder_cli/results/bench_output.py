@@ -28,7 +28,8 @@ class BenchOutput:
     fail_above: str | None = option(
         None,
         metavar="P%",
-        help="Exit with status 5 if a speed-up over the first contender is more than P% below the baseline's",
+        help="Exit with status 5 if a time, relative to the first name of --against, is more than P% above that in "
+        "--baseline",
         default_text="5%",
     )
     require_speedup: float | None = same_option(Request, "require_speedup")

@@ -10,7 +10,7 @@ from thunder_cli.progress import show_progress
 from thunder_cli.search.planned_search import plan_and_print_search
 from thunder_cli.search.search_progress import show_search_progress
 from thunder_cli.search.views import search_view
-from thunder_cli.views.outcome import outcome_view, paths_view
+from thunder_cli.views.outcome import caveat_warnings, outcome_view, paths_view
 
 if TYPE_CHECKING:
     from thunder_core.workflow.pipeline.request.request import Request
@@ -41,7 +41,7 @@ def optimize_by_search(
 
 
 def show_result(result: ArtifactSearchResult, *, json: bool, quiet: bool) -> None:
-    """Print the result: JSON, the tables of the search and the winner, or with `quiet` only the artifact's path."""
+    """Print the result: JSON, the tables of the search and the winner, or with `quiet` the artifact's path."""
     outcome = result.outcome
     artifact = None if outcome is None else outcome.artifact
     if json:
@@ -58,6 +58,9 @@ def show_result(result: ArtifactSearchResult, *, json: bool, quiet: bool) -> Non
             console.print(outcome_view(outcome.report, width=console.width))
             console.print()
             console.print(paths_view(outcome.report, outcome.artifact), soft_wrap=True)
+    elif outcome is not None:
+        for warning in caveat_warnings(outcome.report.model.caveats):
+            stderr().print(warning, soft_wrap=True)
     print_path_or_eager(artifact, quiet=quiet)
 
 

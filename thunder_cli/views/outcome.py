@@ -83,6 +83,11 @@ def caveats_view(caveats: Sequence[str]) -> Iterator[RenderableType]:
     yield from (Padding(Text(f"but {caveat}", "bold yellow"), (0, 0, 0, 2)) for caveat in caveats)
 
 
+def caveat_warnings(caveats: Sequence[str]) -> Iterator[Text]:
+    """Yield a warning for each caveat about the weights, for commands that print no tables."""
+    yield from (Text(f"warning validated, but {caveat}", "yellow") for caveat in caveats)
+
+
 def _internal_check(report: Report) -> Iterator[RenderableType]:
     if report.internal_check is not None:
         yield Text.assemble(("Internal check", HEAD), "  ", report.internal_check.summary)

@@ -1,4 +1,8 @@
-"""Regions as FX graphs for Inductor: decomposed by Inductor's own table, on fake tensors."""
+"""Convert regions to FX graphs for Inductor.
+
+A graph is traced on fake tensors, with Inductor's decompositions except for batch norms and the operators in
+`REPLACEMENTS`.
+"""
 
 from __future__ import annotations
 
@@ -25,14 +29,15 @@ from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
-from thunder_executors.inductor.attention import KERNEL, attention_backward
+from thunder_executors.inductor.attention import KERNEL as ATTENTION_BACKWARD
+from thunder_executors.inductor.attention import attention_backward
 from thunder_executors.inductor.batch_norm import OPERATION as BATCH_NORM
 from thunder_executors.inductor.batch_norm import with_sums_in_float64
 from thunder_executors.inductor.numbers import compute, formula_of, takes_numbers
 from thunder_executors.inductor.sizes import is_certain, numbers_in
 from thunder_executors.inductor.value_checks import FLAG, ValueChecks, has_flag
 
-NUMBER = torch.float64
+NUMBER_DTYPE = torch.float64
 COPY = torch.ops.aten.copy_.default
 SLICE = torch.ops.aten.slice.Tensor
 
@@ -62,13 +67,16 @@ class SymbolicMode(FakeTensorMode):
         return super().dispatch(func, types, args, kwargs)  # type: ignore[no-untyped-call]
 
 
-def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
-    """Return the region as a graph that returns a tuple, and fake values for its inputs, numbers and symbols."""
+def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor | torch.SymInt]]:
+    """Return the FX graph of a region, and the fake arguments of the graph: tensors, numbers and symbolic integers.
+
+    The graph returns the outputs of the region as a tuple, and writes to the inputs that the region writes to.
+    """
     environment = environment_of(region.symbols)
     mode = FakeTensorMode() if environment is None else SymbolicMode(environment)
     with mode:
         fakes: Any = [_empty(proxy) for proxy in region.inputs]
-        fakes += [torch.empty((), dtype=NUMBER) for _ in region.numbers]
+        fakes += [torch.empty((), dtype=NUMBER_DTYPE) for _ in region.numbers]
         fakes += [torch.SymInt(proxy.value.node) for proxy in region.symbols]  # type: ignore[no-untyped-call]
 
     def run(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -78,10 +86,10 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
     dispatching = enable_python_dispatcher() if environment is not None else nullcontext()
     with mode, torch.no_grad(), dispatching:
         graph = make_fx(run, decomposition_table=decompositions(), tracing_mode="real")(*fakes)
-    ends = next(iter(reversed(graph.graph.nodes)))
+    output_node = graph.graph.output_node()
     _write_at_the_end(graph, region)
-    ends.meta["user_visible_output_idxs"] = list(range(len(region.outputs)))
-    ends.meta["original_output_strides"] = [proxy.stride for proxy in region.outputs]
+    output_node.meta["user_visible_output_idxs"] = list(range(len(region.outputs)))
+    output_node.meta["original_output_strides"] = [proxy.stride for proxy in region.outputs]
     return graph, fakes
 
 
@@ -93,7 +101,10 @@ def decompositions() -> dict[Any, Callable[..., Any]]:
 
 
 def reshape(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
-    """Return a view of a tensor, or of its copy, with a shape; symbolic sizes are not compared with one."""
+    """Return a tensor with another shape: a view, or else a view of a contiguous copy.
+
+    A tensor with symbolic sizes is not passed to `aten.reshape`, which would compare its sizes with the number 1.
+    """
     if not is_symbolic(tensor):
         reshaped_tensor: torch.Tensor = torch.ops.aten.reshape.default(tensor, shape)
         return reshaped_tensor
@@ -103,12 +114,13 @@ def reshape(tensor: torch.Tensor, shape: Sequence[Any]) -> torch.Tensor:
         return tensor.clone(memory_format=torch.contiguous_format).view(shape)
 
 
-# Decompositions may give tensors another layout than PyTorch, so that a view of the original layout is impossible.
+# Functions that run instead of operators. `reshape` replaces views, because a decomposition may give a tensor a layout
+# of which no view has the new shape. `attention_backward` is faster, and a copy needs only the source.
 REPLACEMENTS: dict[object, Callable[..., Any]] = {
     torch.ops.aten.view.default: reshape,
     torch.ops.aten.reshape.default: reshape,
     torch.ops.aten._unsafe_view.default: reshape,
-    KERNEL: attention_backward,
+    ATTENTION_BACKWARD: attention_backward,
     torch.ops.aten.copy.default: lambda into, source, non_blocking=False: source.to(into.dtype).expand(into.shape),
 }
 
@@ -118,31 +130,34 @@ def _write_at_the_end(graph: GraphModule, region: Region) -> None:
     placeholders = dict(
         zip((proxy.name for proxy in region.inputs), graph.graph.find_nodes(op="placeholder"), strict=False)
     )
-    ends = graph.graph.output_node()
-    results: Any = ends.args[0]
+    output_node = graph.graph.output_node()
+    results: Any = output_node.args[0]
     outputs, written_values = results[: len(region.outputs)], results[len(region.outputs) :]
-    with graph.graph.inserting_before(ends):
+    with graph.graph.inserting_before(output_node):
         for proxy, value in zip(dict.fromkeys(region.writes), written_values, strict=True):
             graph.graph.call_function(COPY, (placeholders[proxy.name], value)).meta["val"] = placeholders[
                 proxy.name
             ].meta["val"]
-    ends.args = (tuple(outputs),)
+    output_node.args = (tuple(outputs),)
     graph.recompile()
 
 
-Results = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
+OutputsAndWrites = tuple[tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 
 
-def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: ValueChecks | None = None) -> Results:
-    """Return the results of a region, and the values for its written inputs by name, without any write.
+def compute_region(
+    region: Region, arguments: tuple[torch.Tensor, ...], checks: ValueChecks | None = None
+) -> OutputsAndWrites:
+    """Return the outputs of a region, and the new values of its written inputs by name, without writing to the inputs.
 
-    A write binds the name of the written tensor to the new value. With `checks`, invalid operands of operations are
-    replaced, and the flag that reports them is among the results.
+    `arguments` are the values of the inputs, the numbers and the symbols of the region. Instead of writing to a tensor,
+    an operation gives the tensor's name a new value. With `checks`, invalid operands of operations that do not write
+    are replaced, and the flag that reports them is among the outputs.
     """
-    count = len(inputs) - len(region.symbols)
+    count = len(arguments) - len(region.symbols)
     proxies = (*region.inputs, *region.numbers)
-    values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), inputs[:count], strict=True))
-    values |= numbers_in(region, inputs[count:])
+    values: dict[str, Any] = dict(zip((proxy.name for proxy in proxies), arguments[:count], strict=True))
+    values |= numbers_in(region, arguments[count:])
 
     def run(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return call_operation(operation, *(checks.settle(operation, args, kwargs) if checks else (args, kwargs)))
@@ -160,7 +175,7 @@ def compute_region(region: Region, inputs: tuple[torch.Tensor, ...], checks: Val
 
 
 def call_operation(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Return the value that an operation computes, or the value that it would write, in the dtype of its result."""
+    """Return the value that an operation computes, or would write; the caller casts a written value."""
     target: Any = operation.symbol.target
     dtype = _dtype(operation)
     formula = formula_of(operation) if takes_numbers(operation) else None
@@ -173,7 +188,7 @@ def call_operation(operation: BoundSymbol, args: tuple[Any, ...], kwargs: dict[s
 
 
 def _dtype(operation: BoundSymbol) -> torch.dtype | None:
-    """Return the dtype of the tensor that an operation writes to, or else of its only result."""
+    """Return the dtype of the tensor that an operation writes to, or else of its only result; None without either."""
     into = next(written_tensors(operation), operation.output)
     return into.dtype if isinstance(into, TensorProxy) else None
 
@@ -186,7 +201,7 @@ def same_layout(shape: Sequence[int], first_strides: Sequence[int], second_strid
 
 
 def lay_out(result: torch.Tensor, proxy: TensorProxy) -> torch.Tensor:
-    """Return the result, copied if decompositions ordered its dimensions in memory differently from PyTorch."""
+    """Return the result, or a dense copy with PyTorch's order of dimensions if its strides differ from PyTorch's."""
     if same_layout(proxy.shape, result.stride(), proxy.stride):
         return result
     order = sorted(range(len(proxy.shape)), key=lambda dim: -hint_of(proxy.stride[dim]))

@@ -207,3 +207,17 @@ def test_list_that_a_c_function_changes_is_read_after_the_change(function):
         x = torch.ones(size)
         assert torch.equal(compiled(ours, x), program(eagers, x))
         assert ours == eagers
+
+
+SORTED: list[int] = []
+
+
+def test_list_that_a_c_function_takes_by_keyword_is_changed_at_each_call():
+    def program(x):
+        bisect.insort(a=SORTED, x=3)
+        return x * len(SORTED)
+
+    compiled = thunder.jit(program)
+    for count in (1, 2, 3):
+        assert torch.equal(compiled(torch.ones(2)), torch.ones(2) * count)
+        assert [3] * count == SORTED

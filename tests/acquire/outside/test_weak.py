@@ -269,7 +269,7 @@ def test_eager_makes_calls_that_create_objects_with_del() -> None:
 
     compiled = thunder.jit(program)
     with pytest.warns(
-        RecompileWarning, match="creates an object of class Ending, whose `__del__` runs when the object ends"
+        RecompileWarning, match="creates an object of class Ending, whose `__del__` runs when the object dies"
     ):
         counts = [compiled(torch.ones(size))[1] for size in (2, 3, 2)]
     assert (counts, ended) == ([1, 2, 3], [2, 3, 2])
@@ -397,7 +397,47 @@ def appends_for_a_proxy(x: Tensor, calls: list[Any]) -> Any:
     return x * proxy.height
 
 
-@pytest.mark.parametrize("program", [appends, appends_for_a_proxy])
+class Reference(weakref.ref[Any]):
+    """A reference of the user's class."""
+
+
+def appends_for_a_subclass(x: Tensor, calls: list[Any]) -> Any:
+    level = Level()
+    reference = Reference(level, lambda _: calls.append(1))
+    del level
+    return x + (reference() is None)
+
+
+class OwnReference(weakref.ref[Any]):
+    """A reference that is made in Python."""
+
+    def __new__(cls, value: Any, calls: list[Any]) -> Any:
+        return super().__new__(cls, value, lambda _: calls.append(1))
+
+    def __init__(self, value: Any, calls: list[Any]) -> None:
+        super().__init__(value, None)
+
+
+def appends_for_an_own_class(x: Tensor, calls: list[Any]) -> Any:
+    level = Level()
+    reference = OwnReference(level, calls)
+    del level
+    return x + (reference() is None)
+
+
+def appends_for_a_method(x: Tensor, calls: list[Any]) -> Any:
+    level = Level()
+    reference = weakref.WeakMethod(level.doubled, lambda _: calls.append(1))
+    del level
+    return x + (reference() is None)
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        *(appends, appends_for_a_proxy, appends_for_a_subclass, appends_for_an_own_class, appends_for_a_method),
+    ],
+)
 def test_callback_of_an_object_that_dies_is_called_at_each_call(program: Callable[..., Tensor]) -> None:
     fast = thunder.jit(program, executors=("torch",))
     calls: list[Any] = []
@@ -452,16 +492,28 @@ def counts_weak_values(x: Tensor) -> tuple[Tensor, int]:
     return x + 1, sum(value is not None for value in by_name.values())
 
 
-@pytest.mark.parametrize("program", [asks_after_its_death, asks_for_a_saved_tensor, calls_back, counts_weak_values])
+def asks_by_a_proxy(x: Tensor) -> tuple[Tensor, Any]:
+    doubled = x * 2
+    proxy: Any = weakref.proxy(doubled)
+    del doubled
+    try:
+        return x + proxy.sum(), 1
+    except ReferenceError:
+        return x - 1, 2
+
+
+@pytest.mark.parametrize(
+    "program", [asks_after_its_death, asks_for_a_saved_tensor, calls_back, counts_weak_values, asks_by_a_proxy]
+)
 def test_weak_reference_to_a_computed_tensor_dies_as_in_eager(program: Callable[[Tensor], tuple[Any, ...]]) -> None:
     compiled = thunder.jit(program, executors=("torch",))
     expected = program(X)
-    with pytest.warns(RecompileWarning, match="a weak reference to a computed tensor"):
+    with pytest.warns(RecompileWarning, match=r"a (weak reference to|`weakref.proxy` of) a computed tensor"):
         results = [compiled(X), compiled(X)]
     for result in results:
         assert torch.equal(result[0], expected[0])
         assert result[1:] == expected[1:]
-    with pytest.raises(CannotReplay, match="a weak reference to a computed tensor"):
+    with pytest.raises(CannotReplay, match=r"a (weak reference to|`weakref.proxy` of) a computed tensor"):
         thunder.jit(program, data_dependent="error")(X)
 
 

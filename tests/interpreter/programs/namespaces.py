@@ -71,7 +71,20 @@ def program_imports():
         found += [error.name, str(error).split("(")[0]]
     names = {}
     exec("from math import *", names)
-    return found, "sqrt" in names
+    return found, "sqrt" in names, [refused_import(names) for names in ({"a"}, {"a": 1}, 5, None, iter("a"), [1], "ab")]
+
+
+def refused_import(listed):
+    """Return the error of `import *` from a module whose `__all__` is an unusual object."""
+    module = types.ModuleType("unusual")
+    module.__all__, module.a = listed, 1
+    sys.modules["unusual"] = module
+    try:
+        exec("from unusual import *", {})
+    except Exception as error:
+        return type(error), str(error)
+    finally:
+        del sys.modules["unusual"]
 
 
 class Letters:

@@ -4,6 +4,7 @@
 # ruff: noqa: B015, B905, C400, C416, C417, PLC3002, RET503, RUF059
 
 import collections
+import datetime as dt
 import functools
 import itertools
 import operator
@@ -54,6 +55,67 @@ def program_match():
 
     values = [0, 500, [1, 2, 3, 4], (1, 2), {"k": 1, "z": 2}, Point(0, 3), Point(1, 2), "s", None, 3.5, {"q": 1}]
     return [kind(value) for value in values]
+
+
+def program_match_errors():
+    class Name(str):
+        __slots__ = ()
+
+    class Odd:
+        __match_args__ = (Name("x"), "y", 3)
+        x = y = 1
+
+    def error_of(pattern):
+        try:
+            pattern()
+        except TypeError as error:
+            return str(error)
+
+    def matches_no_class():
+        match 1:
+            case error_of():
+                pass
+
+    def matches_odd_names():
+        match Odd():
+            case Odd(1):
+                pass
+
+    def matches_too_many():
+        match collections.OrderedDict():
+            case collections.OrderedDict(1, 2):
+                pass
+
+    def matches_too_many_of_int():
+        match 1:
+            case int(1, 2):
+                pass
+
+    def matches_twice():
+        match Odd():
+            case Odd(x=1, y=1):
+                pass
+
+    def adds_to_a_date():
+        return dt.date(2020, 1, 1) + "1"
+
+    def compares_a_date():
+        return dt.date(2020, 1, 1) < 1
+
+    def unpacks_a_date():
+        first, second = dt.date(2020, 1, 1)
+
+    patterns = (
+        matches_no_class,
+        matches_odd_names,
+        matches_too_many,
+        matches_too_many_of_int,
+        matches_twice,
+        adds_to_a_date,
+        compares_a_date,
+        unpacks_a_date,
+    )
+    return [error_of(pattern) for pattern in patterns]
 
 
 def program_operators():

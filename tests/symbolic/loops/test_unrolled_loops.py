@@ -276,6 +276,24 @@ def calls_what_asks(x: torch.Tensor, w: torch.Tensor) -> Any:
     return h
 
 
+def asks_by_name(t: torch.Tensor) -> torch.Tensor:
+    return t * 2 if getattr(t, "requires_grad") else t * 3 + 1  # noqa: B009
+
+
+def calls_what_asks_by_name(x: torch.Tensor, w: torch.Tensor) -> Any:
+    h = x[:, 0] * 0
+    for i in range(x.shape[1]):
+        h = asks_by_name(h) + x[:, i] @ w
+    return h
+
+
+def asks_by_name_itself(x: torch.Tensor, w: torch.Tensor) -> Any:
+    h = x[:, 0] * 0
+    for i in range(x.shape[1]):
+        h = (h * 2 if getattr(h, "requires_grad") else h * 3 + 1) + x[:, i] @ w  # noqa: B009
+    return h
+
+
 def raises_for_large(t: torch.Tensor) -> torch.Tensor:
     if (t > 100).any():
         raise ValueError("too large")
@@ -419,7 +437,17 @@ UNROLLED: list[Callable[..., Any]] = [
     *(updates_a_number, updates_what_a_function_reads, updates_by_type, updates_integers, counts_calls),
     *(counts_calls_in_a_closure, counts_calls_in_an_object, takes_from_an_iterator, takes_from_a_generator),
     *(grows_a_list_in_a_function, grows_a_global_list, draws_in_a_function, draws_of_numpy, remembers_the_last),
-    *(calls_what_asks, raises_by_value, catches, stops_in_between, continues, appends_sometimes, warns_in_a_function),
+    *(
+        calls_what_asks,
+        calls_what_asks_by_name,
+        asks_by_name_itself,
+        raises_by_value,
+        catches,
+        stops_in_between,
+        continues,
+        appends_sometimes,
+        warns_in_a_function,
+    ),
     *(of_a_step, before_the_first, after_the_last, has_equal_states, its_number_too, updates_buffers),
     *(sets_an_attribute, writes_to_its_own, counts_calls_in_a_class, writes_text),
 ]
@@ -442,12 +470,13 @@ def test_unrolled_loop_matches_eager(program: Program) -> None:
 REASONS = {
     updates_and_assigns: "line {line + 1} updates `h` in place, which the body also assigns",
     updates_a_number: "`count` is not a tensor when the loop begins",
-    updates_an_alias: "it writes to memory that it reads by another variable",
+    updates_an_alias: "two of its variables share memory, and it writes to one of them",
     appends_what_it_updates: "it appends a tensor to which later iterations write in place",
     counts_calls: "its body changes an object from outside, or prints",
     takes_from_an_iterator: "its body refers to an object of type count, whose state is unknown",
     draws_in_a_function: "its body draws random numbers outside of PyTorch",
     calls_what_asks: "`asks_for_gradients`, which its body calls, uses `requires_grad`",
+    calls_what_asks_by_name: "`asks_by_name`, which its body calls, uses `getattr`",
     catches: "line {line + 1} is a statement (Try) other than assignments, `append` and `if`",
     of_a_step: "the step of its range is neither 1 nor -1",
     before_the_first: "it reads or writes a slice before the first or after the last one",
@@ -469,3 +498,13 @@ def test_recompile_reason_says_why_a_loop_was_unrolled(program: Program) -> None
     place = f"needed at {__file__}:{line}, in {program.__name__}"
     assert reason.startswith(f"args[0].size(1): required s1 == 4, {place}, because this loop is unrolled: {words}")
     assert reason.endswith(", is 5")
+
+
+@pytest.mark.parametrize("program", [calls_what_asks, calls_what_asks_by_name, asks_by_name_itself])
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+def test_loop_that_asks_for_gradients_matches_eager(program: Program) -> None:
+    compiled = thunder.jit(program)
+    w = torch.randn(WIDTH, WIDTH, requires_grad=True)
+    for length in (4, 6, 2, 3, 1):
+        x = torch.randn(2, length, WIDTH)
+        torch.testing.assert_close(compiled(x, w), program(x, w))

@@ -248,13 +248,13 @@ class Compiler:
 
     def _run_options(self, symbolic: Symbolic, observed: ObservedValues) -> RunOptions:
         """Return the options for tracing a call. Only a program for this machine may read values of tensors."""
-        may_evaluate = self.options.data_dependent != "error" and self.device is None
-        calls_in_eager = may_evaluate and bool(observed.eager_lines)
+        may_evaluate_tensor_values = self.options.data_dependent != "error" and self.device is None
+        calls_in_eager = may_evaluate_tensor_values and bool(observed.eager_lines)
         return RunOptions(
             device=self.device,
             moves_from=self.moves_from,
-            may_evaluate=may_evaluate,
-            evaluates_tensor_values=may_evaluate and not symbolic.sizes,
+            may_evaluate_tensor_values=may_evaluate_tensor_values,
+            evaluates_tensor_values=may_evaluate_tensor_values and not symbolic.sizes,
             symbolic=symbolic,
             functional=self.options.functional,
             sharp_edges=self.options.sharp_edges,
@@ -264,7 +264,7 @@ class Compiler:
             leaves_cache_fills_to_eager=self.leaves_cache_fills_to_eager,
             leaves_to_eager=self.leaves_to_eager,
             eager_functions=EagerFunctions(self, observed.eager_lines) if calls_in_eager else None,
-            lines_that_raised=observed.lines_that_raised if may_evaluate else frozenset(),
+            lines_that_raised=observed.lines_that_raised if may_evaluate_tensor_values else frozenset(),
         )
 
     def _acquire(

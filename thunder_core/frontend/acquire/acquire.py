@@ -46,9 +46,9 @@ def acquire(
 
     If the program reads the value of a tensor, the program is traced again with a detour: the last call of
     `torch.compiler.is_compiling()` before the failure returns True, because many libraries then avoid the value. If no
-    detour is left and `may_evaluate` is set, the values are evaluated, and later calls check them. With symbolic sizes,
-    callers set `may_evaluate` and not `evaluates_tensor_values`, because a check of values would restrict a program for
-    all sizes.
+    detour is left and `may_evaluate_tensor_values` is set, the values are evaluated, and later calls check them. With
+    symbolic sizes, callers set `may_evaluate_tensor_values` and not `evaluates_tensor_values`, because a check of
+    values would restrict a program for all sizes.
 
     The program's branches on symbolic numbers and sizes become constraints. If the program reads the value of a number
     or a size, the value is guarded.

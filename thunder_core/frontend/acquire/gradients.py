@@ -131,7 +131,7 @@ def log_gradients(run: Recording) -> None:
                 "tensor of another shape or dtype",
                 "set the gradient to None before changing the tensor",
             )
-        run.writes.set_attribute(tensor, "grad", grad)
+        run.writes.note_attribute_set(tensor, "grad", grad)
 
 
 def _has_outgrown(run: Recording, tensor: torch.Tensor, grad: torch.Tensor) -> bool:

@@ -33,7 +33,7 @@ class Nested(Protocol):
         """Whether a compiled function is called as one bound symbol."""
 
 
-class InEager(Protocol):
+class EagerFunctionCalls(Protocol):
     """Calls the functions that contain some lines in eager PyTorch."""
 
     @property
@@ -103,7 +103,7 @@ class TracedRun(Recording, Protocol):
     printed_streams: list[Any]
     warning_filters: Any
     interprets_autograd_functions: bool
-    reads_assignments: bool
+    reads_assignment_indices: bool
     texts: ProgramTexts
     context_variables: Any
     nested: Nested | None

@@ -6,7 +6,7 @@ from types import BuiltinFunctionType, FunctionType, MethodType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.lookup import parts_of_partial, type_lookup
+from thunder_core.frontend.interpreter.lookup import parts_of_partial, type_lookup, type_name
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 Arguments = Sequence[Any]
@@ -151,13 +151,13 @@ def initialize(machine: Machine, instance: object, arguments: Arguments, keyword
     if type(init) is FunctionType:
         result = machine.invoke(init, (instance, *arguments), keywords)
         if result is not None:
-            raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
+            raise TypeError(f"__init__() should return None, not '{type_name(type(result))}'")
     elif type(init) is type(object.__init__):
         machine.call_unreported(init, (instance, *arguments), keywords)
     else:
         result = machine.invoke(bind(init, instance), arguments, keywords)
         if result is not None:
-            raise TypeError(f"__init__() should return None, not '{type(result).__name__}'")
+            raise TypeError(f"__init__() should return None, not '{type_name(type(result))}'")
 
 
 def issubclass_natively(kind: type, base: type) -> bool:

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from thunder_core.frontend.interpreter import bridges, operators
 from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.frame import Frame, Machine
-from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup, type_name
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 # Since 3.12, CPython replaces every KeyError with one argument by the TypeError for a repeated keyword.
@@ -40,7 +40,7 @@ def merge_keywords(frame: Frame, target: dict[Any, Any], mapping: Any, function:
             target[key] = operators.get_item(machine, mapping, key)
         return
     except AttributeError:
-        text = f"{function_text(function)} argument after ** must be a mapping, not {type(mapping).__name__}"
+        text = f"{function_text(function)} argument after ** must be a mapping, not {type_name(type(mapping))}"
     except KeyError as error:
         if not _REPLACES_EVERY_KEY_ERROR or len(error.args) != 1:
             raise
@@ -60,7 +60,7 @@ def merge_mapping(machine: Machine, target: dict[Any, Any], mapping: object) -> 
         return
     except AttributeError:
         pass
-    raise TypeError(f"'{type(mapping).__name__}' object is not a mapping")
+    raise TypeError(f"'{type_name(type(mapping))}' object is not a mapping")
 
 
 def _is_read_by_c(mapping: object) -> bool:
@@ -77,7 +77,7 @@ def _collect_keys(machine: Machine, mapping: object) -> Iterator[Any]:
     """Yield the keys of a mapping, after collecting all of them."""
     keys = machine.invoke(machine.load_attr(mapping, "keys"), (), {})
     if type_lookup(type(keys), "__iter__") is ABSENT and type_lookup(type(keys), "__getitem__") is ABSENT:
-        raise TypeError(f"{type(mapping).__name__}.keys() returned a non-iterable (type {type(keys).__name__})")
+        raise TypeError(f"{type_name(type(mapping))}.keys() returned a non-iterable (type {type_name(type(keys))})")
     yield from bridges.gather(machine, list, keys)
 
 
@@ -103,5 +103,5 @@ def unpack_arguments(machine: Machine, iterable: Any, function: Any) -> tuple[An
         machine.announce_iteration(iterable)
         return iterable  # type: ignore[no-any-return]
     if type_lookup(kind, "__iter__") is ABSENT and type_lookup(kind, "__getitem__") is ABSENT:
-        raise TypeError(f"{function_text(function)} argument after * must be an iterable, not {kind.__name__}")
+        raise TypeError(f"{function_text(function)} argument after * must be an iterable, not {type_name(kind)}")
     return bridges.gather(machine, tuple, iterable)  # type: ignore[no-any-return]

@@ -1,5 +1,6 @@
 """Lookup of names in types: CPython's `_PyType_Lookup`, cached as long as the type is unchanged."""
 
+import ctypes
 import functools
 from types import FunctionType
 from typing import Any
@@ -9,6 +10,8 @@ from thunder_core.tracing.library.changes.type_versions import ClassCaches, cach
 
 PARTIAL_FIELDS = {name: vars(functools.partial)[name].__get__ for name in ("func", "args", "keywords")}
 
+TYPE_NAME_OFFSET = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)  # of `tp_name` in PyTypeObject
+
 _lookups = ClassCaches()
 _shortcuts = ClassCaches()
 
@@ -17,6 +20,12 @@ _shortcuts = ClassCaches()
 def type_lookup(kind: type, name: str) -> tuple[Any, bool]:
     """Return the unbound attribute that the type or a base defines; ABSENT if there is none."""
     return class_entry(kind, name), True
+
+
+def type_name(kind: type) -> str:
+    """Return the name of a type in CPython's messages, which for types of C includes the module (`datetime.date`)."""
+    name = ctypes.c_char_p.from_address(id(kind) + TYPE_NAME_OFFSET).value
+    return (name or b"").decode()
 
 
 def shortcut(kind: type, name: str) -> Any:

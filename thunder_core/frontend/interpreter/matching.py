@@ -1,12 +1,15 @@
 """The operations of a `match` statement on its subject."""
 
+import sys
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import NULL, Machine
+from thunder_core.frontend.interpreter.lookup import type_name
 
-SEQUENCE_FLAG, MAPPING_FLAG = 1 << 5, 1 << 6
-# Classes whose only positional pattern is the subject itself (Py_TPFLAGS_MATCH_SELF).
-_MATCH_SELF_FLAG = 1 << 22
+# Flags of classes (`type.__flags__`): sequences, mappings, and classes such as `int`, whose single positional
+# sub-pattern matches the subject itself.
+SEQUENCE_FLAG, MAPPING_FLAG, MATCH_SELF_FLAG = 1 << 5, 1 << 6, 1 << 22
+NOT_A_CLASS = f"called match pattern must be a {'class' if sys.version_info >= (3, 12) else 'type'}"
 
 
 def match_keys(machine: Machine, subject: object, keys: tuple[Any, ...]) -> tuple[Any, ...] | None:
@@ -28,27 +31,33 @@ def match_keys(machine: Machine, subject: object, keys: tuple[Any, ...]) -> tupl
 
 
 def match_class(
-    machine: Machine, subject: object, kind: object, count: int, names: tuple[str, ...]
+    machine: Machine, subject: object, kind: object, positional_count: int, names: tuple[str, ...]
 ) -> tuple[Any, ...] | None:
-    """Return the attributes that a class pattern extracts, or None if the pattern does not match."""
+    """Return the attributes that a class pattern extracts, or None if the pattern does not match.
+
+    `positional_count` is the number of positional sub-patterns, and `names` are the attributes of the keyword
+    sub-patterns.
+    """
     if not isinstance(kind, type):
-        raise TypeError("called match pattern must be a class")
+        raise TypeError(NOT_A_CLASS)
     if not machine.invoke(isinstance, (subject, kind), {}):
         return None
     seen: set[str] = set()
     values: list[Any] = []
-    if count:
+    if positional_count:
         positional = _positional_names(machine, kind)
         allowed = 1 if positional is None else len(positional)
-        if allowed < count:
+        if allowed < positional_count:
             plural = "" if allowed == 1 else "s"
-            raise TypeError(f"{kind.__name__}() accepts {allowed} positional sub-pattern{plural} ({count} given)")
+            raise TypeError(
+                f"{type_name(kind)}() accepts {allowed} positional sub-pattern{plural} ({positional_count} given)"
+            )
         if positional is None:
             values.append(subject)
         else:
-            for name in positional[:count]:
-                if not isinstance(name, str):
-                    raise TypeError(f"__match_args__ elements must be strings (got {type(name).__name__})")
+            for name in positional[:positional_count]:
+                if type(name) is not str:
+                    raise TypeError(f"__match_args__ elements must be strings (got {type_name(type(name))})")
                 value = _attribute(machine, subject, kind, name, seen)
                 if value is NULL:
                     return None
@@ -62,20 +71,23 @@ def match_class(
 
 
 def _positional_names(machine: Machine, kind: type) -> tuple[Any, ...] | None:
-    """Return `__match_args__`; None if the subject itself is the only positional value."""
+    """Return `__match_args__`, or an empty tuple if the class has none.
+
+    Returns None for a class whose single positional sub-pattern matches the subject itself.
+    """
     try:
         match_args = machine.load_attr(kind, "__match_args__")
     except AttributeError:
-        return None if kind.__flags__ & _MATCH_SELF_FLAG else ()
+        return None if kind.__flags__ & MATCH_SELF_FLAG else ()
     if type(match_args) is not tuple:
-        raise TypeError(f"{kind.__name__}.__match_args__ must be a tuple (got {type(match_args).__name__})")
+        raise TypeError(f"{type_name(kind)}.__match_args__ must be a tuple (got {type_name(type(match_args))})")
     return match_args
 
 
 def _attribute(machine: Machine, subject: object, kind: type, name: str, seen: set[str]) -> Any:
     """Return an attribute of the subject; NULL if the subject has no such attribute."""
     if name in seen:
-        raise TypeError(f"{kind.__name__}() got multiple sub-patterns for attribute {name!r}")
+        raise TypeError(f"{type_name(kind)}() got multiple sub-patterns for attribute {name!r}")
     seen.add(name)
     try:
         return machine.load_attr(subject, name)

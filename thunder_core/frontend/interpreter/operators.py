@@ -7,7 +7,7 @@ from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.iterators import may_call_or_forward
-from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup, type_name
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
 Operator = Callable[[Any, Any], Any]
@@ -94,7 +94,7 @@ def _unsupported_message(name: str, left_kind: type, right_kind: type, *, in_pla
     """Return CPython's message for operands that no method accepts."""
     stem = name[2:-2]
     sign = _SIGNS[stem] if not in_place else "**=" if stem == "pow" else f"{_SIGNS[stem]}="
-    return f"unsupported operand type(s) for {sign}: '{left_kind.__name__}' and '{right_kind.__name__}'"
+    return f"unsupported operand type(s) for {sign}: '{type_name(left_kind)}' and '{type_name(right_kind)}'"
 
 
 def compare(machine: Machine, function: Operator, left: object, right: object) -> Any:
@@ -119,7 +119,9 @@ def compare(machine: Machine, function: Operator, left: object, right: object) -
     if function is operator.ne:
         return left is not right
     sign = {"__lt__": "<", "__le__": "<=", "__gt__": ">", "__ge__": ">="}[name]
-    raise TypeError(f"'{sign}' not supported between instances of '{left_kind.__name__}' and '{right_kind.__name__}'")
+    raise TypeError(
+        f"'{sign}' not supported between instances of '{type_name(left_kind)}' and '{type_name(right_kind)}'"
+    )
 
 
 def is_right_first(right_kind: type, left_kind: type) -> bool:
@@ -147,7 +149,7 @@ def truth(machine: Machine, value: object) -> bool:
     if type(unbound) is FunctionType:
         result = machine.invoke(unbound, (value,), {})
         if type(result) is not bool:
-            raise TypeError(f"__bool__ should return bool, returned {type(result).__name__}")
+            raise TypeError(f"__bool__ should return bool, returned {type_name(type(result))}")
         return result
     if unbound is ABSENT:
         method = python_method(kind, "__len__")
@@ -183,7 +185,7 @@ def iterate(machine: Machine, value: object) -> Any:
         return machine.operate(iter, value)
     iterator = machine.invoke(method, (value,), {})
     if type_lookup(type(iterator), "__next__") in (ABSENT, None):
-        raise TypeError(f"iter() returned non-iterator of type '{type(iterator).__name__}'")
+        raise TypeError(f"iter() returned non-iterator of type '{type_name(type(iterator))}'")
     return iterator
 
 

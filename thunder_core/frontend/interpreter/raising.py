@@ -5,6 +5,7 @@ from typing import Any, NoReturn
 
 from thunder_core.frontend.interpreter.calls import issubclass_natively
 from thunder_core.frontend.interpreter.frame import Machine
+from thunder_core.frontend.interpreter.lookup import type_name
 
 
 def raise_new(machine: Machine, raised: object, cause: object, has_cause: bool) -> NoReturn:
@@ -73,11 +74,11 @@ def split_group(machine: Machine, error: BaseException, error_types: object) -> 
         halves = machine.invoke(machine.load_attr(error, "split"), (error_types,), {})
         if not isinstance(halves, tuple):
             raise TypeError(
-                f"{type(error).__name__}.split must return a tuple, not {type(halves).__name__}"
+                f"{type_name(type(error))}.split must return a tuple, not {type_name(type(halves))}"
             )  # fmt: skip
         if len(halves) < 2:
             raise TypeError(
-                f"{type(error).__name__}.split must return a 2-tuple, got tuple of size {len(halves)}"
+                f"{type_name(type(error))}.split must return a 2-tuple, got tuple of size {len(halves)}"
             )  # fmt: skip
         return halves[0], halves[1]
     return None, error

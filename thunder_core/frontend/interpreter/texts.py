@@ -5,7 +5,7 @@ from types import FunctionType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
-from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup, type_name
 from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 
 
@@ -25,7 +25,7 @@ def convert(machine: Machine, function: Callable[[Any], Any], value: object) -> 
         return machine.operate(function, value)
     text = machine.invoke(method, (value,), {})
     if not isinstance(text, str):
-        raise TypeError(f"{name} returned non-string (type {type(text).__name__})")
+        raise TypeError(f"{name} returned non-string (type {type_name(type(text))})")
     return text.encode("ascii", "backslashreplace").decode("ascii") if function is ascii else text
 
 
@@ -41,7 +41,7 @@ def apply_format(machine: Machine, value: object, specification: object) -> Any:
     if method is not None:
         text = machine.invoke(method, (value, specification), {})
         if not isinstance(text, str):
-            raise TypeError(f"__format__ must return a str, not {type(text).__name__}")
+            raise TypeError(f"__format__ must return a str, not {type_name(type(text))}")
         return text
     if not specification and type_lookup(kind, "__format__") is object.__dict__["__format__"]:
         return convert(machine, str, value)

@@ -1,4 +1,4 @@
-"""Forward mode: the Jacobian-vector products (JVPs) of bound symbols extend a computation by tangents."""
+"""Forward-mode differentiation: add the bound symbols that compute the tangents of a computation's results."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 @dataclass(eq=False)
 class ForwardSweep:
-    """A computation, as `bsyms`, that also computes tangents. `tangents` maps names of tensors to their tangents.
+    """Builds a computation with tangents, one bound symbol at a time.
 
-    `names` yields fresh names for intermediates. Equal bound symbols share a JVP.
+    `bsyms` are the bound symbols so far. `tangents` maps the name of a tensor to its tangent. `fresh_names` yields
+    names for new values. Equal bound symbols share a Jacobian-vector product (JVP).
     """
 
-    names: Iterator[str]
+    fresh_names: Iterator[str]
     tangents: dict[str, TensorProxy]
     bsyms: list[BoundSymbol] = field(default_factory=list)
     _jvps: dict[Hashable, tuple[BoundSymbol, JVP]] = field(default_factory=dict)
@@ -36,23 +37,24 @@ class ForwardSweep:
         if not input_tangents:
             self.bsyms.append(bsym)
             return
-        old, jvp = self._derive_jvp(bsym, input_tangents)
-        names: dict[str, Proxy] = corresponding_proxies(old, bsym)
-        names |= {tangent.name: self.tangents[names[name].name] for name, tangent in jvp.input_tangents.items()}
+        derived_from, jvp = self._derive_jvp(bsym, input_tangents)
+        proxies: dict[str, Proxy] = corresponding_proxies(derived_from, bsym)
+        proxies |= {tangent.name: self.tangents[proxies[name].name] for name, tangent in jvp.input_tangents.items()}
         if not jvp.computes_results:
             self.bsyms.append(bsym)
         for operation in jvp.bsyms:
-            self._assign_names(operation, names)
-            renamed = operation.rename(names, at=(bsym.source, bsym.module))
+            self._add_proxies(operation, proxies)
+            renamed = operation.rename(proxies, at=(bsym.source, bsym.module))
             self.bsyms.append(replace(renamed, executor=bsym.executor if jvp.computes_results else ""))
         for name, tangent in jvp.tangents.items():
-            tangent_name = names[tangent.name]
-            assert isinstance(tangent_name, TensorProxy)
-            self.tangents[names[name].name] = tangent_name
+            tangent_proxy = proxies[tangent.name]
+            assert isinstance(tangent_proxy, TensorProxy)
+            self.tangents[proxies[name].name] = tangent_proxy
 
     def _derive_jvp(self, bsym: BoundSymbol, input_tangents: Mapping[str, TensorProxy]) -> tuple[BoundSymbol, JVP]:
-        layouts = tuple(metadata(tangent) for tangent in input_tangents.values())
-        key = (derivation_key(bsym, set(input_tangents)), layouts)
+        """Return the JVP of an equal bound symbol, and this bound symbol."""
+        tangent_metadata = tuple(metadata(tangent) for tangent in input_tangents.values())
+        key = (derivation_key(bsym, set(input_tangents)), tangent_metadata)
         if key not in self._jvps:
             try:
                 self._jvps[key] = (bsym, derive_jvp(bsym, input_tangents))
@@ -60,19 +62,19 @@ class ForwardSweep:
                 raise underivable(bsym, str(error)) from error
         return self._jvps[key]
 
-    def _assign_names(self, bsym: BoundSymbol, names: dict[str, Proxy]) -> None:
-        """Add to `names` a proxy with a fresh name for each value that a bound symbol makes and `names` lacks."""
+    def _add_proxies(self, bsym: BoundSymbol, proxies: dict[str, Proxy]) -> None:
+        """Add a proxy with a fresh name for each result of a bound symbol that `proxies` lacks."""
         for proxy in bsym.defines:
-            if proxy.name not in names:
-                new = next(self.names)
-                names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else Proxy(new)
+            if proxy.name not in proxies:
+                new = next(self.fresh_names)
+                proxies[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else Proxy(new)
 
 
 def forward_sweep(
-    bsyms: Sequence[BoundSymbol], tangents: Mapping[str, TensorProxy], names: Iterator[str]
+    bsyms: Sequence[BoundSymbol], tangents: Mapping[str, TensorProxy], fresh_names: Iterator[str]
 ) -> ForwardSweep:
-    """Return the sweep over bound symbols. `tangents` has the inputs' tangents by name; `names` yields fresh names."""
-    sweep = ForwardSweep(names, dict(tangents))
+    """Return the computation with tangents. `tangents` are those of the inputs by name; `fresh_names` yields names."""
+    sweep = ForwardSweep(fresh_names, dict(tangents))
     for bsym in bsyms:
         sweep.add(bsym)
     return sweep

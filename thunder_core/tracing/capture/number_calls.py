@@ -58,7 +58,7 @@ class NumberRecorder(Protocol):
     failure: ThunderError | None
     bound_symbols: list[BoundSymbol]
     counts: Counts
-    is_differentiating: bool
+    derivatives_read_numbers: bool
     derivatives_in_progress: int
     backward_of: BackwardOf
 
@@ -123,11 +123,11 @@ class NumberCalls:
             self._recording.failure = before
             return self._with_values(function, args, kwargs)
         bsym = self._binding.bind(function, args, kwargs, output, call)
-        if requires_grad and self._recording.is_differentiating and bsym is not None:
+        if requires_grad and self._recording.derivatives_read_numbers and bsym is not None:
             if not self._backward_reads_numbers(bsym, (args, kwargs), probe_values):
                 return self._with_values(function, args, kwargs)
             self.probe_values |= probe_values
-        self.has_hidden |= requires_grad and not self._recording.is_differentiating
+        self.has_hidden |= requires_grad and not self._recording.derivatives_read_numbers
         if bsym is not None:
             self._recording.append(bsym)
         return self._tensors.to_real(output)
@@ -183,7 +183,7 @@ class NumberCalls:
     ) -> bool:
         """Whether autograd would record the stand-in values of a call's numbers as constants."""
         outside = any(number.proxy.name in self._numbers.outside_values and not number.drawn for number in numbers)
-        return outside or (self._recording.is_differentiating and may_write(function, kwargs))
+        return outside or (self._recording.derivatives_read_numbers and may_write(function, kwargs))
 
     def _backward_reads_numbers(self, bsym: BoundSymbol, arguments: object, probe_values: ProbeValues) -> bool:
         """Whether the backward of a bound symbol uses its numbers unchanged, and not values computed from them."""
@@ -236,6 +236,6 @@ class NumberCalls:
         finite = all(may_be_symbol(self._numbers.outside_values[number.proxy.name]) for number in numbers)
         recording = self._recording
         recorded = (
-            torch.is_grad_enabled() and not recording.is_differentiating and not recording.derivatives_in_progress
+            torch.is_grad_enabled() and not recording.derivatives_read_numbers and not recording.derivatives_in_progress
         )
         return bool(numbers) and finite and (recorded or function in COUNTS)

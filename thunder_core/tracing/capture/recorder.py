@@ -87,7 +87,7 @@ class Recorder(RecordedLines):
     With `evaluates_tensor_values`, an operation that needs the values of tensors runs on the values, and bound symbols
     of the trace check that its result is the same at each call. At `lines_that_raised`, operations run on the values,
     and raise the errors that these values cause. With `counts_values`, sizes that the values of tensors determine are
-    symbols. If the program `is_differentiating`, because it calls `backward`, the values of numbers are read where a
+    symbols. With `derivatives_read_numbers`, for programs that call `backward`, the values of numbers are read where a
     derivative would otherwise be computed from stand-in values.
 
     `sizes` are the symbols for sizes from outside. A program whose inputs are fakes has no `sizes`: the symbols of the
@@ -101,7 +101,7 @@ class Recorder(RecordedLines):
         evaluates_tensor_values: bool = False,
         lines_that_raised: frozenset[SourceLine] = frozenset(),
         counts_values: bool = False,
-        is_differentiating: bool = False,
+        derivatives_read_numbers: bool = False,
         sizes: SymbolicSizes | None = None,
         environment: TraceShapeEnv | None = None,
     ) -> None:
@@ -120,7 +120,7 @@ class Recorder(RecordedLines):
             evaluates_tensor_values=evaluates_tensor_values,
             counts_values=evaluates_tensor_values or counts_values,
         )
-        self.is_differentiating = is_differentiating
+        self.derivatives_read_numbers = derivatives_read_numbers
         self.met_hidden_numbers = False
         self.levels = TransformLevels(self.tensors, self.numbers, self._refuse, self._note_grad_mode)
         self.gradients = Gradients(

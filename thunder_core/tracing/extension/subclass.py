@@ -1,4 +1,4 @@
-"""The class of a compiled module: a subclass of the class of the subject, which no code of the user observes."""
+"""Create subclasses of a module's class, without calls of the user's metaclass or `__init_subclass__`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 class _Shield(torch.nn.Module):
-    """A base class before the user's classes, so that `__init_subclass__` of these classes is not called."""
+    """A temporary first base class, whose `__init_subclass__` is called instead of those of the other base classes."""
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         """Do nothing."""
@@ -22,8 +22,8 @@ class _Shield(torch.nn.Module):
 def subclass_of(kind: type, members: Mapping[str, Any]) -> Any:
     """Return a subclass with the names, the docstring and the metaclass of `kind`, and these members.
 
-    The user's metaclass and the `__init_subclass__` of the user's classes are not called: they may register each class,
-    refuse further classes, or require arguments.
+    `__new__`, `__init__` and `__setattr__` of the metaclass, and `__init_subclass__` of the bases, are not called: they
+    may register each class, refuse further classes, or require arguments. A metaclass's `mro` is called.
     """
     names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__doc__": kind.__doc__}
     namespace = {**names, **members}
@@ -32,8 +32,8 @@ def subclass_of(kind: type, members: Mapping[str, Any]) -> Any:
     if not any("__init_subclass__" in vars(base) for base in kind.__mro__ if base is not object):
         return create(metaclass, kind.__name__, (kind,), namespace)
     subclass: Any = create(metaclass, kind.__name__, (_Shield, kind), namespace)
-    with suppress(TypeError):  # a class with slots keeps the shield among its bases
-        subclass.__bases__ = (kind,)
+    with suppress(TypeError):  # the shield stays if Python refuses the assignment because of the layout of the classes
+        type.__setattr__(subclass, "__bases__", (kind,))
     return subclass
 
 
@@ -67,6 +67,11 @@ def slot_names(kind: type) -> frozenset[str]:
 
 
 def shared_slots(subject: torch.nn.Module) -> dict[str, SharedSlot]:
-    """Return the slots of a module's classes, for the class of a compiled module that shares the module's state."""
-    slots = {name: slot for base in reversed(type(subject).__mro__) for name, slot in vars(base).items()}
-    return {name: SharedSlot(slot, subject) for name, slot in slots.items() if isinstance(slot, MemberDescriptorType)}
+    """Return a `SharedSlot` for each slot of the module's class and its bases, by name.
+
+    They are attributes of the class of a compiled module that shares the module's state.
+    """
+    entries = {name: entry for base in reversed(type(subject).__mro__) for name, entry in vars(base).items()}
+    return {
+        name: SharedSlot(entry, subject) for name, entry in entries.items() if isinstance(entry, MemberDescriptorType)
+    }

@@ -29,7 +29,7 @@ from thunder_core.workflow.pipeline.request.bench_request import (
     check_bench_request,
 )
 from thunder_core.workflow.pipeline.request.purpose import Purpose, purpose_of
-from thunder_core.workflow.pipeline.request.ranges import size_within
+from thunder_core.workflow.pipeline.request.ranges import limited_size
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import artifacts_samples, real_samples, sequence_of
 from thunder_core.workflow.pipeline.session.clock import StageClock
@@ -261,7 +261,7 @@ def supported_size(size: InputSize, sessions: Sequence[Session], is_requested: M
     """
     for session in sessions:
         changes = {
-            name: size_within(session.ranges, name, getattr(size, name), is_requested=is_requested[name])
+            name: limited_size(session.ranges, name, getattr(size, name), is_requested=is_requested[name])
             for name in session.ranges
         }
         size = size._replace(**changes)

@@ -184,11 +184,12 @@ def _generation_findings(
 
 
 def require_generation_options(artifact: Artifact, request: ValidateRequest) -> None:
-    """Raise `BadOption` for an option of single calls with an artifact for generation: samples or a time limit."""
+    """Raise `BadOption` for an option of single calls, such as samples, with an artifact for generation."""
     call_options = {
         "--input": request.input,
         "--eval": request.evaluate,
         "--validate-budget": request.validate_budget,
+        "--inputs": None if request.inputs == ValidateRequest().inputs else request.inputs,
     }
     for option, value in call_options.items():
         if value is not None:

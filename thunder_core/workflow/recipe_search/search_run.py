@@ -187,7 +187,7 @@ class SearchRun:
         self.observer.begin_trial(candidate.name, position, leader, self._seconds_left())
         result = self.run_trial(task, self._time_limit(task))
         if earlier is not None:
-            result = earlier.append(result) if isinstance(result, TrialFacts) else earlier
+            result = earlier.with_later_rounds(result) if isinstance(result, TrialFacts) else earlier
         self.results[candidate] = result
         if (
             isinstance(result, TrialFacts) or candidate != self.eager

@@ -14,9 +14,14 @@ from thunder_core.workflow.validation.report_facts import ReportFacts
 
 
 @lru_cache(maxsize=128)
-def figures(seconds: tuple[float, ...], first: tuple[float, ...], peak: int | None) -> BenchmarkCandidate:
-    """Return the statistics of times compared with the first candidate's; a search reads them after each trial."""
-    return describe_candidate("", seconds, first, peak)
+def statistics_of(
+    seconds: tuple[float, ...], eager_seconds: tuple[float, ...], peak_bytes: int | None
+) -> BenchmarkCandidate:
+    """Return the statistics of a candidate's times, compared with the times of eager PyTorch.
+
+    The statistics are cached, because a search reads them after each trial.
+    """
+    return describe_candidate("", seconds, eager_seconds, peak_bytes)
 
 
 class TrialFacts(ReportFacts):
@@ -30,16 +35,20 @@ class TrialFacts(ReportFacts):
     """The number of requested rounds; fast calls get more rounds, and slow calls with a time limit get fewer."""
     machine: str = ""
     call: str = ""
+    """The call that was measured, in words."""
     error: float | None = None
+    """The relative error of the outputs."""
     kl: float | None = None
     top1: float | None = None
     memory: int | None = None
+    """The bytes of the weights, and of the peak of one call in addition."""
     size: int | None = None
+    """The bytes of the weights."""
     skipped: tuple[str, ...] = ()
     """The layers that were left in float."""
     has_logits: bool = False
     took: float = 0.0
-    """The seconds of the first trial, from the start of its process to its end."""
+    """The seconds of the first trial, after its process has loaded the model."""
 
     @property
     def is_eager(self) -> bool:
@@ -48,8 +57,8 @@ class TrialFacts(ReportFacts):
 
     @property
     def measured(self) -> BenchmarkCandidate:
-        """The figures of the candidate, compared with eager PyTorch."""
-        return figures(self.ours, self.ours if self.is_eager else self.eager, self.memory)
+        """The statistics of the candidate, compared with eager PyTorch."""
+        return statistics_of(self.ours, self.ours if self.is_eager else self.eager, self.memory)
 
     @property
     def speed(self) -> Interval:
@@ -61,10 +70,10 @@ class TrialFacts(ReportFacts):
         """The verdict on the speed; empty for eager PyTorch."""
         if self.is_eager:
             return ""
-        return verdict_of(self.speed, len(self.ours), figures(self.eager, self.eager, None), self.measured)
+        return verdict_of(self.speed, len(self.ours), statistics_of(self.eager, self.eager, None), self.measured)
 
-    def append(self, later: TrialFacts) -> TrialFacts:
-        """Return these facts with the rounds of a later process added; the memory and the loss do not change."""
+    def with_later_rounds(self, later: TrialFacts) -> TrialFacts:
+        """Return these facts with the rounds of a later process; the memory and the loss do not change."""
         times = {"eager": self.eager + later.eager, "ours": self.ours + later.ours}
         return self.model_copy(update={**times, "asked": self.asked + later.asked})
 
@@ -84,7 +93,8 @@ class TrialFacts(ReportFacts):
 class TrialRefusal(ReportFacts):
     """The reason why a candidate is refused. If the refusal `is_temporary`, a later search tries again.
 
-    If `code` is empty and `is_raised` is True, the trial raised an error that is not Thunder's.
+    `is_raised` is True if the trial raised an error that is neither Thunder's nor a lack of memory. For an error of
+    Thunder, `code`, `fix` and `status` are those of the error.
     """
 
     reason: str

@@ -397,3 +397,66 @@ def test_a_condition_is_read_if_an_arm_may_return_the_input() -> None:
 
     with pytest.raises(DataDependent, match="reads the value"):
         thunder.jit(program, data_dependent="error")(torch.ones(3))
+
+
+def branch_in_an_arm(x: Tensor, flag: Any, draw: Tensor, number: int, other: int) -> Tensor:
+    y = x * 1
+    if flag:
+        if draw < 0.5:
+            n, m = number, x + 1
+        else:
+            n, m = other, x + 2
+    else:
+        n, m = number, x + 3
+    y = m * n
+    return y  # noqa: RET504
+
+
+def draws_whether_to_branch(x: Tensor) -> Tensor:
+    return branch_in_an_arm(x, torch.rand(()) < 0.5, torch.rand(()), 2, 2)
+
+
+def draws_which_arm(x: Tensor) -> Tensor:
+    return branch_in_an_arm(x, True, torch.rand(()), 2, 3)
+
+
+def deletes_what_both_arms_assign(x: Tensor) -> Tensor:
+    if torch.rand(()) < 0.5:
+        y = x + 1
+        z = x * 2
+    else:
+        y = x + 2
+        z = x * 3
+    del y
+    return z
+
+
+def test_branches_match_eager_after_other_branches_of_the_same_code() -> None:
+    compiled = [
+        (program, thunder.jit(program, executors=("torch",), data_dependent="error"))
+        for program in (draws_whether_to_branch, draws_which_arm, deletes_what_both_arms_assign)
+    ]
+    for seed, (program, fast) in itertools.product(range(6), compiled):
+        torch.manual_seed(seed)
+        expected = program(torch.ones(2))
+        torch.manual_seed(seed)
+        assert torch.equal(fast(torch.ones(2)), expected)
+
+
+def doubles_while_draws_are_small(x: Tensor) -> tuple[Tensor, int]:
+    count = 0
+    while torch.rand(()) < 0.6 and count < 5:
+        x, count = x * 2, count + 1
+    return x, count
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+def test_branch_of_a_while_loop_matches_eager() -> None:
+    fast = thunder.jit(doubles_while_draws_are_small, executors=("torch",))
+    for seed in range(6):
+        torch.manual_seed(seed)
+        expected = doubles_while_draws_are_small(torch.ones(2))
+        torch.manual_seed(seed)
+        result = fast(torch.ones(2))
+        assert torch.equal(result[0], expected[0])
+        assert result[1] == expected[1]

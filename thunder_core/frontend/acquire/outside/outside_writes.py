@@ -1,4 +1,4 @@
-"""Log a program's writes to objects that it did not create, so that the epilogue can replay them, with their guards."""
+"""Log a program's writes to outside objects, so that the epilogue can replay them, and add the guards of the replay."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT, dict_of, mro_of
 
 ITEM_METHODS = ("__setitem__", "__delitem__")
+FIRST_PARAMETER = "a"  # the name of the list in `bisect.insort`; other functions that change a list take it by position
 
 
 class OutsideWrites:
     """The writes of a program to outside objects.
 
-    Writes to objects without a path are ignored, except those to global variables. The methods raise `CannotReplay` if
-    the program's view of the object is not up to date.
+    Writes to objects without a path, which the program created, are not logged. The methods raise `CannotReplay` if a
+    bound symbol of the trace writes to the object, because the object then has another state at run time.
     """
 
     def __init__(self, outside: Outside) -> None:
         self._outside = outside
 
-    def set_attribute(self, owner: object, name: str, value: object, c_class: type | None = None) -> None:
+    def note_attribute_set(self, owner: object, name: str, value: object, c_class: type | None = None) -> None:
         """Log that the program is about to set an attribute.
 
         If the class of the owner overrides `__setattr__` in Python, `c_class` is the base class whose method is called.
@@ -42,7 +43,7 @@ class OutsideWrites:
         if path is not None:
             self._outside.effects.note_attribute_write("set", path, name, value, c_class=c_class)
 
-    def delete_attribute(self, owner: object, name: str, c_class: type | None = None) -> None:
+    def note_attribute_deletion(self, owner: object, name: str, c_class: type | None = None) -> None:
         """Log that the program is about to delete an attribute.
 
         If the class of the owner overrides `__delattr__` in Python, `c_class` is the base class whose method is called.
@@ -56,9 +57,9 @@ class OutsideWrites:
     def _guard_deletion(self, path: Path, owner: object, name: str) -> None:
         """Guard whether an attribute or a variable exists when the call begins.
 
-        The epilogue replays the deletion, which raises if the attribute does not exist. If the program itself creates
-        the attribute and then deletes it, nothing is replayed, so the attribute must be absent at the beginning. There
-        is no guard if the attribute neither exists nor was written, because the deletion then raises.
+        The epilogue replays the deletion, which raises if the name does not exist. If the program itself creates the
+        name and then deletes it, the name must be absent when the call begins, because the replay leaves no such name.
+        There is no guard if the attribute neither exists nor was written, because the deletion then raises.
         """
         existed = self._outside.effects.attribute_existed(owner, name)
         if existed is not None or can_delete(owner, name):
@@ -69,8 +70,8 @@ class OutsideWrites:
     ) -> None:
         """Log that the program is about to call a C method that changes an outside container.
 
-        The contents of the container are guarded if the effect of the method depends on them; an item of a list that
-        is set needs only a guard on the length. A call that sets or deletes an entry of a namespace is logged as a
+        The contents of the container are guarded if the effect of the method depends on them. If the method sets an
+        item of a list, only the length is guarded. A call that sets or deletes an entry of a namespace is logged as a
         write to a variable. `c_class` is the base class whose C method is called, if the class of the container
         overrides the method.
         """
@@ -101,9 +102,10 @@ class OutsideWrites:
             self._outside.read_original_item(path, *args)
 
     def note_failed_write(self, write: PendingWrite) -> None:
-        """Retract a write that has raised. If it is a deletion, guard that the name is absent when the call begins.
+        """Retract a write that has raised.
 
-        There is no guard if the program itself has written the name before.
+        If it is the deletion of an attribute or a variable, guard that the name is absent when the call begins. There
+        is no guard if the program itself has written the name before.
         """
         self._outside.effects.retract(write)
         if write.kind == "delete":
@@ -112,7 +114,10 @@ class OutsideWrites:
             self._outside.guard_absence(self._outside.paths[id(write.owner)], write.name)
 
     def _note_missing(self, owner: Any, name: str) -> None:
-        """Guard that the object itself does not store this attribute; a class attribute of the same name is allowed."""
+        """Guard that an object lacks an attribute.
+
+        If its class has an attribute of this name, guard only that the object itself stores none.
+        """
         path = self._outside.paths.get(id(owner))
         is_inherited = type_lookup(type(owner), name) is not ABSENT or (
             issubclass(type(owner), type) and any(name in dict_of(base) for base in mro_of(owner))
@@ -123,19 +128,22 @@ class OutsideWrites:
             self._outside.guard(CanDelete(path, name, exists=False))
 
     def note_function_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Log that the program is about to call a C function that changes the container in its first argument."""
+        """Log that the program is about to call a C function that changes its first argument, a container."""
+        if not args and FIRST_PARAMETER in kwargs:
+            args = (kwargs[FIRST_PARAMETER],)
+            kwargs = {name: value for name, value in kwargs.items() if name != FIRST_PARAMETER}
         path = self._outside.paths.get(id(args[0])) if args else None
         if path is not None and container_base(args[0]) is not None:
             self._outside.require_up_to_date(args[0])
             self._outside.expand(args[0])
             self._outside.effects.note_function_call(function, path, args[1:], kwargs)
 
-    def store_global(self, namespace: dict[str, Any], name: str, value: object) -> None:
+    def note_global_set(self, namespace: dict[str, Any], name: str, value: object) -> None:
         """Log that the program is about to set a global variable."""
         self._outside.require_up_to_date(namespace)
         self._outside.effects.note_variable_write(self._outside.globals_root(namespace), "__setitem__", name, value)
 
-    def delete_global(self, namespace: dict[str, Any], name: str) -> None:
+    def note_global_deletion(self, namespace: dict[str, Any], name: str) -> None:
         """Log that the program is about to delete a global variable."""
         self._outside.require_up_to_date(namespace)
         path = self._outside.globals_root(namespace)

@@ -31,7 +31,7 @@ from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import b
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import call_on_drawn
 from thunder_core.frontend.acquire.lookasides.state.draws import call_random_function
-from thunder_core.frontend.acquire.lookasides.state.finalizers import dereference, require_no_finalizer
+from thunder_core.frontend.acquire.lookasides.state.finalizers import dereference, require_no_del_method
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
@@ -43,7 +43,7 @@ from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.texts import method_of_text
-from thunder_core.frontend.acquire.traced_run import InEager
+from thunder_core.frontend.acquire.traced_run import EagerFunctionCalls
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.lookup import python_method
@@ -88,7 +88,7 @@ class ObservedCalls(ObservedReads):
 
     subject: Callable[..., Any]
     replacements: Replacements
-    eager_functions: InEager | None
+    eager_functions: EagerFunctionCalls | None
     leaves_threads_to_eager: bool
     cached_calls: CachedCalls
     operations: frozenset[Callable[..., Any]]
@@ -109,7 +109,7 @@ class ObservedCalls(ObservedReads):
         kind = type(function)
         if issubclass(kind, type):
             self.classes.note_instance(function)
-            require_no_finalizer(self, function)
+            require_no_del_method(self, function)
         elif is_interpreted_object(kind):
             return NOT_TAKEN  # nothing reads its attributes, hashes or compares it: that may run any code
         plain = function.__func__ if kind is types.MethodType else function

@@ -40,13 +40,13 @@ class ObservedWrites(Observer):
             if is_part(type(owner), name) and is_value_of_part(value):
                 write_part(self.machine, owner, name, value)
                 return WRITTEN
-        self.writes.set_attribute(owner, name, value, overridden_c_class(type(owner), "__setattr__"))
+        self.writes.note_attribute_set(owner, name, value, overridden_c_class(type(owner), "__setattr__"))
         return value
 
     def on_delete_attr(self, owner: object, name: str) -> None:
         """Log the deletion of an attribute of an outside object."""
         self.outside.effects.forget_pending_write()
-        self.writes.delete_attribute(owner, name, overridden_c_class(type(owner), "__delattr__"))
+        self.writes.note_attribute_deletion(owner, name, overridden_c_class(type(owner), "__delattr__"))
 
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item."""
@@ -70,22 +70,22 @@ class ObservedWrites(Observer):
 
     def on_store_global(self, frame: Frame, name: str, value: object) -> Any:
         """Log a write to a global."""
-        self.writes.store_global(frame.globals, name, value)
+        self.writes.note_global_set(frame.globals, name, value)
         return value
 
     def on_delete_global(self, frame: Frame, name: str) -> None:
         """Log the deletion of a global."""
         self.outside.effects.forget_pending_write()
-        self.writes.delete_global(frame.globals, name)
+        self.writes.note_global_deletion(frame.globals, name)
 
     def on_store_deref(self, frame: Frame, name: str, cell: object, value: object) -> Any:
         """Log a write to a closure variable of an outside function."""
-        self.writes.set_attribute(cell, "cell_contents", value)
+        self.writes.note_attribute_set(cell, "cell_contents", value)
         return value
 
     def on_delete_deref(self, frame: Frame, name: str, cell: object) -> None:
         """Log the deletion of a closure variable of an outside function."""
-        self.writes.delete_attribute(cell, "cell_contents")
+        self.writes.note_attribute_deletion(cell, "cell_contents")
 
     def count_effects(self) -> object:
         """Return the number of writes to outside objects, and the number of logged effects, which include prints."""

@@ -1,4 +1,4 @@
-"""The options of one run: settings of the caller, and results of earlier runs of the same program."""
+"""The options of one tracing run, in which Thunder interprets the user's function once."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.foundation.options.compile_options import SharpEdges
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
-from thunder_core.frontend.acquire.traced_run import InEager, Nested
+from thunder_core.frontend.acquire.traced_run import EagerFunctionCalls, Nested
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.ir.retrace import (
     HidesNumbers,
@@ -29,23 +29,27 @@ from thunder_core.tracing.ir.retrace import (
 
 @dataclass(frozen=True)
 class RunOptions:
-    """The options of a run: settings of the caller, and results of earlier runs of the same program.
+    """The options of a tracing run: settings of the caller, and results of earlier runs of the same function.
 
     Settings of the caller:
 
-    - `device`: the program is traced as if its model and arguments were on this device. If `moves_from` is set, only
+    - `device`: the function is traced as if its model and arguments were on this device. If `moves_from` is set, only
       the tensors on the device `moves_from` are assumed to move.
-    - `evaluates_tensor_values`: the program may read values of tensors, and each later call checks them.
-    - `may_evaluate`: a later run may set `evaluates_tensor_values`.
+    - `evaluates_tensor_values`: the function may read values of tensors, and each later call checks them.
+    - `may_evaluate_tensor_values`: if a run needs the value of a tensor, a later run may set
+      `evaluates_tensor_values`.
     - `symbolic`: which numbers and sizes are symbolic instead of constant.
-    - `functional`: the program reads only its arguments. Any other read is a sharp edge, and is not guarded.
+    - `functional`: the function must read only its arguments, functions, classes and modules. Any other read is a sharp
+      edge, and is not guarded.
     - `sharp_edges`: the policy for sharp edges.
     - `nested`: the callback that records a call of a compiled function as one bound symbol.
     - `lookasides`: the user's functions that are called in place of other functions.
-    - `differs_from_eager`: the program may compute something else than eager PyTorch, so its errors are raised without
+    - `differs_from_eager`: the trace may compute something else than eager PyTorch, so its errors are raised without
       a comparison with eager PyTorch.
-    - `eager_functions`: the callback that runs functions in eager PyTorch if they contain one of the source lines
-      `eager_functions.lines`.
+    - `eager_functions`: the callback that records a function as one bound symbol, which runs in eager PyTorch, if the
+      function contains one of the source lines `eager_functions.lines`.
+    - `lines_that_raised`: source lines at which an operation raised an error in an earlier call, because of the values
+      of tensors.
     - `interprets_autograd_functions`: the forward of a `torch.autograd.Function` is interpreted, even if its inputs
       require gradients.
     - `leaves_cache_fills_to_eager`: if tracing cannot put a new value into a `functools.lru_cache`, the whole call runs
@@ -54,21 +58,22 @@ class RunOptions:
 
     Results of earlier runs:
 
-    - `lines_that_raised`: lines with operations that have raised errors which depend on values.
-    - `detours`: the calls of `torch.compiler.is_compiling()` that return True.
-    - `is_differentiating`: the program itself calls `backward`.
-    - `reads_texts_at_once`: strings that depend on unknown values are evaluated when they are created.
-    - `draws_constants`: each call must draw the same numbers.
-    - `drawing_functions`: the code objects of functions that read random arrays which they create. The prologue calls
-      these functions.
-    - `reads_assignments`: the indices from SciPy's `linear_sum_assignment` are read as values.
+    - `detours`: the calls of `torch.compiler.is_compiling()` that return True, so that a library takes a code path that
+      reads no values of tensors.
+    - `derivatives_read_numbers`: derivatives read symbolic numbers as values, because the function calls `backward`.
+    - `evaluates_strings_at_once`: strings with the text of a tensor or a symbolic number are evaluated when they are
+      created, instead of when they are used.
+    - `draws_are_constant`: the random numbers that Python code draws are constants, which each call checks.
+    - `drawing_functions`: the code objects of functions that draw a random array and read its values. The prologue
+      calls these functions, because a trace would be valid only for the drawn values.
+    - `reads_assignment_indices`: the indices from SciPy's `linear_sum_assignment` are read as values.
     - `unrolled_loops`: loops whose iterations are all recorded, each with the reason.
     - `read_conditions`: branches on tensors whose conditions are read, because the two arms cannot both be recorded.
     """
 
     device: torch.device | None = None
     moves_from: torch.device | None = None
-    may_evaluate: bool = False
+    may_evaluate_tensor_values: bool = False
     evaluates_tensor_values: bool = False
     symbolic: Symbolic = CONSTANT
     functional: bool = False
@@ -76,23 +81,26 @@ class RunOptions:
     nested: Nested | None = None
     lookasides: Sequence[Lookaside] = ()
     differs_from_eager: bool = False
-    eager_functions: InEager | None = None
+    eager_functions: EagerFunctionCalls | None = None
     interprets_autograd_functions: bool = False
     leaves_cache_fills_to_eager: bool = False
     leaves_to_eager: bool = False
     lines_that_raised: frozenset[SourceLine] = frozenset()
     detours: Detours = field(default_factory=Detours)
-    is_differentiating: bool = False
-    reads_texts_at_once: bool = False
-    draws_constants: bool = False
+    derivatives_read_numbers: bool = False
+    evaluates_strings_at_once: bool = False
+    draws_are_constant: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
-    reads_assignments: bool = False
+    reads_assignment_indices: bool = False
     unrolled_loops: Mapping[tuple[CodeType, int], str] = field(default_factory=dict)
     read_conditions: frozenset[ReadsCondition] = frozenset()
 
     @property
     def watches_native_code(self) -> bool:
-        """Whether the run reports Python code that C code calls outside the interpreter. Such code is a sharp edge."""
+        """Whether the run reports the user's code that C code calls, because Thunder's interpreter does not run it.
+
+        Such code is a sharp edge.
+        """
         return self.sharp_edges != "allow"
 
     def after(self, error: BaseException) -> RunOptions | None:
@@ -108,24 +116,28 @@ class RunOptions:
     def _after_missing_value(self) -> RunOptions:
         """Return the options of the next run after a run that needs the value of a tensor.
 
-        A detour around the value is tried first. If no detour is left and `may_evaluate` is set, values are evaluated.
+        A detour around the value is tried first. If no detour is left and `may_evaluate_tensor_values` is set, values
+        are evaluated.
         """
         next_detours = self.detours.further()
         if next_detours is not None:
             return replace(self, detours=next_detours)
-        if self.evaluates_tensor_values or not self.may_evaluate:
+        if self.evaluates_tensor_values or not self.may_evaluate_tensor_values:
             return self
         return replace(self, evaluates_tensor_values=True, detours=Detours())
 
     def for_probe(self, **changes: Any) -> RunOptions:
-        """Return the options of a trial run through a `torch.autograd.Function` that the program applies."""
+        """Return the options of a separate run that traces only a `torch.autograd.Function`, with these changes.
+
+        All options that are not listed here have their defaults.
+        """
         return RunOptions(
             device=self.device,
             moves_from=self.moves_from,
             nested=self.nested,
             lookasides=self.lookasides,
             drawing_functions=self.drawing_functions,
-            reads_assignments=self.reads_assignments,
+            reads_assignment_indices=self.reads_assignment_indices,
             unrolled_loops=self.unrolled_loops,
             read_conditions=self.read_conditions,
             **changes,
@@ -137,12 +149,13 @@ DEFAULTS = RunOptions()
 
 # For each reason that changes the options of the next run, the function that returns the changed options.
 CHANGED_OPTIONS: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
-    HidesNumbers: lambda options, reason: {"is_differentiating": True},
+    HidesNumbers: lambda options, reason: {"derivatives_read_numbers": True},
     # If no other number may be symbolic, the symbolic numbers are random draws, so the draws become constants.
-    NeedsNumbers: lambda options, reason: {"draws_constants": not options.symbolic.may_have_symbols},
-    NeedsTexts: lambda options, reason: {"reads_texts_at_once": True},
+    # Otherwise, the options stay equal, and the compiler traces the call again with constant numbers.
+    NeedsNumbers: lambda options, reason: {"draws_are_constant": not options.symbolic.may_have_symbols},
+    NeedsTexts: lambda options, reason: {"evaluates_strings_at_once": True},
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
-    ReadsAssignment: lambda options, reason: {"reads_assignments": True},
+    ReadsAssignment: lambda options, reason: {"reads_assignment_indices": True},
     UnrollsLoop: lambda options, reason: {
         "unrolled_loops": {**options.unrolled_loops, (reason.code, reason.offset): reason.reason}
     },

@@ -142,18 +142,18 @@ class Run(ObservedCalls, RecordedProgram):
             evaluates_tensor_values=options.evaluates_tensor_values,
             lines_that_raised=options.lines_that_raised,
             counts_values=symbolic.counts,
-            is_differentiating=options.is_differentiating,
+            derivatives_read_numbers=options.derivatives_read_numbers,
             sizes=self._sizes(symbolic) if symbolic.sizes else None,
         )
         self.counts = CountSources(self.outside, self.recorder, self._line)
-        self.texts = Texts(self, read_at_once=options.reads_texts_at_once)
+        self.texts = Texts(self, read_at_once=options.evaluates_strings_at_once)
         self.unrolled_loops = options.unrolled_loops
-        self.may_read_values = options.may_evaluate or options.evaluates_tensor_values
+        self.may_read_values = options.may_evaluate_tensor_values or options.evaluates_tensor_values
         self.read_conditions = options.read_conditions
         self.recorded_arms: list[Any] = []
         self.entered_codes: set[CodeType] | None = None
         self.retrace_request: Retrace | None = None
-        self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_constants)
+        self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_are_constant)
 
     def _add_lookasides(self, options: RunOptions) -> None:
         """Build the parts that the lookasides use."""
@@ -164,7 +164,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.backward_hooks = BackwardHooks(self)
         self.saved_tensors_hooks = SavedTensorsHooks(self)
         self.interprets_autograd_functions = options.interprets_autograd_functions
-        self.reads_assignments = options.reads_assignments
+        self.reads_assignment_indices = options.reads_assignment_indices
         self.detours = options.detours
         self.nested = options.nested
         self.eager_functions = options.eager_functions

@@ -10,7 +10,7 @@ from thunder_core.frontend.interpreter import texts
 from thunder_core.frontend.interpreter.bridges import gather
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.keywords import merge_keywords, merge_mapping
-from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup, type_name
 from thunder_core.frontend.interpreter.table import opcode
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
@@ -101,7 +101,7 @@ def list_extend(frame: Frame, depth: int) -> None:
     iterable = frame.stack.pop()
     kind = type(iterable)
     if type_lookup(kind, "__iter__") is ABSENT and type_lookup(kind, "__getitem__") is ABSENT:
-        raise TypeError(f"Value after * must be an iterable, not {kind.__name__}")
+        raise TypeError(f"Value after * must be an iterable, not {type_name(kind)}")
     frame.stack[-depth].extend(gather(frame.machine, list, iterable))
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.lookup import type_name
 from thunder_core.frontend.interpreter.table import opcode
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
@@ -17,10 +18,10 @@ def _enter(frame: Frame, enter: str, leave: str, kind: str) -> Any:
     manager = frame.stack[-1]
     entering = operators.special(machine, manager, enter)
     if entering is ABSENT:
-        raise TypeError(f"'{type(manager).__name__}' object does not support the {kind} protocol")
+        raise TypeError(f"'{type_name(type(manager))}' object does not support the {kind} protocol")
     leaving = operators.special(machine, manager, leave)
     if leaving is ABSENT:
-        missed = f"'{type(manager).__name__}' object does not support the {kind} protocol (missed {leave} method)"
+        missed = f"'{type_name(type(manager))}' object does not support the {kind} protocol (missed {leave} method)"
         raise TypeError(missed)
     frame.stack[-1] = leaving
     return machine.invoke(entering, (), {})

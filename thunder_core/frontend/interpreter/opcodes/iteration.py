@@ -8,7 +8,7 @@ from typing import Any
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.bridges import gather
 from thunder_core.frontend.interpreter.frame import NULL, Frame
-from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup, type_name
 from thunder_core.frontend.interpreter.table import opcode
 from thunder_core.tracing.library.changes.class_entries import ABSENT
 
@@ -76,7 +76,7 @@ def unpack_iterator(frame: Frame, value: object) -> Any:
     """Return the iterator of a value that is unpacked; raise TypeError if the value is not iterable."""
     kind = type(value)
     if type_lookup(kind, "__iter__") is ABSENT and type_lookup(kind, "__getitem__") is ABSENT:
-        raise TypeError(f"cannot unpack non-iterable {kind.__name__} object")
+        raise TypeError(f"cannot unpack non-iterable {type_name(kind)} object")
     return operators.iterate(frame.machine, value)
 
 

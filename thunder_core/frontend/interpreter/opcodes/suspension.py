@@ -10,7 +10,7 @@ from typing import Any
 from thunder_core.frontend.interpreter import operators
 from thunder_core.frontend.interpreter.frame import YIELDED, Frame
 from thunder_core.frontend.interpreter.generators import delegate, is_coroutine
-from thunder_core.frontend.interpreter.lookup import type_lookup
+from thunder_core.frontend.interpreter.lookup import type_lookup, type_name
 from thunder_core.frontend.interpreter.table import LEAVE, opcode
 from thunder_core.frontend.interpreter.tracebacks import reraise, without_own_entries
 from thunder_core.tracing.library.changes.class_entries import ABSENT
@@ -68,9 +68,9 @@ def _await_iterator(frame: Frame, value: object, where: int) -> Any:
         if where in (1, 2):
             name = ("__aenter__", "__aexit__")[where - 1]
             raise TypeError(
-                f"'async with' received an object from {name} that does not implement __await__: {kind.__name__}"
+                f"'async with' received an object from {name} that does not implement __await__: {type_name(kind)}"
             )  # fmt: skip
-        raise TypeError(f"object {kind.__name__} can't be used in 'await' expression")
+        raise TypeError(f"object {type_name(kind)} can't be used in 'await' expression")
     return check_iterator(frame.machine.invoke(method, (), {}))
 
 
@@ -79,7 +79,7 @@ def check_iterator(iterator: object) -> Any:
     if is_coroutine(iterator):
         raise TypeError("__await__() returned a coroutine")
     if type_lookup(type(iterator), "__next__") in (ABSENT, None):
-        raise TypeError(f"__await__() returned non-iterator of type '{type(iterator).__name__}'")
+        raise TypeError(f"__await__() returned non-iterator of type '{type_name(type(iterator))}'")
     return iterator
 
 
@@ -89,11 +89,11 @@ def get_aiter(frame: Frame, _argument: object) -> None:
     value = frame.stack[-1]
     method = operators.special(frame.machine, value, "__aiter__")
     if method is ABSENT or method is None:
-        raise TypeError(f"'async for' requires an object with __aiter__ method, got {type(value).__name__}")
+        raise TypeError(f"'async for' requires an object with __aiter__ method, got {type_name(type(value))}")
     iterator = frame.machine.invoke(method, (), {})
     if type_lookup(type(iterator), "__anext__") in (ABSENT, None):
         refused = "'async for' received an object from __aiter__ that does not implement __anext__"
-        raise TypeError(f"{refused}: {type(iterator).__name__}")
+        raise TypeError(f"{refused}: {type_name(type(iterator))}")
     frame.stack[-1] = iterator
 
 
@@ -103,7 +103,7 @@ def get_anext(frame: Frame, _argument: object) -> None:
     iterator = frame.stack[-1]
     method = operators.special(frame.machine, iterator, "__anext__")
     if method is ABSENT or method is None:
-        raise TypeError(f"'async for' requires an iterator with __anext__ method, got {type(iterator).__name__}")
+        raise TypeError(f"'async for' requires an iterator with __anext__ method, got {type_name(type(iterator))}")
     awaitable = frame.machine.invoke(method, (), {})
     if type(iterator) is not AsyncGeneratorType:
         awaitable = _anext_iterator(frame, awaitable)

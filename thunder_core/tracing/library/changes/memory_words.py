@@ -1,7 +1,8 @@
-"""Watch words of memory that change when objects change: versions of dicts, and pointers to classes and parts.
+"""Detect changes of Python objects by reading machine words.
 
-The offsets are valid for CPython 3.11 and 3.12, where each change of a dict changes its version. This module tests the
-offsets when it is imported.
+The words are the version of a dict, and the pointers from an object to its class, to its `__dict__` and to its tensor
+in C++. The offsets are valid for CPython 3.11 and 3.12, where each change of a dict changes its version. At import,
+this module tests the offsets of the version, of `__dict__` and of the tensor; `CAN_WATCH` is False if a test fails.
 """
 
 from __future__ import annotations
@@ -18,17 +19,25 @@ from thunder_core.foundation.type_flags import HAS_MANAGED_DICT
 from thunder_core.tracing.library.changes.class_entries import dict_of
 
 WORD = struct.calcsize("P")
-MAX_WORDS = 500  # the largest number of words that NumPy reads without letting other threads run
+MAX_WORDS = 500  # NumPy releases the GIL to read more words
 CACHE_LINE = 64  # bytes of a cache line of x86 and most ARM processors
-FIRST = 4096  # the lowest address that is read
+ADDRESS_BITS = 56  # the largest addresses of user space on x86-64 (with five levels of page tables) and on 64-bit ARM
+LOWEST_ADDRESS = 4096  # a null pointer is never read
 address_of = id
-_count = (2**47 - FIRST) // 8
-MEMORY: Any = np.ctypeslib.as_array((ctypes.c_uint64 * _count).from_address(FIRST)) if WORD == 8 else None
 
-TYPE = WORD  # the offset of `ob_type` in PyObject
-DICT_VERSION = 3 * WORD  # the offset of `ma_version_tag` in PyDictObject
-DICT_KEYS = 4 * WORD  # the offset of `ma_keys` in PyDictObject
-MANAGED_DICT = -3 * WORD  # the offset of the pointer to an object's `__dict__`, if its class has the flag
+
+def _view_memory() -> Any:
+    """Return the address space of the process from `LOWEST_ADDRESS` on, as a NumPy array of words."""
+    count = (2**ADDRESS_BITS - LOWEST_ADDRESS) // WORD
+    return np.ctypeslib.as_array((ctypes.c_uint64 * count).from_address(LOWEST_ADDRESS))
+
+
+MEMORY: Any = _view_memory() if WORD == 8 else None  # only the words of objects that are alive may be read
+
+TYPE_OFFSET = WORD  # the offset of `ob_type` in PyObject
+DICT_VERSION_OFFSET = 3 * WORD  # the offset of `ma_version_tag` in PyDictObject
+DICT_KEYS_OFFSET = 4 * WORD  # the offset of `ma_keys` in PyDictObject
+MANAGED_DICT_OFFSET = -3 * WORD  # the offset of the pointer to `__dict__`, if the class has `HAS_MANAGED_DICT`
 
 
 class Words:
@@ -36,16 +45,19 @@ class Words:
 
     `pieces` are pairs of indices of `MEMORY` and the values of these words. Words are read in the order of their
     addresses, which takes half the time if they are not in the processor's cache. A piece has at most `MAX_WORDS`
-    words, so that no other thread runs while NumPy reads the piece.
+    words, so that NumPy keeps the GIL while it reads the piece.
     """
 
     def __init__(self, addresses: Iterable[int]) -> None:
-        indices = (np.unique(np.fromiter(addresses, dtype=np.int64)) - FIRST) // WORD
+        indices = (np.unique(np.fromiter(addresses, dtype=np.int64)) - LOWEST_ADDRESS) // WORD
         pieces = [indices[start : start + MAX_WORDS] for start in range(0, len(indices), MAX_WORDS)]
         self.pieces = [(piece, MEMORY[piece]) for piece in pieces]
 
     def are_unchanged(self) -> bool:
-        """Whether all words still have these values. The caller keeps the objects at the addresses alive."""
+        """Return whether all words have the values that they had when this object was created.
+
+        The caller must keep the objects alive, because their memory is read.
+        """
         return all((MEMORY[indices] == values).all() for indices, values in self.pieces)
 
 
@@ -54,15 +66,18 @@ def word_at(address: int) -> int:
     return int(ctypes.c_uint64.from_address(address).value)
 
 
-def dict_slot(value: object, namespace: dict[str, Any]) -> int | None:
-    """Return the address of the pointer from an object to its `__dict__`; None if it is not found."""
+def dict_pointer_address(value: object, namespace: dict[str, Any]) -> int | None:
+    """Return the address of the pointer from an object to its `__dict__`; None if it is not found.
+
+    `namespace` is the `__dict__` of the object.
+    """
     kind = type(value)
-    offset = MANAGED_DICT if kind.__flags__ & HAS_MANAGED_DICT else kind.__dictoffset__
+    offset = MANAGED_DICT_OFFSET if kind.__flags__ & HAS_MANAGED_DICT else kind.__dictoffset__
     address = address_of(value) + offset
     return address if offset and word_at(address) == address_of(namespace) else None
 
 
-def _find_tensor_slot() -> int | None:
+def _find_tensor_pointer_offset() -> int | None:
     """Return the offset of the pointer from a tensor object to its implementation in C++; None if it is not found."""
     tensor = torch.empty(0)
     own: int = tensor._cdata
@@ -77,7 +92,7 @@ def _versions_change() -> bool:
 
     tried = Tried()
     namespace: dict[str, Any] = tried.__dict__
-    if dict_slot(tried, namespace) is None or "number" not in dict_of(Tried):
+    if dict_pointer_address(tried, namespace) is None or "number" not in dict_of(Tried):
         return False
     changes: list[Callable[[], Any]] = [
         *[lambda number=number: setattr(tried, "number", 1000 + number) for number in range(3)],
@@ -88,10 +103,10 @@ def _versions_change() -> bool:
         lambda: namespace.__delitem__("other"),
         namespace.clear,
     ]
-    seen = {word_at(address_of(namespace) + DICT_VERSION)}
+    seen = {word_at(address_of(namespace) + DICT_VERSION_OFFSET)}
     for change in changes:
         change()
-        seen.add(word_at(address_of(namespace) + DICT_VERSION))
+        seen.add(word_at(address_of(namespace) + DICT_VERSION_OFFSET))
     return len(seen) == len(changes) + 1
 
 
@@ -99,5 +114,5 @@ def _assign_number(tried: Any, number: int) -> None:
     tried.number = number
 
 
-TENSOR_SLOT = _find_tensor_slot() if WORD == 8 else None
-CAN_WATCH = WORD == 8 and TENSOR_SLOT is not None and _versions_change()
+TENSOR_POINTER_OFFSET = _find_tensor_pointer_offset() if WORD == 8 else None
+CAN_WATCH = WORD == 8 and TENSOR_POINTER_OFFSET is not None and _versions_change()

@@ -14,14 +14,14 @@ import torch
 from thunder_core.foundation.type_flags import HEAP_TYPE
 from thunder_core.tracing.library.changes.memory_words import (
     CACHE_LINE,
-    DICT_KEYS,
-    DICT_VERSION,
+    DICT_KEYS_OFFSET,
+    DICT_VERSION_OFFSET,
     MEMORY,
-    TENSOR_SLOT,
-    TYPE,
+    TENSOR_POINTER_OFFSET,
+    TYPE_OFFSET,
     Words,
     address_of,
-    dict_slot,
+    dict_pointer_address,
     word_at,
 )
 from thunder_core.tracing.library.changes.type_versions import HAS_VERSIONS, OFFSET, assign_version, type_version
@@ -108,11 +108,11 @@ class ModuleState:
         """Return the object that a step leads to, and watch it."""
         if key is NAMESPACE:
             value = owner.__dict__
-            slot = dict_slot(owner, value) if type(value) is dict else None
-            if slot is None:
+            pointer = dict_pointer_address(owner, value) if type(value) is dict else None
+            if pointer is None:
                 raise CannotWatch
             self._refer(owner)
-            self._addresses.append(slot)
+            self._addresses.append(pointer)
         elif type(owner) in (dict, tuple):
             value = owner[key]
         elif type(owner) is type and type(key) is str:
@@ -127,8 +127,8 @@ class ModuleState:
         kind = type(value)
         if kind in DICTS:
             self._dicts.append(value)
-            self._addresses.append(address_of(value) + DICT_VERSION)
-            keys = word_at(address_of(value) + DICT_KEYS)
+            self._addresses.append(address_of(value) + DICT_VERSION_OFFSET)
+            keys = word_at(address_of(value) + DICT_KEYS_OFFSET)
             self._prefetched_addresses += [keys, keys + CACHE_LINE] if value else []
         elif kind is type:
             self._watch_class(value)
@@ -136,7 +136,7 @@ class ModuleState:
             self._watch_tensor(value)
         elif kind.__flags__ & HEAP_TYPE:
             self._refer(value)
-            self._addresses.append(address_of(value) + TYPE)
+            self._addresses.append(address_of(value) + TYPE_OFFSET)
 
     def _watch_class(self, kind: type) -> None:
         """Watch the attributes of a class and of its bases: one version covers all of them."""
@@ -149,10 +149,10 @@ class ModuleState:
     def _watch_tensor(self, tensor: torch.Tensor) -> None:
         """Watch a tensor's class and its pointer to the C++ object, which `torch.utils.swap_tensors` exchanges."""
         with torch._C.DisableTorchFunction():
-            if TENSOR_SLOT is None or tensor.is_nested:
+            if TENSOR_POINTER_OFFSET is None or tensor.is_nested:
                 raise CannotWatch
-        self._tensor_addresses += [address_of(tensor) + TYPE, address_of(tensor) + TENSOR_SLOT]
-        implementation = word_at(address_of(tensor) + TENSOR_SLOT)
+        self._tensor_addresses += [address_of(tensor) + TYPE_OFFSET, address_of(tensor) + TENSOR_POINTER_OFFSET]
+        implementation = word_at(address_of(tensor) + TENSOR_POINTER_OFFSET)
         self._prefetched_addresses += [implementation + line * CACHE_LINE for line in range(METADATA_LINES)]
 
     def _refer(self, value: object) -> None:

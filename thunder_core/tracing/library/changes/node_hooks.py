@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from thunder_core.tracing.library.changes.memory_words import FIRST, MEMORY, WORD
+from thunder_core.tracing.library.changes.memory_words import LOWEST_ADDRESS, MEMORY, WORD
 
 WORDS_OF_NODE = 40  # the number of words at the start of a node that may contain the vectors of its hooks
 
@@ -86,8 +86,8 @@ def any_has_hooks(nodes: Sequence[object]) -> bool:
     if MEMORY is None or not indices:
         return any(map(has_hooks, nodes))
     objects = np.fromiter(map(id, nodes), dtype=np.int64)
-    starts = MEMORY[(objects + object.__basicsize__ - FIRST) // WORD].astype(np.int64)
-    return any(MEMORY[(starts - FIRST) // WORD + index].any() for index in indices)
+    starts = MEMORY[(objects + object.__basicsize__ - LOWEST_ADDRESS) // WORD].astype(np.int64)
+    return any(MEMORY[(starts - LOWEST_ADDRESS) // WORD + index].any() for index in indices)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Build a model of the transformers library from its class and config, without initializing weights."""
+"""Build a transformers model, or a sentence model around one, from its class and config, without its weights."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ from thunder_core.workflow.models.loading.load_errors import loading_errors
 from thunder_core.workflow.models.loading.outputs import follow_config
 from thunder_core.workflow.models.loading.packed_weights import is_built_by_config, place_packed_layers
 from thunder_core.workflow.models.request.dtype import parse_dtype
-from thunder_core.workflow.models.sentences.transformer import config_class_of, empty_model
+from thunder_core.workflow.models.sentences.transformer import config_class_of
+from thunder_core.workflow.models.sentences.transformer import empty_model as empty_sentence_model
 
 LIBRARY_PREFIX = "transformers."
 SENTENCE_MODEL_PATH = f"{SentenceModel.__module__}:{SentenceModel.__qualname__}"
 
 
-# The key in a config's text for attributes that `from_dict` adds, drops or changes. These attributes must be restored,
-# because a program that copies the config has guards on all attributes.
+# The key in a config's text for attributes that `from_dict` adds, drops or changes. They are restored if they are None,
+# booleans, numbers or strings, because a program that copies the config has guards on all attributes.
 DIFFERENCES = "thunder_differences"
 JSON_SCALAR_TYPES = (type(None), bool, int, float, str)
 
 
 def is_rebuildable(model: object) -> bool:
-    """Whether a model can be built from its config: a class of transformers, without packed weights or adapters.
+    """Whether a model can be built from its config: a transformers model, or a sentence model around one.
 
-    Packed weights must be loaded by the library of their format.
+    Returns False for models with adapters, and for quantized models whose format's library must load them: of the
+    formats of packed weights, only BitNet is built from the config.
     """
     if isinstance(model, SentenceModel):
         return is_rebuildable(model.transformer)
@@ -62,7 +64,7 @@ def empty_model_facts(model: PreTrainedModel) -> dict[str, Any]:
 
 
 def config_text(config: PretrainedConfig) -> str:
-    """Return a config as text, including the attributes that the config's own JSON format would not restore."""
+    """Return a config as JSON, with the scalar attributes that `from_dict` would not restore."""
     text: str = config.to_json_string(use_diff=False)
     content = json.loads(text)
     restored, own = vars(type(config).from_dict(json.loads(text))), vars(config)
@@ -78,7 +80,10 @@ def config_text(config: PretrainedConfig) -> str:
 
 
 def config_of(kind: Any, content: dict[str, Any]) -> PretrainedConfig:
-    """Return the config that was written by `config_text`, for a model class; `content` is the parsed text."""
+    """Return the config that `config_text` wrote. `kind` is the class of the model.
+
+    `content` is the parsed text, from which the entry `DIFFERENCES` is removed.
+    """
     differences = content.pop(DIFFERENCES, {})
     config_class = config_class_of(content) if issubclass(kind, SentenceModel) else kind.config_class
     config: PretrainedConfig = config_class.from_dict(content)
@@ -105,14 +110,18 @@ def build_empty_model(
     training: bool,
     trust_remote_code: bool = False,
 ) -> PreTrainedModel:
-    """Build a model on the CPU with uninitialized parameters.
+    """Build a model on the CPU without initializing its weights.
 
-    `path` is the import path of the model class, and `config` is the content of `file`. The constructor of the class
-    runs, so attributes other than parameters and buffers have their normal values. Raises `RemoteCodeRefused` for a
-    model that would fetch code from the Hub, unless `trust_remote_code` is set. Raises `OutOfMemory` if the layers do
-    not fit into memory.
+    `path` is the import path of the model class. `config` is the text of the config, and `file` is its path for
+    messages. `generation` is the text of the generation settings, and `attention` names the attention implementation;
+    both may be empty. The constructor of the class runs, so attributes other than parameters and buffers have their
+    normal values.
+
+    Raises `RemoteCodeRefused` for a model that would fetch code from the Hub, unless `trust_remote_code` is set. Raises
+    `OutOfMemory` if the layers do not fit into memory, and the errors of `loading_errors` for a class that cannot be
+    built.
     """
-    kind: Any = library_class(path)
+    kind: Any = model_class_at(path)
     with (
         loading_errors(f"the model {kind.__name__}", "cannot be built from the artifact's config"),
         quiet_transformers(),
@@ -124,7 +133,9 @@ def build_empty_model(
         model_config = config_of(kind, content)
         model_config._attn_implementation = attention or None
         with no_init_weights(), default_dtype(parse_dtype(dtype)):
-            model = cast(PreTrainedModel, empty_model(model_config) if kind is SentenceModel else kind(model_config))
+            model = cast(
+                PreTrainedModel, empty_sentence_model(model_config) if kind is SentenceModel else kind(model_config)
+            )
             place_packed_layers(model)
         model.tie_weights()
         follow_config(model)
@@ -143,8 +154,8 @@ def refuse_code_of_the_hub(config: dict[str, Any]) -> None:
         )
 
 
-def library_class(path: str) -> type:
-    """Return a model class of transformers, or the class of sentence embeddings.
+def model_class_at(path: str) -> type:
+    """Return a model class of transformers, or `SentenceModel`.
 
     Raises ImportError or AttributeError if the path does not exist, and TypeError if it is no such class.
     """
@@ -154,5 +165,5 @@ def library_class(path: str) -> type:
         raise TypeError(f"{path} is not part of the transformers library")
     kind = plugins.import_object(path)
     if not (isinstance(kind, type) and issubclass(kind, PreTrainedModel)):
-        raise TypeError(f"{path} is not a model")
+        raise TypeError(f"{path} is not a model class")
     return kind

@@ -88,8 +88,8 @@ class ModelRequest:
         metavar="PATTERN",
         panel=MODEL,
         repeats=True,
-        help="Weights that may be random if the checkpoint lacks them, by name or module (`classifier`). * is a "
-        "wildcard. May be repeated.",
+        help="Weights that may be random if the checkpoint lacks them, by name or by module, such as `classifier`. * "
+        "is a wildcard. May be repeated.",
     )
     allow_unused_weights: tuple[str, ...] = option(
         (),
@@ -130,6 +130,6 @@ class ModelRequest:
         False,
         bool,
         panel=MODEL,
-        help="Run the Python code in the model's folder. Before you set this option, read the code.",
+        help="Allow Python code that comes with the model, in its folder or from the Hub, to run. Read the code first.",
     )
     revision: str | None = option(None, metavar="REV", panel=MODEL, help="Branch, tag or commit of a Hub model.")

@@ -60,8 +60,9 @@ class BenchRequest:
         None,
         metavar="NAME,...",
         help="Contenders to compare with, separated by commas. `eager` is the loaded model. `prepared` is the model "
-        "after the recipe's quantization. `inductor`, `inductor-reduce-overhead` and `inductor-max-autotune` are modes "
-        "of torch.compile. `inductor-static` is torch.compile with a static cache, for --task generate only",
+        "after the recipe's transforms have changed it, in eager PyTorch. `inductor`, `inductor-reduce-overhead` and "
+        "`inductor-max-autotune` are modes of torch.compile. `inductor-static` is torch.compile with a static cache, "
+        "for --task generate only",
         default_text="eager, or none for two artifacts",
         completion="contenders",
         parse=names_in,
@@ -73,7 +74,8 @@ class BenchRequest:
         default=(None,),
         metavar="N,...",
         parse=numbers_in,
-        default_text="the batch size of the artifact, or several within its range; 1 for a model",
+        default_text="the batch size of the artifact, or several within its range; for a model 1, and 1,8 with "
+        "--task generate",
     )
     seqs: tuple[int | None, ...] = same_option(
         Request,
@@ -81,8 +83,8 @@ class BenchRequest:
         default=(None,),
         metavar="N,...",
         parse=numbers_in,
-        default_text="the length of the artifact, or several within its range; for a model, 128 unless the "
-        "recipe sets another length",
+        default_text="the length of the artifact, or several within its range; for a model, 128 or the "
+        "recipe's length, or the model's maximum if that is less",
     )
     prompt_length: int | None = same_option(Request, "prompt_length", default_text=USUAL_TOKENS)
     new_tokens: int | None = same_option(Request, "new_tokens", default_text=USUAL_TOKENS)

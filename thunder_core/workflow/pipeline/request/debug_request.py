@@ -19,13 +19,15 @@ class DebugRequest:
     nan: bool = option(
         False,
         bool,
-        help="Find the first line that produces NaN or infinity, in eager PyTorch and in the optimized program.",
+        help="Find the first line that produces NaN or infinity, in eager PyTorch and in the optimized program."
+        " Not for --task generate.",
     )
     out: Path | None = option(
         None,
         Path,
-        metavar="FOLDER",
-        help="Folder to write a small script and its inputs to, which reproduce the error without the model.",
+        metavar="DIR",
+        help="Folder to write a small script and its inputs to, which reproduce the error without the model."
+        " Not for --task generate.",
     )
 
 

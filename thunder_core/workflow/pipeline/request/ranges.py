@@ -16,7 +16,7 @@ FORMAT_FIX = "write the minimum and the maximum, as in {} {}=1:64"
 
 
 def ranges_in(option: str, texts: Mapping[str, Any]) -> dict[str, SizeRange]:
-    """Return the ranges by name from texts such as `1:8192`; raise `BadOption`."""
+    """Return the ranges by name from texts such as `1:8192`; raise `BadOption` for a text that is not `MIN:MAX`."""
     return {name: _range(option, name, text) for name, text in texts.items()}
 
 
@@ -28,8 +28,8 @@ def _range(option: str, name: str, text: object) -> SizeRange:
     return int(numbers[0]), int(numbers[1])
 
 
-def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, is_requested: bool) -> int:
-    """Return the size to trace: the requested size, or the default size limited to its range.
+def limited_size(ranges: Mapping[str, SizeRange], name: str, size: int, *, is_requested: bool) -> int:
+    """Return the requested size, or the default size limited to the range of this name.
 
     Raises `BadOption` for a requested size outside the range.
     """
@@ -43,9 +43,11 @@ def size_within(ranges: Mapping[str, SizeRange], name: str, size: int, *, is_req
 
 
 def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
-    """Raise `BadOption` for an invalid range, for a range with one size, and for a range that begins below 1.
+    """Raise an error for ranges that no program can serve.
 
-    Only a cache may have the size 0. A name that is not a size of any input raises `BadSymbolicArgument`.
+    Raises `BadSymbolicArgument` for a name that is not a size of an input. Raises `BadOption` for a value that is not a
+    pair of integers, for an empty range, for a range with one size, and for a range that begins below the minimum,
+    which is 0 for a cache and 1 for other sizes.
     """
     for name, size_range in ranges.items():
         if name not in InputSize._fields:
@@ -63,11 +65,11 @@ def require_ranges(option: str, ranges: Mapping[str, object]) -> None:
         text = f"{option} {name}={lower}:{upper}"
         least = MIN_SIZES.get(name, 1)
         if lower < least:
-            why = ": a size of 0 is never symbolic" if least else ""
+            why = ", and no range contains the size 0" if least else ""
             raise BadOption(
                 f"{text} begins below {least}{why}", fix=f"write {option} {name}={least}:{max(upper, least + 1)}"
             )
         if lower == upper:
             raise BadOption(f"{text} has only one size", fix=f"leave out {option} {name}, and use --{name} {lower}")
         if lower > upper:
-            raise BadOption(f"{text} is an empty range", fix=f"write {option} {name}={upper}:{lower}")
+            raise BadOption(f"{text} is an empty range", fix=f"write {option} {name}={max(upper, least)}:{lower}")

@@ -149,8 +149,7 @@ class Request:
     compiler: str = option(
         "",
         metavar="NAME",
-        help="Front end that traces the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an "
-        "artifact)",
+        help="How to trace the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an artifact)",
         default_text="the recipe's",
         check=lambda option, name: require_compiler(option, name) if name else None,
     )
@@ -170,9 +169,13 @@ class Request:
     )
     force: bool = option(False, bool, help="Replace an existing artifact at --out.")
     force_slow: bool = option(
-        False, bool, help="Accept a combination of recipes that is slower than eager PyTorch on this processor."
+        False,
+        bool,
+        help="Accept a combination of recipes that is known to be slower than eager PyTorch on this processor.",
     )
-    strict: bool = option(False, bool, help="Fail if this machine cannot run a part of the recipe.")
+    strict: bool = option(
+        False, bool, help="Fail if a part of the recipe cannot run on this machine, or with --dynamic."
+    )
     batch: int | None = option(
         None,
         int,
@@ -238,10 +241,10 @@ class Request:
         parse=axes_in,
         check=require_axes,
     )
-    runs: int = option(30, int, metavar="N", help="Number of timed benchmark rounds", minimum=2, maximum=MAX_ROUNDS)
-    warmup: int = option(
-        5, int, metavar="N", help="Number of warm-up rounds (not timed)", minimum=0, maximum=MAX_ROUNDS
+    runs: int = option(
+        30, int, metavar="N", help="Number of timed runs of each contender", minimum=2, maximum=MAX_ROUNDS
     )
+    warmup: int = option(5, int, metavar="N", help="Number of warm-up runs (not timed)", minimum=0, maximum=MAX_ROUNDS)
     inputs: int = option(
         INPUTS, int, metavar="N", help="Number of inputs to validate on", minimum=1, maximum=MAX_ROUNDS
     )
@@ -258,7 +261,7 @@ class Request:
         float,
         metavar="SECONDS",
         minimum=0,
-        help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer rounds",
+        help="Time limit for the benchmark of one input size, in seconds. Slow calls get fewer runs",
         default_text="30",
     )
     tune: float | None = option(
@@ -266,7 +269,7 @@ class Request:
         str,
         metavar="TIME",
         help="Time limit for comparing the kernels of each compiled program, such as 10s or 1m; 0s compares none. "
-        "The cache keeps the measurements",
+        "The kernel cache keeps the measurements",
         default_text="1s",
         parse=parse_duration,
     )
@@ -311,7 +314,8 @@ class Request:
         None,
         float,
         metavar="X",
-        help="Exit with status 5 unless the lower bound of the speed-up's confidence interval is at least X.",
+        help="Exit with status 5, and write no artifact, unless the 95% confidence interval of the speed-up over eager "
+        "PyTorch is at least X.",
     )
     input: Path | None = option(
         None,
@@ -345,8 +349,8 @@ class Request:
     skip_layers: str = option(
         "",
         metavar="auto",
-        help="Keep the layers with the largest quantization errors in full precision, as many as the recipe's quality"
-        " bound requires.",
+        help="`auto` keeps the layers with the largest quantization errors in full precision, as many as the recipe's"
+        " quality bound requires.",
         check=lambda option, value: require_one_of(option, value, ("", "auto")),
     )
 

@@ -23,7 +23,7 @@ from thunder_core.workflow.models.request.names import timm_architecture
 from thunder_core.workflow.models.request.request import PLAIN_OUTPUTS, ModelRequest
 from thunder_core.workflow.pipeline.request.folder_recipe import trusted_recipe
 from thunder_core.workflow.pipeline.request.part_names import FILE_SUFFIX, recipe_names
-from thunder_core.workflow.pipeline.request.ranges import size_within
+from thunder_core.workflow.pipeline.request.ranges import limited_size
 from thunder_core.workflow.pipeline.request.request import INPUTS, Request
 from thunder_core.workflow.report.number_format import size as bytes_in_words
 
@@ -157,7 +157,7 @@ def refuse_ranges(request: Request) -> None:
     for name in request.dynamic:
         requested = getattr(request, name)
         if requested is not None:
-            size_within(request.dynamic, name, requested, is_requested=True)
+            limited_size(request.dynamic, name, requested, is_requested=True)
 
 
 def refuse_sizes(request: Request) -> None:

@@ -89,7 +89,8 @@ class SearchRequest:
         panel=SEARCH,
         check=require_objective,
         completion="objectives",
-        help="Objective of the search: latency, throughput, memory (weights plus the peak of a call) or size (weights)",
+        help="Objective of the search: latency, throughput, memory (weights plus the peak memory of a call) or size "
+        "(weights)",
     )
     max_kl: float | None = option(
         None,
@@ -128,7 +129,7 @@ class SearchRequest:
         panel=SEARCH,
         parse=bytes_of,
         check=require_bytes,
-        help="Memory limit (weights plus the peak of a call), such as 8GiB.",
+        help="Memory limit (weights plus the peak memory of a call), such as 8GiB.",
     )
     fresh: bool = option(False, bool, panel=SEARCH, help="Measure all candidates again, and ignore stored results.")
 

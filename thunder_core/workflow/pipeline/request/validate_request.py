@@ -46,9 +46,10 @@ class ValidateRequest:
         (),
         metavar="[NAME=]X",
         repeats=True,
-        help="Bound on the error, as a multiple of eager PyTorch's own error against higher precision. NAME=X sets "
-        "another bound: floor, kl or top1 (times_eager=X is the same as X)",
-        default_text="the artifact's, within what its recipe allows",
+        help="Largest error, as a multiple of eager PyTorch's error; both are measured against higher precision. "
+        "NAME=X sets another bound: floor (an error that always passes), kl (the largest KL divergence) or top1 (the "
+        "least top-1 agreement)",
+        default_text="the artifact's tolerance, or its recipe's if that is stricter",
         check=lambda option, text: requested_tolerance(option, (text,), Tolerance()),
     )
 

@@ -203,10 +203,10 @@ def as_facts(lost: Iterable[Degradation]) -> tuple[SkippedPart, ...]:
 
 
 def require_not_degraded(recipe: Recipe, degraded: tuple[SkippedPart, ...]) -> None:
-    """Raise `EnvironmentLacks` if this machine lacks a part of the recipe."""
+    """Raise `EnvironmentLacks` if a part of the recipe cannot be used."""
     if degraded:
         texts, fixes = zip(*degradation_texts(degraded), strict=True)
         raise EnvironmentLacks(
-            f"this machine lacks parts of {recipe.name}: {'; '.join(texts)}",
+            f"parts of {recipe.name} cannot be used: {'; '.join(texts)}",
             fix=f"{'; '.join(dict.fromkeys(fixes))}; or leave out --strict",
         )

@@ -18,7 +18,7 @@ from thunder_core.workflow.models.inputs.sequence import longest_sequence
 from thunder_core.workflow.models.inputs.size_words import require_tokens, sizes_in_words
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
 from thunder_core.workflow.models.request.input_size import InputSize
-from thunder_core.workflow.pipeline.request.ranges import size_within
+from thunder_core.workflow.pipeline.request.ranges import limited_size
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.samples import USUAL_SEQUENCE, sequence_of
 from thunder_core.workflow.pipeline.session.dynamic import Ranges
@@ -41,10 +41,10 @@ def size_to_trace(
     ranges = request.dynamic
     with_cache = request.cache is not None or "cache" in ranges
     seq = 1 if with_cache and request.seq is None else sequence_of(config, request.seq, data, usual)
-    seq = size_within(ranges, "seq", seq, is_requested=request.seq is not None)
+    seq = limited_size(ranges, "seq", seq, is_requested=request.seq is not None)
     height, width = image_size(config)
     return InputSize(
-        batch=size_within(ranges, "batch", request.batch or 1, is_requested=request.batch is not None),
+        batch=limited_size(ranges, "batch", request.batch or 1, is_requested=request.batch is not None),
         seq=seq,
         cache=_other_size(request, "cache", usual_cache(config, seq)),
         height=_other_size(request, "height", height),
@@ -113,6 +113,6 @@ def _other_size(request: Request, name: str, usual: int) -> int | None:
     requested = getattr(request, name)
     if requested is None and name not in request.dynamic:
         return None
-    return size_within(
+    return limited_size(
         request.dynamic, name, usual if requested is None else requested, is_requested=requested is not None
     )

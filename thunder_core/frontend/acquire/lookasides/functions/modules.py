@@ -135,7 +135,7 @@ def set_attribute(run: TracedRun, /, *args: Any) -> Any:
     if len(args) != 3 or run.outside.path_of(args[0]) is None or is_set_by_python(args[0], args[1]):
         return NOT_TAKEN
     owner, name, value = args
-    run.writes.set_attribute(owner, name, value, level_of_module(owner, Module.__setattr__))
+    run.writes.note_attribute_set(owner, name, value, level_of_module(owner, Module.__setattr__))
     return run.machine.call_uninterpreted(Module.__setattr__, args, {})
 
 
@@ -148,7 +148,7 @@ def delete_attribute(run: TracedRun, /, *args: Any) -> Any:
     if len(args) != 2 or run.outside.path_of(args[0]) is None or is_set_by_python(args[0], args[1]):
         return NOT_TAKEN
     owner, name = args
-    run.writes.delete_attribute(owner, name, level_of_module(owner, Module.__delattr__))
+    run.writes.note_attribute_deletion(owner, name, level_of_module(owner, Module.__delattr__))
     return run.machine.call_uninterpreted(Module.__delattr__, args, {})
 
 

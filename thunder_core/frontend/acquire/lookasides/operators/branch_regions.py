@@ -1,6 +1,7 @@
 """The code of a branch, from the jump to the step where both arms meet, and the variables that the arms assign.
 
-A step is the index of an instruction in the decoded program. A slot is the index of a local variable in the frame.
+The number of a step is the index of an instruction in the decoded code. A slot is the index of a local variable in the
+frame.
 """
 
 from __future__ import annotations
@@ -13,19 +14,18 @@ from functools import partial
 from types import CodeType
 from typing import Any
 
+from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import FRAME_READERS
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.program import DecodedCode
 from thunder_core.frontend.interpreter.table import LEAVE
 
 NEVER_CONTINUE = ("RETURN_VALUE", "RETURN_CONST", "RAISE_VARARGS", "RERAISE")
 ALWAYS_JUMPS = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT")
-# Instructions that an arm must not contain, because they do more than assign local variables.
+# Instructions that an arm must not contain. `Subtraces.record` detects the other side effects of an arm.
 FORBIDDEN_IN_ARMS = (
     *("STORE_GLOBAL", "STORE_DEREF", "STORE_NAME", "DELETE_GLOBAL", "DELETE_DEREF", "DELETE_NAME", "DELETE_FAST"),
     *("YIELD_VALUE", "SEND", "LOAD_LOCALS", "LIST_APPEND", "SET_ADD", "MAP_ADD"),
 )
-# Functions that read all local variables of a caller.
-FRAME_READERS = {"locals", "vars", "eval", "exec", "dir", "_getframe"}
 JUMPS = {*dis.hasjrel, *dis.hasjabs}
 
 
@@ -43,9 +43,10 @@ class ArmEnd:
 
 @dataclass(frozen=True, eq=False)
 class BranchRegion:
-    """The arms of a branch: they meet at the step `end`, where `program` leaves the frame.
+    """The arms of a branch. After either arm, the function continues at the step `end`.
 
-    The arms assign the slots `assigned`; the `live` slots may be read afterwards.
+    `program` is the decoded code of the function, whose step `end` leaves the frame. `assigned` are the slots that an
+    arm assigns; `live` are those of them that may be read or deleted at `end` or later.
     """
 
     program: DecodedCode
@@ -57,8 +58,9 @@ class BranchRegion:
 def branch_regions(frame: Frame) -> tuple[BranchRegion, ...]:
     """Return the regions of the branch at a frame's current instruction, the shortest first.
 
-    A longer region includes code after the branch. The result is empty if the arms do not meet, or do more than assign
-    variables.
+    A longer region includes code after the branch. The result is empty if the arms do not meet, if they contain a
+    forbidden instruction or are inside a `try` or `with`, or if the code belongs to no plain function or may read all
+    its local variables.
     """
     memory, key = frame.program.memory, f"branch at {frame.pc}"
     if key not in memory:
@@ -91,43 +93,46 @@ def _leave(frame: Frame, _argument: object) -> int:
 
 
 def _find_regions(code: CodeType, program: DecodedCode, start: int) -> Iterator[BranchRegion]:
-    """Yield the regions of the branch at a step, shortest first, within one iteration of a loop around the branch."""
+    """Yield the regions of the branch at a step, shortest first, within one iteration of a loop around the branch.
+
+    A region in an arm of another branch ends where that arm ends, or before.
+    """
     if FRAME_READERS & {*code.co_names}:
         return
-    steps = Steps(code, program)
+    steps = ControlFlow(code, program)
     for end in steps.meeting_points(start):
         inside = steps.reached(steps.followers[start], end)
-        if not all(map(partial(_may_be_inside, steps, inside), inside)):
+        if start in inside or not all(map(partial(_may_be_inside, steps, inside), inside)):
             return
         assigned = sorted({slot for step in inside for slot in steps.stored(step)})
         live = tuple(slot for slot in assigned if steps.may_be_read(slot, end))
         stopping = [*program.steps]
         stopping[end] = (_leave, None)
-        yield BranchRegion(replace(program, steps=stopping, cells=[]), end, tuple(assigned), live)
+        yield BranchRegion(replace(program, steps=stopping, cells=[], memory={}), end, tuple(assigned), live)
 
 
-def _may_be_inside(steps: Steps, inside: set[int], step: int) -> bool:
+def _may_be_inside(steps: ControlFlow, inside: set[int], step: int) -> bool:
     """Whether a step may be in an arm.
 
-    A step in an arm only assigns variables, raises no error that the function may catch, and belongs to no loop around
-    the branch.
+    Returns False for forbidden instructions, for steps with an exception handler, for the end of an arm of another
+    branch, and for the header of a `for` loop that begins before the branch.
     """
-    name = steps.names[step]
-    if steps.program.exception_handlers[step] is not None:
+    name = steps.opcode_names[step]
+    if steps.program.exception_handlers[step] is not None or steps.program.steps[step][0] is _leave:
         return False
     if name == "FOR_ITER":
-        return step - 1 in inside and steps.names[step - 1] == "GET_ITER"
+        return step - 1 in inside and steps.opcode_names[step - 1] == "GET_ITER"
     return name not in FORBIDDEN_IN_ARMS and name not in NEVER_CONTINUE
 
 
-class Steps:
+class ControlFlow:
     """The control flow between the steps of a program, without exceptions."""
 
     def __init__(self, code: CodeType, program: DecodedCode) -> None:
         by_offset = {instruction.offset: instruction for instruction in dis.get_instructions(code)}
         self.program = program
         self.instructions = [by_offset[offset] for offset in program.offsets]
-        self.names = [instruction.opname for instruction in self.instructions]
+        self.opcode_names = [instruction.opname for instruction in self.instructions]
         self.followers = [self._next_steps(step) for step in range(len(self.instructions))]
 
     def _next_steps(self, step: int) -> list[int]:
@@ -150,36 +155,51 @@ class Steps:
         return seen
 
     def meeting_points(self, start: int) -> list[int]:
-        """Return the strict post-dominators of a step, nearest first: each path from the step to a return has them.
+        """Return the steps that every path from `start` to a return passes, nearest first.
 
-        Each set of steps is an integer with one bit for each step.
+        These are the strict post-dominators of `start`. Paths that end in an exception do not count.
         """
         reached = sorted(self.reached([start]), reverse=True)
+        # Each set of steps is an integer with one bit for each step.
         everything = sum(1 << step for step in reached)
-        after = {step: 1 << step if self.names[step].startswith("RETURN") else everything for step in reached}
+        post_dominators = {
+            step: 1 << step if self.opcode_names[step].startswith("RETURN") else everything for step in reached
+        }
         changed = True
         while changed:
             changed = False
             for step in reached:
                 common = everything
                 for follower in self.followers[step]:
-                    common &= after[follower]
-                region = after[step] if not self.followers[step] else common | 1 << step
-                changed |= region != after[step]
-                after[step] = region
-        strict = [step for step in reached if step != start and after[start] >> step & 1]
-        return sorted(strict, key=lambda step: -after[step].bit_count())
+                    common &= post_dominators[follower]
+                dominators = post_dominators[step] if not self.followers[step] else common | 1 << step
+                changed |= dominators != post_dominators[step]
+                post_dominators[step] = dominators
+        strict = [step for step in reached if step != start and post_dominators[start] >> step & 1]
+        return sorted(strict, key=lambda step: -post_dominators[step].bit_count())
 
     def stored(self, step: int) -> Sequence[int]:
         """Return the slots of the variables that a step assigns."""
-        return self._variable_slots(step) if "STORE_FAST" in self.names[step] else ()
+        name = self.opcode_names[step]
+        if "STORE_FAST" not in name:
+            return ()
+        slots = self._variable_slots(step)
+        return slots[:1] if name == "STORE_FAST_LOAD_FAST" else slots
+
+    def read(self, step: int) -> Sequence[int]:
+        """Return the slots of the variables that a step reads or deletes."""
+        name = self.opcode_names[step]
+        if "LOAD_FAST" not in name and name != "DELETE_FAST":
+            return ()
+        slots = self._variable_slots(step)
+        return slots[1:] if name == "STORE_FAST_LOAD_FAST" else slots
 
     def _variable_slots(self, step: int) -> list[int]:
         names = self.instructions[step].argval
         return [self.program.names.index(name) for name in (names if isinstance(names, tuple) else (names,))]
 
     def may_be_read(self, slot: int, start: int) -> bool:
-        """Whether a variable may be read at a step or later, before it is assigned.
+        """Whether a variable may be read or deleted at a step or later, before it is assigned.
 
         The search also starts at all exception handlers, which may run at any time.
         """
@@ -190,7 +210,7 @@ class Steps:
             if step in seen:
                 continue
             seen.add(step)
-            if "LOAD_FAST" in self.names[step] and slot in self._variable_slots(step):
+            if slot in self.read(step):
                 return True
             if slot not in self.stored(step):
                 waiting += self.followers[step]

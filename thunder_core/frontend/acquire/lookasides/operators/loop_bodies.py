@@ -37,7 +37,7 @@ FORBIDDEN_ATTRIBUTE_PREFIXES = (
 )
 GENERATED_NAME_PREFIXES = ("_slice", "_row", "_list", "_written")  # beginnings of the variables that rewriting adds
 # Functions that read all local variables of their caller.
-FRAME_READERS = {"locals", "vars", "eval", "exec", "dir"}
+FRAME_READERS = {"locals", "vars", "eval", "exec", "dir", "_getframe"}
 INDEX_RULE = "read the index only in subscripts such as `x[:, i]`, with colons before it and constants after it"
 # A subscript such as `x[:, i - 1]`: the name of the tensor, the dimension of the index, and the number that is added to
 # the index. Here, ("x", 1, -1).

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import functools
-import math
 from collections.abc import Callable, Iterable, Sequence
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
@@ -25,7 +24,8 @@ from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
 # Types whose instances do not change between iterations, or change only by writes to tensors, which Thunder records.
 INVARIANT_TYPES = (SymbolicNumber, torch.Tensor, int, float, bool, str, type(None), torch.dtype, torch.device)
 CONTAINER_TYPES = (dict, list, tuple)
-ALLOWED_BUILTINS = (len, float, int, bool, abs, min, max, isinstance, tuple, getattr, hasattr)
+# Builtins whose results depend only on their arguments.
+ALLOWED_BUILTINS = (len, float, int, bool, abs, min, max, isinstance, tuple, enumerate, reversed)
 ALLOWED_MODULES = ("torch", "math")
 ORIGINAL_STACK, ORIGINAL_CAT = torch.stack, torch.cat
 # Beginnings of names that called functions must not use: their values differ between iterations, or they change state.
@@ -35,7 +35,10 @@ FORBIDDEN_NAME_PREFIXES = (
 )
 # More such names, which are forbidden as whole words only.
 FORBIDDEN_NAMES = frozenset(
-    {"id", "grad", "set_", "data", "storage", "locals", "vars", "globals", "eval", "exec", "warn"}
+    {
+        *("id", "grad", "set_", "data", "storage", "locals", "vars", "globals", "eval", "exec", "warn"),
+        *("getattr", "hasattr", "attrgetter", "__getattribute__", "__getattr__"),  # they read attributes by any name
+    }
 )
 METADATA_READERS: dict[str, Callable[[torch.Tensor], Any]] = {
     "dtype": lambda tensor: tensor.dtype,
@@ -50,7 +53,7 @@ class LoopNotRecordable(Exception):  # callers handle it
 
 
 def require_recordable_variables(frame: Frame, body: LoopBody) -> None:
-    """Raise `LoopNotRecordable` for variables that a recorded loop cannot have when it begins.
+    """Raise `LoopNotRecordable` if a variable or a global has a value with which a recorded loop cannot begin.
 
     Carried variables, sliced tensors and buffers must be tensors, and lists must be empty. Invariants and globals must
     not change within the loop. `torch.stack`, `torch.cat`, `reversed` and `enumerate` must be the original functions.
@@ -63,12 +66,14 @@ def require_recordable_variables(frame: Frame, body: LoopBody) -> None:
         if type(values.get(name)) is not list or values[name]:
             raise LoopNotRecordable(f"`{name}` is not an empty list when the loop begins")
     for name in body.invariants:
-        if name not in values or not is_loop_invariant(values[name]):
-            raise LoopNotRecordable(f"`{name}` is {type_in_words(values.get(name))}, which may change within the loop")
+        if name not in values:
+            raise LoopNotRecordable(f"`{name}` has no value when the loop begins")
+        if not is_loop_invariant(values[name]):
+            raise LoopNotRecordable(f"`{name}` is {type_in_words(values[name])}, so it may change within the loop")
     for name in (*body.global_names, *(("torch",) if body.lists else ()), *body.source.functions):
         value = frame.globals.get(name, getattr(builtins, name, None))
         if not is_loop_invariant(value):
-            raise LoopNotRecordable(f"its body reads the global `{name}`, {type_in_words(value)}")
+            raise LoopNotRecordable(f"the global `{name}` is {type_in_words(value)}, so it may change within the loop")
     if (torch.stack, torch.cat) != (ORIGINAL_STACK, ORIGINAL_CAT):
         raise LoopNotRecordable("`torch.stack` or `torch.cat` was replaced")
     if any(
@@ -86,7 +91,7 @@ def type_in_words(value: object) -> str:
 def is_loop_invariant(value: Any, depth: int = 3) -> bool:
     """Whether a value is the same in all iterations, unless the body itself changes the value.
 
-    `UnchangedStateCheck` detects such changes. `depth` limits how deeply containers may be nested.
+    `Subtraces.record` detects such changes. `depth` limits how deeply containers may be nested.
     """
     if type(value) in CONTAINER_TYPES:
         items = (*value.keys(), *value.values()) if isinstance(value, dict) else value
@@ -97,32 +102,41 @@ def is_loop_invariant(value: Any, depth: int = 3) -> bool:
         parts = (value.__self__,) if isinstance(value, MethodType) else parts_of_partial(value)
         return depth > 0 and all(is_loop_invariant(part, depth - 1) for part in parts)
     if isinstance(value, BuiltinFunctionType):
-        return value in (*ALLOWED_BUILTINS, enumerate, reversed) or is_module_function(value)
+        return is_allowed_builtin(value) or is_module_function(value)
     if isinstance(value, (*INVARIANT_TYPES, FunctionType, torch.nn.Module)):
         return True
-    return value in (*ALLOWED_BUILTINS, enumerate, reversed)
+    return is_allowed_builtin(value)
+
+
+def is_allowed_builtin(value: object) -> bool:
+    """Whether a value is one of `ALLOWED_BUILTINS`. Values are compared by identity, so no `__eq__` is called."""
+    return any(value is builtin for builtin in ALLOWED_BUILTINS)
 
 
 def is_module_function(function: BuiltinFunctionType) -> bool:
-    """Whether a builtin function belongs to `torch`, `math` or a class, and not to an object as a bound method."""
+    """Whether a builtin is a function of `torch` or `math`, or a method of a class that is not bound to an instance."""
     owner = function.__self__
-    return owner is math or isinstance(owner, type) or (isinstance(owner, ModuleType) and owner.__name__[:5] == "torch")
+    if isinstance(owner, ModuleType):
+        return owner.__name__.split(".")[0] in ALLOWED_MODULES
+    return isinstance(owner, type)
 
 
 class UnchangedStateCheck:
     """A check that a loop's body depends on no state that may differ between iterations.
 
-    Create the check before the body is interpreted, and call `require` afterwards. `roots` refers to all objects that
+    Create the check before the body is interpreted, and call `require` afterwards. `root` refers to all objects that
     the body reads. `tensors` are the tensors among the body's variables. If two of them are the same object, a called
-    function could test this with `is`, and the answer may differ in later iterations.
+    function may compare them with `is`, and the result may differ in later iterations.
+
+    Raises `LoopNotRecordable` for an object whose changes cannot be detected.
     """
 
-    def __init__(self, run: TracedRun, roots: object, tensors: Sequence[Any]) -> None:
+    def __init__(self, run: TracedRun, root: object, tensors: Sequence[Any]) -> None:
         self._run = run
         self._has_identical = len({*map(id, tensors)}) < len(tensors)
-        held_objects = HeldObjects(roots, lambda value: self._run.outside.path_of(value) is not None)
+        held_objects = HeldObjects(root, lambda value: self._run.outside.path_of(value) is not None)
         for value in held_objects.objects:
-            if not is_tracked(value):
+            if not has_detectable_changes(value):
                 raise LoopNotRecordable(f"its body refers to an object {type_in_words(value)}, whose state is unknown")
             if any(map(is_local_class, (type(value), *contents_of(value)))):
                 raise LoopNotRecordable("its body refers to a class that the program created")
@@ -149,7 +163,7 @@ class UnchangedStateCheck:
                 raise LoopNotRecordable(f"`{code.co_qualname}`, which its body calls, uses `{forbidden[0]}`")
 
 
-def is_tracked(value: object) -> bool:
+def has_detectable_changes(value: object) -> bool:
     """Whether Thunder detects each change of an object, because the object's contents are known."""
     if isinstance(value, BuiltinFunctionType):
         return is_loop_invariant(value)
@@ -178,7 +192,7 @@ def require_same_metadata(
         if not isinstance(pair[1], torch.Tensor):
             raise LoopNotRecordable(f"its body assigns to `{name}` a value that is not a tensor")
         old, new = map(fake, pair)
-        with without_our_functions():  # Thunder reads this metadata, not the program
+        with without_our_functions():  # Thunder, not the program, reads this metadata
             metadata = ((kind, read(old), read(new)) for kind, read in METADATA_READERS.items())
             changed = next((difference for difference in metadata if difference[1] != difference[2]), None)
         if changed is not None:
@@ -186,7 +200,10 @@ def require_same_metadata(
 
 
 def require_unshared_rows(subtraces: Subtraces, body: LoopBody, carried: Sequence[Any], rows: Sequence[Any]) -> None:
-    """Raise `LoopNotRecordable` for a row that shares memory with a carried tensor that is updated in place."""
+    """Raise `LoopNotRecordable` for a row that is no tensor, or that later iterations write to.
+
+    The latter is a row that shares memory with a carried tensor that is updated in place.
+    """
     written = {memory_of(subtraces.fake(carried[body.carried.index(name)])) for name in body.updated_in_place}
     if not all(isinstance(row, torch.Tensor) for row in rows):
         raise LoopNotRecordable("it appends a value that is not a tensor")
@@ -205,22 +222,27 @@ def require_unshared_memory(subtraces: Subtraces, body: LoopBody, values: dict[s
     read = {memory_of(subtraces.fake(tensor)) for tensor in tensors}
     written = [memory_of(subtraces.fake(values[name])) for name in names_written]
     if len({*written}) < len(written) or not read.isdisjoint(written):
-        raise LoopNotRecordable("it writes to memory that it reads by another variable")
+        raise LoopNotRecordable("two of its variables share memory, and it writes to one of them")
 
 
 def require_operands_not_written(subtraces: Subtraces, body: LoopBody, values: dict[str, Any]) -> None:
     """Raise `LoopNotRecordable` if the recorded loop has an operand that the loop writes to.
 
-    The operands, which are the last argument of the loop's bound symbol, are tensors that called functions read.
+    The operands, the last argument of the loop's bound symbol, are the outside tensors that an iteration reads.
     """
     names_written = (*(name for name, _, _ in body.buffers), *body.updated_in_place)
     written = {memory_of(subtraces.fake(values[name])) for name in names_written}
     operands = subtraces.recorder.bound_symbols[-1].args[-1]
     if not written.isdisjoint(subtraces.memories(proxy.name for proxy in operands)):
-        raise LoopNotRecordable("a function that its body calls reads a tensor that the loop writes to")
+        raise LoopNotRecordable(
+            "an iteration reads a tensor that the loop writes to, through a global or a called function"
+        )
 
 
-def require_consistent_gradients(leaves: Sequence[torch.Tensor], results: Sequence[torch.Tensor]) -> None:
+def require_consistent_gradients(
+    iteration_results: Sequence[torch.Tensor], loop_results: Sequence[torch.Tensor]
+) -> None:
     """Raise `LoopNotRecordable` unless the loop's results require gradients exactly as those of one iteration do."""
-    if any(leaf.requires_grad != result.requires_grad for leaf, result in zip(leaves, results, strict=True)):
-        raise LoopNotRecordable("its results require no gradients")
+    pairs = zip(iteration_results, loop_results, strict=True)
+    if any(once.requires_grad != result.requires_grad for once, result in pairs):
+        raise LoopNotRecordable("whether a result requires a gradient differs between one iteration and the loop")
