@@ -52,9 +52,11 @@ DIVISIONS = {
     "remainder": lambda x, y: x % y + 1,
     "remainder of infinity": lambda x, y: x % math.inf + 1,
     "remainder of a constant": lambda x, y: x % 0.1 + 1,
-    "power of two": lambda x, y: x // 2 + torch.div(x, -0.25, rounding_mode="trunc"),
+    "remainder of large numbers": lambda x, y: (x * 123457) % 0.3 + 1,
+    "floor of a power of two": lambda x, y: x // 2 + 1,
+    "truncation of a power of two": lambda x, y: torch.div(x, -0.25, rounding_mode="trunc") + x * 2,
 }
-FUSED_DIVISIONS = ("remainder of a constant", "power of two")
+FUSED_DIVISIONS = ("truncation of a power of two",)
 
 
 @needs_compiler
