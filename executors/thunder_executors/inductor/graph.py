@@ -29,6 +29,7 @@ from thunder_executors.inductor.attention import KERNEL, attention_backward
 from thunder_executors.inductor.batch_norm import OPERATION as BATCH_NORM
 from thunder_executors.inductor.batch_norm import with_sums_in_float64
 from thunder_executors.inductor.numbers import compute, formula_of, takes_numbers
+from thunder_executors.inductor.roundings import with_rounded_constants
 from thunder_executors.inductor.sizes import is_certain, numbers_in
 from thunder_executors.inductor.value_checks import FLAG, ValueChecks, has_flag
 
@@ -64,6 +65,7 @@ class SymbolicMode(FakeTensorMode):
 
 def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor]]:
     """Return the region as a graph that returns a tuple, and fake values for its inputs, numbers and symbols."""
+    region = with_rounded_constants(region)
     environment = environment_of(region.symbols)
     mode = FakeTensorMode() if environment is None else SymbolicMode(environment)
     with mode:
