@@ -74,6 +74,18 @@ def test_rounded_divisions_match_pytorch(name: str, dtype: torch.dtype) -> None:
     assert bool(names & {"div", "floor_divide", "remainder"}) == (name in FUSED_DIVISIONS)
 
 
+@needs_compiler
+@pytest.mark.parametrize("dims", [(), (0,)])
+def test_any_of_bytes_has_the_dtype_of_pytorch(dims: tuple[int, ...]) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * 2).any(*dims), x * 3 + 1
+
+    compiled = thunder.jit(program, executors=("inductor", "torch"))
+    x = torch.tensor([[0, 1, 2], [0, 0, 3]], dtype=torch.uint8)
+    for found, expected in zip(compiled(x), program(x), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 def test_every_known_fault_is_tested_here() -> None:
     assert {LABELLED, *AS_STRIDED} == MISCOMPILED
 
