@@ -297,3 +297,44 @@ def test_view_that_a_region_reads_and_the_program_returns() -> None:
     compiled = thunder.jit(program, executors=(Replays(), "torch"))
     x, y = torch.ones(4, 4), torch.rand(4, 4)
     assert all(map(torch.equal, compiled(x, y), program(x, y)))
+
+
+def test_returned_view_stays_within_a_change_of_grad_mode() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        y = x * 2
+        with torch.no_grad():
+            view, view_of_result = x.view(-1), y.view(-1)
+            z = (x + 1).cos()
+        return view, view_of_result, y, (z * 2).sin()
+
+    compiled = thunder.jit(program, executors=(Replays(), "torch"))
+    x = torch.ones(2, 2, requires_grad=True)
+    for result, expected in zip(compiled(x), program(x), strict=True):
+        assert torch.equal(result, expected)
+        assert (result.requires_grad, result.is_leaf) == (expected.requires_grad, expected.is_leaf)
+
+
+def test_returned_view_stays_after_a_change_of_its_tensor() -> None:
+    def program(x: Tensor, y: Tensor) -> tuple[Tensor, ...]:
+        a = (x * 2).sin() + y
+        x.data = y
+        y.requires_grad_()
+        return x.view(-1), y.view(-1), a
+
+    compiled = thunder.jit(program, executors=(Replays(), "torch"))
+    first, second = ((torch.ones(2, 2), torch.full((2, 2), 3.0)) for _ in range(2))
+    for result, expected in zip(compiled(*first), program(*second), strict=True):
+        assert torch.equal(result, expected)
+        assert result.requires_grad == expected.requires_grad
+
+
+def test_returned_view_moves_across_random_numbers() -> None:
+    def program(x: Tensor) -> tuple[Tensor, ...]:
+        a = torch.rand(4)
+        return (x * 3).tanh() + x[:1], x[1:], a
+
+    compiled = thunder.jit(program, executors=(Replays(), "torch"))
+    x = torch.ones(4)
+    assert torch.equal(compiled(x)[1], x[1:])
+    bsyms = thunder.last_traces(compiled)[-1].bound_symbols
+    assert [bsym.executor for bsym in bsyms if bsym.tensors] == ["torch", "torch", Replays().name]

@@ -170,6 +170,27 @@ def test_writes_to_an_input_are_seen():
     torch.testing.assert_close(x, y)
 
 
+def double_first_image(x):
+    x[0].mul_(2)
+    return x
+
+
+def double_first_half(x):
+    first, _ = x.chunk(2, 1)
+    torch.mul(first, 2, out=first)
+    return x
+
+
+def double_detached(x):
+    x.detach().mul_(2)
+    return x
+
+
+@pytest.mark.parametrize("write", [double_first_image, double_first_half, double_detached])
+def test_write_to_a_view_reaches_later_convolutions(write):
+    assert_like_eager(Network(between=write).eval(), torch.randn(2, 3, 12, 16), is_changed=False)
+
+
 def test_training_stays_that_of_pytorch():
     model, x = Network(ENDS["pooled"]).train(), torch.randn(4, 3, 12, 16)
     compiled = thunder.jit(model, transforms=(ChannelsLast(),), executors=("torch",))

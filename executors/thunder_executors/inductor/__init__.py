@@ -27,7 +27,7 @@ from thunder_executors.inductor.divisions import divides_as_pytorch
 from thunder_executors.inductor.launch import images_of
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
 from thunder_executors.inductor.region_cache import BUILD, BUILD_FOR_GPU, load_or_build
-from thunder_executors.inductor.value_checks import is_checked
+from thunder_executors.inductor.value_checks import is_checked, name_of
 
 DTYPES = frozenset(
     {
@@ -68,6 +68,11 @@ def is_conversion_or_thunder_operator(operation: BoundSymbol) -> bool:
     """Whether an operation converts dtypes, or is an operator of Thunder, which a region calls as in eager PyTorch."""
     name = operation.symbol.name
     return name.startswith(("torch.ops.thunder.", "torch.ops.aten._to_copy"))
+
+
+def is_any_of_bytes(operation: BoundSymbol) -> bool:
+    """Whether an operation is `any` of uint8 numbers, whose result is uint8 in PyTorch, and bool in Inductor."""
+    return name_of(operation) == "any" and any(proxy.dtype is torch.uint8 for proxy in operation.tensors)
 
 
 @dataclass(frozen=True)
@@ -121,7 +126,7 @@ class Inductor(FusionExecutor):
             operation.symbol.target in MISCOMPILED for operation in bsym.operations
         ):
             return False
-        if not all(map(divides_as_pytorch, bsym.operations)):
+        if not all(map(divides_as_pytorch, bsym.operations)) or any(map(is_any_of_bytes, bsym.operations)):
             return False
         kinds = {device.type for device in devices}
         return kinds <= {"cpu"} or (kinds == {"cuda"} and plugins.is_installed("triton") and bool(architecture()))

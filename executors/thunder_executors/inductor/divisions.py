@@ -1,7 +1,9 @@
 """Rounded divisions of floating-point numbers, which Inductor computes differently from PyTorch for some numbers.
 
 PyTorch rounds the exact quotient, so that `1.0 // 0.1` is 9. Inductor rounds the floating-point quotient, which is 10.
-In 16 bits, PyTorch rounds the quotient to 16 bits first. Inductor's remainder of an infinite divisor is NaN.
+In 16 bits, PyTorch rounds the quotient to 16 bits first. Inductor's remainder is the difference to a product with such
+a quotient: for `1e6 % 0.1`, it has no correct digit, and for an infinite divisor, it is NaN. PyTorch's quotient of an
+infinite number, rounded down, is NaN, and Inductor's is infinite.
 """
 
 from __future__ import annotations
@@ -14,18 +16,17 @@ from thunder_executors.inductor.value_checks import name_of
 
 
 def divides_as_pytorch(operation: BoundSymbol) -> bool:
-    """Whether Inductor computes an operation as PyTorch does; false for rounded divisions of floats, except exact ones.
+    """Whether Inductor computes an operation as PyTorch does; false for remainders and rounded divisions of floats.
 
-    Quotients by a constant power of two are exact, and remainders are equal for finite constant divisors.
+    An exception are quotients by a constant power of two that are rounded towards zero, because they are exact.
     """
     name, divisor = name_of(operation), second_argument(operation)
     if name not in ("div", "floor_divide", "remainder") or returns_integers(operation):
         return True
-    if name == "remainder":
-        return is_finite_constant(divisor)
-    if name == "div" and operation.kwargs.get("rounding_mode") is None:  # a keyword-only argument
+    rounding = operation.kwargs.get("rounding_mode")  # a keyword-only argument
+    if name == "div" and rounding is None:
         return True
-    return is_finite_constant(divisor) and is_power_of_two(divisor)
+    return rounding == "trunc" and is_finite_constant(divisor) and is_power_of_two(divisor)
 
 
 def is_finite_constant(number: object) -> bool:

@@ -27,10 +27,10 @@ from thunder_executors.inductor.building.machine import architecture, architectu
 from thunder_executors.inductor.configurations import Configuration, choose_configurations
 from thunder_executors.inductor.cubins import compile_configurations, grid_name, numbers_of
 from thunder_executors.inductor.generate import (
-    INDUCTOR_CONFIG,
     GeneratedCode,
     Unsupported,
     refusal_for,
+    settings_for,
     size_oblivious_codegen,
     strides_of,
     temporary_cache_without_warnings,
@@ -150,7 +150,7 @@ def _generate(
 
     with ExitStack() as stack:
         stack.enter_context(temporary_cache_without_warnings())
-        stack.enter_context(config.patch({**INDUCTOR_CONFIG, **(ANY_SIZE if region.symbols else {})}))
+        stack.enter_context(config.patch({**settings_for(region), **(ANY_SIZE if region.symbols else {})}))
         stack.enter_context(mock.patch.object(AsyncCompile, "triton", record_source))
         for patch in (
             () if target == architecture_here(region.device) else (clear_device_caches(), *device_patches(target))

@@ -34,6 +34,7 @@ from thunder_executors.inductor.attention import attention_backward
 from thunder_executors.inductor.batch_norm import OPERATION as BATCH_NORM
 from thunder_executors.inductor.batch_norm import with_sums_in_float64
 from thunder_executors.inductor.numbers import compute, formula_of, takes_numbers
+from thunder_executors.inductor.roundings import with_rounded_constants
 from thunder_executors.inductor.sizes import is_certain, numbers_in
 from thunder_executors.inductor.value_checks import FLAG, ValueChecks, has_flag
 
@@ -72,6 +73,7 @@ def graph_of(region: Region) -> tuple[GraphModule, list[FakeTensor | torch.SymIn
 
     The graph returns the outputs of the region as a tuple, and writes to the inputs that the region writes to.
     """
+    region = with_rounded_constants(region)
     environment = environment_of(region.symbols)
     mode = FakeTensorMode() if environment is None else SymbolicMode(environment)
     with mode:

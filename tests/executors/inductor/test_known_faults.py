@@ -52,9 +52,11 @@ DIVISIONS = {
     "remainder": lambda x, y: x % y + 1,
     "remainder of infinity": lambda x, y: x % math.inf + 1,
     "remainder of a constant": lambda x, y: x % 0.1 + 1,
-    "power of two": lambda x, y: x // 2 + torch.div(x, -0.25, rounding_mode="trunc"),
+    "remainder of large numbers": lambda x, y: (x * 123457) % 0.3 + 1,
+    "floor of a power of two": lambda x, y: x // 2 + 1,
+    "truncation of a power of two": lambda x, y: torch.div(x, -0.25, rounding_mode="trunc") + x * 2,
 }
-FUSED_DIVISIONS = ("remainder of a constant", "power of two")
+FUSED_DIVISIONS = ("truncation of a power of two",)
 
 
 @needs_compiler
@@ -70,6 +72,18 @@ def test_rounded_divisions_match_pytorch(name: str, dtype: torch.dtype) -> None:
     regions = [bsym for bsym in thunder.last_traces(compiled)[-1].bound_symbols if bsym.executor == "inductor"]
     names = {operation.symbol.short_name for region in regions for operation in region.subsymbols}
     assert bool(names & {"div", "floor_divide", "remainder"}) == (name in FUSED_DIVISIONS)
+
+
+@needs_compiler
+@pytest.mark.parametrize("dims", [(), (0,)])
+def test_any_of_bytes_has_the_dtype_of_pytorch(dims: tuple[int, ...]) -> None:
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return (x * 2).any(*dims), x * 3 + 1
+
+    compiled = thunder.jit(program, executors=("inductor", "torch"))
+    x = torch.tensor([[0, 1, 2], [0, 0, 3]], dtype=torch.uint8)
+    for found, expected in zip(compiled(x), program(x), strict=True):
+        torch.testing.assert_close(found, expected)
 
 
 def test_every_known_fault_is_tested_here() -> None:

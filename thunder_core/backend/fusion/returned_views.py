@@ -15,6 +15,7 @@ from thunder_core.tracing.analysis.aliasing import alias_sets, computes_nothing
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.objects import CHECK_NAMES
 
 
 def returned_views(trace: Trace) -> frozenset[BoundSymbol]:
@@ -40,18 +41,31 @@ def is_view_alone(bsym: BoundSymbol) -> bool:
     return bool(bsym.operations) and not bsym.keeps_position and all(map(computes_nothing, bsym.operations))
 
 
-def move_views(trace: Trace, views: Collection[BoundSymbol]) -> Trace:
+def move_views(trace: Trace, views: frozenset[BoundSymbol]) -> Trace:
     """Return the trace with views of inputs at its start, and views that nothing else reads at its end.
 
-    There they divide no region. The other views stay at their positions.
+    There they divide no region. The other views stay at their positions, and so do views that would move across a
+    change of state.
     """
     if not views:
         return trace
-    first = views_of_inputs(trace, views)
-    last = [bsym for bsym in views_without_readers(trace, views) if bsym not in first]
+    bsyms = trace.bound_symbols
+    changes = [index for index, bsym in enumerate(bsyms) if may_change_views(bsym)]
+    start, stop = (changes[0], changes[-1] + 1) if changes else (len(bsyms), 0)
+    first = views_of_inputs(trace, views.intersection(bsyms[:start]))
+    last = [bsym for bsym in views_without_readers(trace, views.intersection(bsyms[stop:])) if bsym not in first]
     moved = {*first, *last}
-    others = [bsym for bsym in trace.bound_symbols if bsym not in moved]
+    others = [bsym for bsym in bsyms if bsym not in moved]
     return replace(trace, bound_symbols=(*first, *others, *last))
+
+
+def may_change_views(bsym: BoundSymbol) -> bool:
+    """Whether a view before a bound symbol may differ from the same view after it.
+
+    Such a bound symbol switches grad mode or inference mode, or changes a tensor (`x.requires_grad_()`, `x.data = y`).
+    Random operations and checks of values are in order, too, but change no view.
+    """
+    return bsym.keeps_position and not bsym.operations and bsym.symbol.name not in CHECK_NAMES
 
 
 def views_of_inputs(trace: Trace, views: Collection[BoundSymbol]) -> list[BoundSymbol]:

@@ -11,6 +11,7 @@ import torch
 from thunder_core.foundation.errors import DataDependent
 from thunder_core.passes.recipe import Transform
 from thunder_core.passes.replay import Replay
+from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
@@ -81,14 +82,15 @@ def can_change(trace: Trace) -> bool:
     """Whether the results of a trace stay the same if its convolutions use another memory format.
 
     This is so if autograd records no convolution, the program does not switch autocast or write to inputs and
-    constants, and only `FORMAT_INDEPENDENT` operations read tensors that the program writes to.
+    constants, and only `FORMAT_INDEPENDENT` operations read memory that the program writes to. All other operations may
+    read a copy, and a view of a copy does not share memory with the original tensor.
     """
     recorded = may_be_recorded(trace, tracked_by_autograd(trace))
     if any(recorded[index] for index, bsym in enumerate(trace.bound_symbols) if is_convolution(bsym)):
         return False
     if any(switches_autocast(bsym) or not bsym.is_resolved for bsym in trace.bound_symbols):
         return False
-    written = {name for bsym in trace.bound_symbols for name in bsym.mutates}
+    written = names_written_to(trace)
     if written & {proxy.name for proxy in trace.inputs} or written & trace.constants.keys():
         return False
     readers = (bsym for bsym in trace.bound_symbols if written & {proxy.name for proxy in bsym.inputs})
