@@ -36,6 +36,66 @@ def test_refused_dtype_raises_although_the_result_is_unused(name: str, cache: st
         thunder.jit(program, cache=cache)(x)
 
 
+UNUSUAL: dict[str, Callable[[Tensor], Any]] = {
+    "maximum of float and complex": lambda x: torch.maximum(x, x * 1j),
+    "lt of complex and float": lambda x: x * 1j < x,
+    "difference of float and boolean": lambda x: x - (x > 0),
+    "difference of a number and a boolean": lambda x: 1 - (x > 0),
+    "sort of complex": lambda x: (x * 1j).sort(),
+    "relu of booleans": lambda x: (x > 0).relu(),
+    "variance of integers": lambda x: x.long().var(),
+    "bitwise and of floats": lambda x: x & x,
+    "gcd of floats": lambda x: torch.gcd(x, x),
+    "zeta of halves": lambda x: torch.special.zeta(x.half(), x.half()),
+    "heaviside of two dtypes": lambda x: torch.heaviside(x, x.long()),
+    "huber loss of integers and floats": lambda x: functional.huber_loss(x.long(), x),
+    "bitwise and of integers and a float": lambda x: (x.long() & 1, x.long() & 1.5),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_dtypes_raise_as_in_eager(name: str) -> None:
+    def unused(x: Tensor) -> Tensor:
+        UNUSUAL[name](x)
+        return x + 1
+
+    def caught(x: Tensor) -> tuple[type[Exception], str] | None:
+        try:
+            UNUSUAL[name](x)
+        except Exception as error:
+            return type(error), str(error)
+        return None
+
+    x = torch.arange(4.0)
+    with pytest.raises(Exception) as raised:
+        unused(x)
+    with pytest.raises(type(raised.value)):
+        thunder.jit(unused)(x)
+    compiled = thunder.jit(caught)
+    for _ in range(2):
+        assert compiled(x) == caught(x)
+
+
+def test_usual_dtypes_raise_as_in_eager_if_the_program_catches_the_error() -> None:
+    def program(x: Tensor) -> Tensor:
+        try:
+            return torch.linalg.inv(x)
+        except RuntimeError:
+            return torch.linalg.inv(x.float())
+
+    compiled = thunder.jit(program)
+    for dtype in (torch.bfloat16, torch.float32):
+        torch.testing.assert_close(compiled(torch.eye(2).to(dtype)), torch.eye(2))
+
+
+def test_message_of_an_assertion_is_no_refusal() -> None:
+    def program(x: Tensor) -> Tensor:
+        torch._assert_async((x + 1 > 0).all(), "negative numbers are not supported")
+        return x + 1
+
+    torch.testing.assert_close(thunder.jit(program, data_dependent="error")(torch.ones(2)), torch.full((2,), 2.0))
+
+
 def test_accepted_dtypes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
     eager_error = kernel_types.eager_error

@@ -263,7 +263,8 @@ class Recorder(RecordedLines):
         cached_call = self._call_cache.find(key)
         if cached_call is not None and autocast_state() == self._autocast:
             return self._replay(cached_call, args, kwargs)
-        if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
+        is_caught = self.caught_errors.is_caught
+        if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors, is_caught)) is not None:
             raise with_source_line(refusal, self._location().source)
         self.caught_errors.raise_as_in_call(function, args, kwargs)
         call = RecordedCall(sets_present_value=is_idle(function, args, kwargs))

@@ -1,24 +1,41 @@
 """Find the dtypes that PyTorch's kernels refuse, although its meta functions accept them.
 
 In eager PyTorch, a kernel that refuses the dtypes of its arguments raises an error even if its result is not used. Meta
-functions, which run on fakes, rarely check dtypes. So a call whose tensors are all integers, booleans or complex is
-tried once on real tensors.
+functions, which run on fakes, rarely check dtypes. So a call is tried once on real tensors if its dtypes are unusual,
+or if the program may catch the error.
 """
 
 from __future__ import annotations
 
+import re
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import eager_error
+from thunder_core.tracing.ir.tree import leaves
 
-REFUSED = "not implemented for '"  # a part of the message of a kernel that refuses a dtype
+# A part of the message of a kernel that refuses a dtype.
+REFUSED = re.compile(
+    r"not (yet )?implemented for |(is|are|inputs) not supported|(does|do) not support|not intended to support"
+    r"|only support|can't be cast to|Expected object of scalar type"
+)
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
-Key = tuple[Callable[..., Any], tuple[torch.dtype, ...]]
+IN_PYTHON = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor"})  # modules of functions in Python
+# If all tensors have the same one of these dtypes, only a few functions refuse it.
+USUAL = frozenset({torch.float32, torch.float64, torch.bfloat16})
+# Functions that refuse these dtypes, without underscores at the ends of their names.
+ONLY_FOR_INTEGERS = frozenset(
+    {
+        *("bitwise_and", "bitwise_or", "bitwise_xor", "bitwise_not", "bitwise_left_shift", "bitwise_right_shift"),
+        *("and", "or", "xor", "invert", "lshift", "rshift", "iand", "ior", "ixor", "ilshift", "irshift"),
+        *("rand", "ror", "rxor", "rlshift", "rrshift", "gcd", "lcm"),
+    }
+)
+Key = tuple[Hashable, ...]
 
 
 class KernelTypes:
@@ -28,27 +45,55 @@ class KernelTypes:
         self._accepted: set[Key] = set()
 
     def refusal(
-        self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], tensors: Tensors
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        tensors: Tensors,
+        is_caught: Callable[[], bool],
     ) -> Exception | None:
-        """Return the error of a kernel that does not accept the dtypes of these fakes; None for all other calls."""
+        """Return the error of a kernel that does not accept the dtypes of these fakes; None for all other calls.
+
+        `is_caught()` returns whether the program may catch the error.
+        """
         fakes = tensors_in((args, kwargs))
-        if not fakes or any(fake.is_floating_point() for fake in fakes) or not is_pytorch_function(function):
+        if not fakes or not is_pytorch_function(function) or (are_usual(fakes, function) and not is_caught()):
             return None
-        key = (function, tuple(fake.dtype for fake in fakes))
+        key = (function, *map(kind_of, leaves((args, kwargs))))
         if key in self._accepted:
             return None
         error = eager_error(function, args, kwargs, tensors, valued=False)
-        if error is not None and REFUSED in str(error):
+        if error is not None and REFUSED.search(str(error)):
             return error
         self._accepted.add(key)
         return None
 
 
+def kind_of(leaf: object) -> Hashable:
+    """Return the dtype of a tensor, a dtype itself, or the class of another argument."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype
+    return leaf if isinstance(leaf, torch.dtype) else type(leaf)
+
+
+def are_usual(fakes: list[torch.Tensor], function: Callable[..., Any]) -> bool:
+    """Whether a function accepts the dtypes of these fakes without a trial."""
+    dtype = fakes[0].dtype
+    if dtype not in USUAL or any(fake.dtype is not dtype for fake in fakes):
+        return False
+    return getattr(function, "__name__", "").partition(".")[0].strip("_") not in ONLY_FOR_INTEGERS
+
+
 def is_pytorch_function(function: Callable[..., Any]) -> bool:
-    """Whether a function that is called with tensors is PyTorch's own, so that a trial has no side effects."""
+    """Whether a function that is called with tensors is PyTorch's own, so that a trial has no side effects.
+
+    An assertion (`torch._assert_async`) does not count, because its message is the program's.
+    """
+    if "_assert" in getattr(function, "__name__", ""):
+        return False
     if isinstance(function, torch._ops.OpOverload):
         return function.namespace == "aten"
-    return isinstance(function, NATIVE) or getattr(function, "__module__", "") == "torch.nn.functional"
+    return isinstance(function, NATIVE) or getattr(function, "__module__", "") in IN_PYTHON
 
 
 KERNEL_TYPES = KernelTypes()
