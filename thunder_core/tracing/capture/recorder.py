@@ -259,6 +259,7 @@ class Recorder(RecordedLines):
 
     def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""
+        self.caught_errors.raise_as_in_call(function, args, kwargs)
         key = self._call_cache.key(function, args, kwargs)
         cached_call = self._call_cache.find(key)
         if cached_call is not None and autocast_state() == self._autocast:
@@ -266,7 +267,6 @@ class Recorder(RecordedLines):
         is_caught = self.caught_errors.is_caught
         if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors, is_caught)) is not None:
             raise with_source_line(refusal, self._location().source)
-        self.caught_errors.raise_as_in_call(function, args, kwargs)
         call = RecordedCall(sets_present_value=is_idle(function, args, kwargs))
         try:
             output = self.run(function, args, kwargs, call)
