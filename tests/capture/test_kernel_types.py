@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
+from thunder_core.foundation.errors import RecompileWarning
 from thunder_core.tracing.capture.fakes import kernel_types
 
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
@@ -49,6 +50,7 @@ UNUSUAL: dict[str, Callable[[Tensor], Any]] = {
     "zeta of halves": lambda x: torch.special.zeta(x.half(), x.half()),
     "heaviside of two dtypes": lambda x: torch.heaviside(x, x.long()),
     "huber loss of integers and floats": lambda x: functional.huber_loss(x.long(), x),
+    "product of two dtypes": lambda x: torch.mv(x.bfloat16().expand(2, 4), x.long()),
     "bitwise and of integers and a float": lambda x: (x.long() & 1, x.long() & 1.5),
 }
 
@@ -86,6 +88,43 @@ def test_usual_dtypes_raise_as_in_eager_if_the_program_catches_the_error() -> No
     compiled = thunder.jit(program)
     for dtype in (torch.bfloat16, torch.float32):
         torch.testing.assert_close(compiled(torch.eye(2).to(dtype)), torch.eye(2))
+
+
+REFUSED_IN_TRY: dict[str, Callable[[Tensor], Any]] = {
+    "in-place gcd that needs a larger result": lambda x: x.long().view(4, 1).gcd_(x.long()),
+    "interpolation of no pixels": lambda x: functional.interpolate(x.view(1, 1, 1, 4)[..., :0], size=3, mode="linear"),
+    "softmax of a dimension that is missing": lambda x: torch.softmax(x, 5),
+    "view out of its memory": lambda x: torch.as_strided_copy(x, (2, 4), (4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_IN_TRY)
+def test_error_in_a_try_statement_is_caught_as_in_eager(name: str) -> None:
+    def program(x: Tensor) -> Any:
+        try:
+            return REFUSED_IN_TRY[name](x).shape
+        except Exception as error:
+            return type(error), str(error), x + 1
+
+    compiled, x = thunder.jit(program), torch.arange(4.0)
+    for _ in range(2):
+        assert str(compiled(x)) == str(program(x))
+
+
+def test_call_that_only_tensors_without_data_refuse_is_not_caught() -> None:
+    """In eager PyTorch, `addbmm_` resizes its tensor."""
+
+    def program(x: Tensor, batch: Tensor) -> Tensor:
+        try:
+            return x.addbmm_(batch, batch)
+        except RuntimeError:
+            return x - 1
+
+    batch = torch.ones(2, 3, 3)
+    compiled = thunder.jit(program)
+    with pytest.warns(RecompileWarning, match="addbmm_"):
+        result = compiled(torch.ones(1), batch)
+    torch.testing.assert_close(result, program(torch.ones(1), batch))
 
 
 def test_message_of_an_assertion_is_no_refusal() -> None:

@@ -25,7 +25,7 @@ from thunder_core.tracing.capture.fakes.faithful import WITH_UNSIZED_PARTS
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
-from thunder_core.tracing.capture.fakes.trial import eager_error, overlap_error
+from thunder_core.tracing.capture.fakes.trial import overlap_error, try_in_eager
 from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.tracing.capture.location import ForwardLocations
 from thunder_core.tracing.capture.masks import Masks
@@ -392,10 +392,11 @@ class Recorder(RecordedLines):
                 result = self.data_dependent.result(function, args, kwargs, call)
             call.is_constant = is_constant and type(result) in NUMBERS and not (call.written or call.random)
             return result
-        eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
-        if eager is not None and not (valued and self.caught_errors.is_caught()):
-            raise with_source_line(eager, self._location().source) from None
-        if valued or needs_data(error):
+        trial = try_in_eager(function, args, kwargs, self.tensors, valued=valued)
+        is_caught = self.caught_errors.is_caught()
+        if trial.error is not None and not (valued and is_caught):
+            raise with_source_line(trial.error, self._location().source) from None
+        if valued or needs_data(error) or (is_caught and trial.is_accepted):  # the program must not catch a wrong error
             raise self._fail(function, error) from error
         raise with_source_line(error, self._location().source)
 

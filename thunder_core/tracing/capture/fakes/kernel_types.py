@@ -1,4 +1,4 @@
-"""Find the dtypes that PyTorch's kernels refuse, although its meta functions accept them.
+"""Find the dtypes and shapes that PyTorch's kernels refuse, although its meta functions accept them.
 
 In eager PyTorch, a kernel that refuses the dtypes of its arguments raises an error even if its result is not used. Meta
 functions, which run on fakes, rarely check dtypes. So a call is tried once on real tensors if its dtypes are unusual,
@@ -7,7 +7,6 @@ or if the program may catch the error.
 
 from __future__ import annotations
 
-import re
 import types
 from collections.abc import Callable, Hashable
 from typing import Any
@@ -18,15 +17,11 @@ from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import eager_error
 from thunder_core.tracing.ir.tree import leaves
 
-# A part of the message of a kernel that refuses a dtype.
-REFUSED = re.compile(
-    r"not (yet )?implemented for |(is|are|inputs) not supported|(does|do) not support|not intended to support"
-    r"|only support|can't be cast to|Expected object of scalar type"
-)
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
 IN_PYTHON = frozenset({"torch.nn.functional", "torch.functional", "torch._tensor"})  # modules of functions in Python
 # If all tensors have the same one of these dtypes, only a few functions refuse it.
 USUAL = frozenset({torch.float32, torch.float64, torch.bfloat16})
+MAX_ELEMENTS = 1 << 16  # of all tensors of a call that is tried for its shapes
 # Functions that refuse these dtypes, without underscores at the ends of their names.
 ONLY_FOR_INTEGERS = frozenset(
     {
@@ -39,7 +34,10 @@ Key = tuple[Hashable, ...]
 
 
 class KernelTypes:
-    """The functions that were tried on real tensors: each function once for each combination of dtypes."""
+    """The functions that were tried on real tensors: each function once for each combination of dtypes.
+
+    Within a `try` statement, a function is tried once for each combination of shapes.
+    """
 
     def __init__(self) -> None:
         self._accepted: set[Key] = set()
@@ -52,21 +50,37 @@ class KernelTypes:
         tensors: Tensors,
         is_caught: Callable[[], bool],
     ) -> Exception | None:
-        """Return the error of a kernel that does not accept the dtypes of these fakes; None for all other calls.
+        """Return the error of a kernel that does not accept these fakes; None for all other calls.
 
         `is_caught()` returns whether the program may catch the error.
         """
         fakes = tensors_in((args, kwargs))
-        if not fakes or not is_pytorch_function(function) or (are_usual(fakes, function) and not is_caught()):
+        if not fakes or not is_pytorch_function(function):
             return None
-        key = (function, *map(kind_of, leaves((args, kwargs))))
+        is_in_try = is_caught()
+        if are_usual(fakes, function) and not is_in_try:
+            return None
+        form_of = shape_of if is_in_try and are_small(fakes, tensors) else kind_of
+        key = (function, *map(form_of, leaves((args, kwargs))))
         if key in self._accepted:
             return None
-        error = eager_error(function, args, kwargs, tensors, valued=False)
-        if error is not None and REFUSED.search(str(error)):
+        error = error_for_all_values(function, args, kwargs, tensors)
+        if error is not None:
             return error
         self._accepted.add(key)
         return None
+
+
+def error_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors) -> Exception | None:
+    """Return the error that a function raises both for tensors of zeros and for tensors of ones, or None.
+
+    An error that depends on the values of the tensors differs, or is raised for one of the values alone.
+    """
+    error = eager_error(function, args, kwargs, tensors, valued=False, value=0)
+    if error is None:
+        return None
+    other = eager_error(function, args, kwargs, tensors, valued=False, value=1)
+    return error if type(other) is type(error) and str(other) == str(error) else None
 
 
 def kind_of(leaf: object) -> Hashable:
@@ -74,6 +88,17 @@ def kind_of(leaf: object) -> Hashable:
     if isinstance(leaf, torch.Tensor):
         return leaf.dtype
     return leaf if isinstance(leaf, torch.dtype) else type(leaf)
+
+
+def shape_of(leaf: object) -> Hashable:
+    """Return the dtype, the shape and the strides of a tensor, or the text of another argument."""
+    return (leaf.dtype, str(leaf.shape), str(leaf.stride())) if isinstance(leaf, torch.Tensor) else repr(leaf)
+
+
+def are_small(fakes: list[torch.Tensor], tensors: Tensors) -> bool:
+    """Whether a call with these fakes is tried for each combination of their shapes."""
+    are_strided = all(fake.layout is torch.strided for fake in fakes)
+    return are_strided and sum(tensors.in_call(fake.numel()) for fake in fakes) <= MAX_ELEMENTS
 
 
 def are_usual(fakes: list[torch.Tensor], function: Callable[..., Any]) -> bool:
