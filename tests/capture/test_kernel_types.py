@@ -127,6 +127,17 @@ def test_call_that_only_tensors_without_data_refuse_is_not_caught() -> None:
     torch.testing.assert_close(result, program(torch.ones(1), batch))
 
 
+def test_result_with_another_dtype_than_on_tensors_without_data() -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        loss = functional.soft_margin_loss(x, y, reduction="none")
+        return loss if loss.dtype is torch.float16 else loss + 1
+
+    x, y = torch.ones(3, dtype=torch.float16), torch.ones(3)
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, y), program(x, y))
+
+
 def test_message_of_an_assertion_is_no_refusal() -> None:
     def program(x: Tensor) -> Tensor:
         torch._assert_async((x + 1 > 0).all(), "negative numbers are not supported")
@@ -137,14 +148,14 @@ def test_message_of_an_assertion_is_no_refusal() -> None:
 
 def test_accepted_dtypes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    eager_error = kernel_types.eager_error
+    try_in_eager = kernel_types.try_in_eager
 
-    def counted(function: Any, *args: Any, **kwargs: Any) -> Exception | None:
+    def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
         tried.append(function.__name__)
-        return eager_error(function, *args, **kwargs)
+        return try_in_eager(function, *args, **kwargs)
 
     monkeypatch.setattr(kernel_types.KERNEL_TYPES, "_accepted", set())
-    monkeypatch.setattr(kernel_types, "eager_error", counted)
+    monkeypatch.setattr(kernel_types, "try_in_eager", counted)
 
     def program(x: Tensor, mask: Tensor) -> Tensor:
         return (x + 1).cumsum(0) + 1, mask & mask, functional.one_hot(x, 9)

@@ -63,6 +63,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
     VALUE_READERS,
     is_idle,
     replaces_memory,
+    symbol_of,
 )
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, run_through, wrappers_in
@@ -264,14 +265,19 @@ class Recorder(RecordedLines):
         cached_call = self._call_cache.find(key)
         if cached_call is not None and autocast_state() == self._autocast:
             return self._replay(cached_call, args, kwargs)
-        is_caught = self.caught_errors.is_caught
-        if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors, is_caught)) is not None:
-            raise with_source_line(refusal, self._location().source)
+        trial = KERNEL_TYPES.trial(function, args, kwargs, self.tensors, self.caught_errors.is_caught)
+        if trial is not None and trial.error is not None:
+            raise with_source_line(trial.error, self._location().source)
         call = RecordedCall(sets_present_value=is_idle(function, args, kwargs))
         try:
             output = self.run(function, args, kwargs, call)
         except RetryWithNumbers:
             return self._with_numbers(function, args, kwargs)
+        if not KERNEL_TYPES.agrees(trial, output):
+            raise self._refuse(
+                f"`{symbol_of(function).name}` has a result of another dtype on tensors without data than in eager",
+                "convert the arguments to the same dtype",
+            )
         if call.is_constant:
             return output
         # a random function under `vmap`, which draws other numbers for each element

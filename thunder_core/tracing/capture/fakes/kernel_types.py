@@ -1,4 +1,5 @@
-"""Find the dtypes and shapes that PyTorch's kernels refuse, although its meta functions accept them.
+"""Find the dtypes and shapes that PyTorch's kernels refuse, although its meta functions accept them, and results with
+another dtype.
 
 In eager PyTorch, a kernel that refuses the dtypes of its arguments raises an error even if its result is not used. Meta
 functions, which run on fakes, rarely check dtypes. So a call is tried once on real tensors if its dtypes are unusual,
@@ -9,12 +10,13 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
-from thunder_core.tracing.capture.fakes.trial import eager_error
+from thunder_core.tracing.capture.fakes.trial import Key, Trial, try_in_eager
 from thunder_core.tracing.ir.tree import leaves
 
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -30,7 +32,6 @@ ONLY_FOR_INTEGERS = frozenset(
         *("rand", "ror", "rxor", "rlshift", "rrshift", "gcd", "lcm"),
     }
 )
-Key = tuple[Hashable, ...]
 
 
 class KernelTypes:
@@ -42,17 +43,17 @@ class KernelTypes:
     def __init__(self) -> None:
         self._accepted: set[Key] = set()
 
-    def refusal(
+    def trial(
         self,
         function: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         tensors: Tensors,
         is_caught: Callable[[], bool],
-    ) -> Exception | None:
-        """Return the error of a kernel that does not accept these fakes; None for all other calls.
+    ) -> Trial | None:
+        """Return the trial of a call on real tensors; None if the function is known to accept these fakes.
 
-        `is_caught()` returns whether the program may catch the error.
+        `is_caught()` returns whether the program may catch an error.
         """
         fakes = tensors_in((args, kwargs))
         if not fakes or not is_pytorch_function(function):
@@ -64,23 +65,32 @@ class KernelTypes:
         key = (function, *map(form_of, leaves((args, kwargs))))
         if key in self._accepted:
             return None
-        error = error_for_all_values(function, args, kwargs, tensors)
-        if error is not None:
-            return error
-        self._accepted.add(key)
-        return None
+        trial = trial_for_all_values(function, args, kwargs, tensors)
+        if trial.error is None:
+            self._accepted.add(key)
+        return replace(trial, key=key)
+
+    def agrees(self, trial: Trial | None, output: object) -> bool:
+        """Whether the result of a call on fakes has the dtypes of the kernel's result, if the call was tried."""
+        if trial is None or not trial.is_accepted:
+            return True
+        dtypes = tuple(fake.dtype for fake in tensors_in(output))
+        if len(dtypes) != len(trial.dtypes) or dtypes == trial.dtypes:
+            return True
+        self._accepted.discard(trial.key)
+        return False
 
 
-def error_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors) -> Exception | None:
-    """Return the error that a function raises both for tensors of zeros and for tensors of ones, or None.
+def trial_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors) -> Trial:
+    """Return the trial of a function on tensors of zeros, without an error that depends on the values of tensors.
 
-    An error that depends on the values of the tensors differs, or is raised for one of the values alone.
+    Such an error differs for tensors of ones, or is raised for one of the values alone.
     """
-    error = eager_error(function, args, kwargs, tensors, valued=False, value=0)
-    if error is None:
-        return None
-    other = eager_error(function, args, kwargs, tensors, valued=False, value=1)
-    return error if type(other) is type(error) and str(other) == str(error) else None
+    trial = try_in_eager(function, args, kwargs, tensors, valued=False, value=0)
+    if trial.error is None:
+        return trial
+    error = try_in_eager(function, args, kwargs, tensors, valued=False, value=1).error
+    return trial if type(error) is type(trial.error) and str(error) == str(trial.error) else Trial()
 
 
 def kind_of(leaf: object) -> Hashable:

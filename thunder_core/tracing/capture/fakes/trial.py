@@ -7,7 +7,7 @@ but with another message and sometimes with another exception.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
@@ -26,32 +26,21 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 FUNCTIONS_IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+Key = tuple[Hashable, ...]
 MAX_BYTES = 1 << 26  # bytes of all tensors; larger ones are not worth the exact error message
-
-
-def eager_error(
-    function: Callable[..., Any],
-    args: Any,
-    kwargs: Any,
-    tensors: Tensors,
-    *,
-    valued: bool,
-    value: int | None = None,
-) -> Exception | None:
-    """Return the error that the operation raises on copies of real tensors; None if it raises none or cannot be tried.
-
-    Fakes without a real tensor become zeros. With `valued`, an operation on such zeros is not tried, because the error
-    may depend on values. With `value`, all elements of all tensors are this value.
-    """
-    return try_in_eager(function, args, kwargs, tensors, valued=valued, value=value).error
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A call of an operation on copies of real tensors, if it `was_made`, and its error."""
+    """A call of an operation on copies of real tensors, if it `was_made`; its error, and the dtypes of its results.
+
+    Calls with the same `key` have arguments of equal kinds.
+    """
 
     was_made: bool = False
     error: Exception | None = None
+    dtypes: tuple[torch.dtype, ...] = ()
+    key: Key = ()
 
     @property
     def is_accepted(self) -> bool:
@@ -68,7 +57,11 @@ def try_in_eager(
     valued: bool,
     value: int | None = None,
 ) -> Trial:
-    """Call an operation on copies of real tensors, under the conditions of `eager_error`."""
+    """Call an operation on copies of real tensors, if it can be tried.
+
+    Fakes without a real tensor become zeros. With `valued`, an operation on such zeros is not tried, because the error
+    may depend on values. With `value`, all elements of all tensors are this value.
+    """
     fakes = tensors_in((args, kwargs))
     args, kwargs = tensors.in_call((args, kwargs))
     reals = [tensors.reals.get(id(fake)) for fake in fakes]
@@ -84,10 +77,10 @@ def try_in_eager(
         copies = {id(fake): _real_copy(fake, tensors.proxy(fake), real, tensors, value) for fake, real in pairs}
         args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
         try:
-            function(*args, **kwargs)
+            output = function(*args, **kwargs)
         except Exception as error:
             return Trial(was_made=True, error=error.with_traceback(None))
-    return Trial(was_made=True)
+        return Trial(was_made=True, dtypes=tuple(tensor.dtype for tensor in tensors_in(output)))
 
 
 def overlap_error(
