@@ -332,3 +332,18 @@ def test_an_index_out_of_range_is_caught_as_in_eager(take: Callable[..., Tensor]
     compiled, x = thunder.jit(program), torch.arange(4.0)
     for place in map(torch.tensor, order):
         torch.testing.assert_close(compiled(x, place), program(x, place))
+
+
+def test_second_call_at_a_line_raises_after_an_equal_call_did_not() -> None:
+    def program(x: Tensor) -> list[Any]:
+        results: list[Any] = []
+        for offset in (0, 1, 2):
+            try:
+                results.append(x[x.long() + torch.tensor(offset)])
+            except IndexError as error:
+                results.append(str(error))
+        return results
+
+    compiled = thunder.jit(program)
+    for x in (torch.ones(2), torch.ones(2), torch.zeros(2)):
+        assert str(compiled(x)) == str(program(x))

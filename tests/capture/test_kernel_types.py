@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 import thunder_core as thunder
+from thunder_core.foundation.errors import RecompileWarning
 from thunder_core.tracing.capture.fakes import kernel_types
 
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
@@ -36,16 +37,125 @@ def test_refused_dtype_raises_although_the_result_is_unused(name: str, cache: st
         thunder.jit(program, cache=cache)(x)
 
 
+UNUSUAL: dict[str, Callable[[Tensor], Any]] = {
+    "maximum of float and complex": lambda x: torch.maximum(x, x * 1j),
+    "lt of complex and float": lambda x: x * 1j < x,
+    "difference of float and boolean": lambda x: x - (x > 0),
+    "difference of a number and a boolean": lambda x: 1 - (x > 0),
+    "sort of complex": lambda x: (x * 1j).sort(),
+    "relu of booleans": lambda x: (x > 0).relu(),
+    "variance of integers": lambda x: x.long().var(),
+    "bitwise and of floats": lambda x: x & x,
+    "gcd of floats": lambda x: torch.gcd(x, x),
+    "zeta of halves": lambda x: torch.special.zeta(x.half(), x.half()),
+    "heaviside of two dtypes": lambda x: torch.heaviside(x, x.long()),
+    "huber loss of integers and floats": lambda x: functional.huber_loss(x.long(), x),
+    "product of two dtypes": lambda x: torch.mv(x.bfloat16().expand(2, 4), x.long()),
+    "bitwise and of integers and a float": lambda x: (x.long() & 1, x.long() & 1.5),
+}
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_dtypes_raise_as_in_eager(name: str) -> None:
+    def unused(x: Tensor) -> Tensor:
+        UNUSUAL[name](x)
+        return x + 1
+
+    def caught(x: Tensor) -> tuple[type[Exception], str] | None:
+        try:
+            UNUSUAL[name](x)
+        except Exception as error:
+            return type(error), str(error)
+        return None
+
+    x = torch.arange(4.0)
+    with pytest.raises(Exception) as raised:
+        unused(x)
+    with pytest.raises(type(raised.value)):
+        thunder.jit(unused)(x)
+    compiled = thunder.jit(caught)
+    for _ in range(2):
+        assert compiled(x) == caught(x)
+
+
+def test_usual_dtypes_raise_as_in_eager_if_the_program_catches_the_error() -> None:
+    def program(x: Tensor) -> Tensor:
+        try:
+            return torch.linalg.inv(x)
+        except RuntimeError:
+            return torch.linalg.inv(x.float())
+
+    compiled = thunder.jit(program)
+    for dtype in (torch.bfloat16, torch.float32):
+        torch.testing.assert_close(compiled(torch.eye(2).to(dtype)), torch.eye(2))
+
+
+REFUSED_IN_TRY: dict[str, Callable[[Tensor], Any]] = {
+    "in-place gcd that needs a larger result": lambda x: x.long().view(4, 1).gcd_(x.long()),
+    "interpolation of no pixels": lambda x: functional.interpolate(x.view(1, 1, 1, 4)[..., :0], size=3, mode="linear"),
+    "softmax of a dimension that is missing": lambda x: torch.softmax(x, 5),
+    "view out of its memory": lambda x: torch.as_strided_copy(x, (2, 4), (4, 1)),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED_IN_TRY)
+def test_error_in_a_try_statement_is_caught_as_in_eager(name: str) -> None:
+    def program(x: Tensor) -> Any:
+        try:
+            return REFUSED_IN_TRY[name](x).shape
+        except Exception as error:
+            return type(error), str(error), x + 1
+
+    compiled, x = thunder.jit(program), torch.arange(4.0)
+    for _ in range(2):
+        assert str(compiled(x)) == str(program(x))
+
+
+def test_call_that_only_tensors_without_data_refuse_is_not_caught() -> None:
+    """In eager PyTorch, `addbmm_` resizes its tensor."""
+
+    def program(x: Tensor, batch: Tensor) -> Tensor:
+        try:
+            return x.addbmm_(batch, batch)
+        except RuntimeError:
+            return x - 1
+
+    batch = torch.ones(2, 3, 3)
+    compiled = thunder.jit(program)
+    with pytest.warns(RecompileWarning, match="addbmm_"):
+        result = compiled(torch.ones(1), batch)
+    torch.testing.assert_close(result, program(torch.ones(1), batch))
+
+
+def test_result_with_another_dtype_than_on_tensors_without_data() -> None:
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        loss = functional.soft_margin_loss(x, y, reduction="none")
+        return loss if loss.dtype is torch.float16 else loss + 1
+
+    x, y = torch.ones(3, dtype=torch.float16), torch.ones(3)
+    compiled = thunder.jit(program)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x, y), program(x, y))
+
+
+def test_message_of_an_assertion_is_no_refusal() -> None:
+    def program(x: Tensor) -> Tensor:
+        torch._assert_async((x + 1 > 0).all(), "negative numbers are not supported")
+        return x + 1
+
+    torch.testing.assert_close(thunder.jit(program, data_dependent="error")(torch.ones(2)), torch.full((2,), 2.0))
+
+
 def test_accepted_dtypes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[str] = []
-    eager_error = kernel_types.eager_error
+    try_in_eager = kernel_types.try_in_eager
 
-    def counted(function: Any, *args: Any, **kwargs: Any) -> Exception | None:
+    def counted(function: Any, *args: Any, **kwargs: Any) -> Any:
         tried.append(function.__name__)
-        return eager_error(function, *args, **kwargs)
+        return try_in_eager(function, *args, **kwargs)
 
     monkeypatch.setattr(kernel_types.KERNEL_TYPES, "_accepted", set())
-    monkeypatch.setattr(kernel_types, "eager_error", counted)
+    monkeypatch.setattr(kernel_types, "try_in_eager", counted)
 
     def program(x: Tensor, mask: Tensor) -> Tensor:
         return (x + 1).cumsum(0) + 1, mask & mask, functional.one_hot(x, 9)

@@ -121,7 +121,7 @@ def size_oblivious_codegen() -> Iterator[None]:
         yield
 
 
-def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor]) -> GeneratedCode:
+def _generate(region: Region, graph: GraphModule, fakes: list[FakeTensor | torch.SymInt]) -> GeneratedCode:
     """Make Inductor write the code for a graph with fake tensors as inputs. Its C++ kernels are not compiled."""
     sources: list[CppKernel] = []
 

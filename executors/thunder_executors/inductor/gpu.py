@@ -141,7 +141,7 @@ def generate(region: Region, target: str) -> tuple[GeneratedCode, dict[str, str]
 
 
 def _generate(
-    region: Region, target: str, graph: GraphModule, fakes: list[FakeTensor]
+    region: Region, target: str, graph: GraphModule, fakes: list[FakeTensor | torch.SymInt]
 ) -> tuple[GeneratedCode, dict[str, str]]:
     sources: dict[str, str] = {}
 

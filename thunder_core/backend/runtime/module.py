@@ -7,7 +7,7 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FunctionType
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -187,7 +187,8 @@ def copying_methods(
 
     def reduce(self: Any, protocol: Any) -> Any:
         if type(self) not in compiled_kinds:
-            return kind.__reduce_ex__(self, protocol)
+            reduce_other: Any = kind.__reduce_ex__
+            return reduce_other(self, protocol)
         if self.__dict__ is not state:
             return return_module, (plain_twin(self, kind),)
         return placeholder_of, (kind,), (module, compile_other), None, None, become_compiled
@@ -216,9 +217,9 @@ def shallow_copy_of_other_class(module: Any, kind: Any) -> torch.nn.Module:
         copied: torch.nn.Module = kind.__copy__(module)
         return copied
     construct, arguments, module_state, *_ = kind.__reduce_ex__(module, 4)
-    twin: torch.nn.Module = construct(*arguments)
+    twin: Any = construct(*arguments)
     twin.__setstate__(module_state)
-    return twin
+    return cast(torch.nn.Module, twin)
 
 
 def compiled_call(module: torch.nn.Module, *_: Any) -> Method:

@@ -45,6 +45,7 @@ __all__ = [
     "Tolerance",
     "Transform",
     "order_transforms",
+    "unmet_reason",
 ]
 
 

@@ -25,7 +25,7 @@ from thunder_core.tracing.capture.fakes.faithful import WITH_UNSIZED_PARTS
 from thunder_core.tracing.capture.fakes.kernel_types import KERNEL_TYPES
 from thunder_core.tracing.capture.fakes.memo import CachedCall
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
-from thunder_core.tracing.capture.fakes.trial import eager_error, overlap_error
+from thunder_core.tracing.capture.fakes.trial import overlap_error, try_in_eager
 from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.tracing.capture.location import ForwardLocations
 from thunder_core.tracing.capture.masks import Masks
@@ -63,6 +63,7 @@ from thunder_core.tracing.capture.torch_facts.symbols import (
     VALUE_READERS,
     is_idle,
     replaces_memory,
+    symbol_of,
 )
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, run_through, wrappers_in
@@ -259,18 +260,24 @@ class Recorder(RecordedLines):
 
     def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""
+        self.caught_errors.raise_as_in_call(function, args, kwargs)
         key = self._call_cache.key(function, args, kwargs)
         cached_call = self._call_cache.find(key)
         if cached_call is not None and autocast_state() == self._autocast:
             return self._replay(cached_call, args, kwargs)
-        if (refusal := KERNEL_TYPES.refusal(function, args, kwargs, self.tensors)) is not None:
-            raise with_source_line(refusal, self._location().source)
-        self.caught_errors.raise_as_in_call(function, args, kwargs)
+        trial = KERNEL_TYPES.trial(function, args, kwargs, self.tensors, self.caught_errors.is_caught)
+        if trial is not None and trial.error is not None:
+            raise with_source_line(trial.error, self._location().source)
         call = RecordedCall(sets_present_value=is_idle(function, args, kwargs))
         try:
             output = self.run(function, args, kwargs, call)
         except RetryWithNumbers:
             return self._with_numbers(function, args, kwargs)
+        if not KERNEL_TYPES.agrees(trial, output):
+            raise self._refuse(
+                f"`{symbol_of(function).name}` has a result of another dtype on tensors without data than in eager",
+                "convert the arguments to the same dtype",
+            )
         if call.is_constant:
             return output
         # a random function under `vmap`, which draws other numbers for each element
@@ -391,10 +398,11 @@ class Recorder(RecordedLines):
                 result = self.data_dependent.result(function, args, kwargs, call)
             call.is_constant = is_constant and type(result) in NUMBERS and not (call.written or call.random)
             return result
-        eager = eager_error(function, args, kwargs, self.tensors, valued=valued)
-        if eager is not None and not (valued and self.caught_errors.is_caught()):
-            raise with_source_line(eager, self._location().source) from None
-        if valued or needs_data(error):
+        trial = try_in_eager(function, args, kwargs, self.tensors, valued=valued)
+        is_caught = self.caught_errors.is_caught()
+        if trial.error is not None and not (valued and is_caught):
+            raise with_source_line(trial.error, self._location().source) from None
+        if valued or needs_data(error) or (is_caught and trial.is_accepted):  # the program must not catch a wrong error
             raise self._fail(function, error) from error
         raise with_source_line(error, self._location().source)
 

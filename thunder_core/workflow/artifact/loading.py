@@ -31,7 +31,6 @@ from thunder_core.workflow.artifact.format.weights import (
     has_no_data,
     put_weights,
     read_weights,
-    weights_of,
 )
 from thunder_core.workflow.artifact.retracing import RefusingCompiler, Retracer, functions_before_call, recipe_methods
 from thunder_core.workflow.artifact.standalone.lazy_model import (
@@ -44,6 +43,7 @@ from thunder_core.workflow.artifact.standalone.lazy_model import (
 from thunder_core.workflow.artifact.standalone.standalone import standalone_here
 from thunder_core.workflow.artifact.trust.consent import Consent
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
+from thunder_core.workflow.models.loading.fingerprint import weights_of
 
 # Imported when needed: building a model imports transformers, which takes seconds.
 REBUILD = "thunder_core.workflow.models.loading.load:rebuild_model"

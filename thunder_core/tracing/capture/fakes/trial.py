@@ -7,8 +7,9 @@ but with another message and sometimes with another exception.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from types import BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType
 from typing import Any
 
@@ -25,16 +26,41 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 FUNCTIONS_IN_C = (BuiltinFunctionType, MethodDescriptorType, WrapperDescriptorType)
+Key = tuple[Hashable, ...]
 MAX_BYTES = 1 << 26  # bytes of all tensors; larger ones are not worth the exact error message
 
 
-def eager_error(
-    function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors, *, valued: bool
-) -> Exception | None:
-    """Return the error that the operation raises on copies of real tensors; None if it raises none or cannot be tried.
+@dataclass(frozen=True)
+class Trial:
+    """A call of an operation on copies of real tensors, if it `was_made`; its error, and the dtypes of its results.
+
+    Calls with the same `key` have arguments of equal kinds.
+    """
+
+    was_made: bool = False
+    error: Exception | None = None
+    dtypes: tuple[torch.dtype, ...] = ()
+    key: Key = ()
+
+    @property
+    def is_accepted(self) -> bool:
+        """Whether the operation was called and raised no error."""
+        return self.was_made and self.error is None
+
+
+def try_in_eager(
+    function: Callable[..., Any],
+    args: Any,
+    kwargs: Any,
+    tensors: Tensors,
+    *,
+    valued: bool,
+    value: int | None = None,
+) -> Trial:
+    """Call an operation on copies of real tensors, if it can be tried.
 
     Fakes without a real tensor become zeros. With `valued`, an operation on such zeros is not tried, because the error
-    may depend on values.
+    may depend on values. With `value`, all elements of all tensors are this value.
     """
     fakes = tensors_in((args, kwargs))
     args, kwargs = tensors.in_call((args, kwargs))
@@ -45,16 +71,16 @@ def eager_error(
         or not _can_be_tried([*fakes, *known_reals], (args, kwargs), tensors)
         or (valued and len(known_reals) < len(fakes))
     ):
-        return None
+        return Trial()
     with outside_recording():
         pairs = zip(fakes, reals, strict=True)
-        copies = {id(fake): _real_copy(fake, tensors.proxy(fake), real, tensors) for fake, real in pairs}
+        copies = {id(fake): _real_copy(fake, tensors.proxy(fake), real, tensors, value) for fake, real in pairs}
         args, kwargs = replace_leaves((args, kwargs), lambda leaf: copies.get(id(leaf), leaf))
         try:
-            function(*args, **kwargs)
+            output = function(*args, **kwargs)
         except Exception as error:
-            return error.with_traceback(None)
-    return None
+            return Trial(was_made=True, error=error.with_traceback(None))
+        return Trial(was_made=True, dtypes=tuple(tensor.dtype for tensor in tensors_in(output)))
 
 
 def overlap_error(
@@ -148,13 +174,18 @@ def out_of_inference_mode() -> Iterator[None]:
         yield
 
 
-def _real_copy(fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors) -> torch.Tensor:
-    """Return a copy of the real tensor, or zeros. The proxy has the metadata, which the failed call may have changed in
-    `fake`.
+def _real_copy(
+    fake: torch.Tensor, proxy: TensorProxy, real: torch.Tensor | None, tensors: Tensors, value: int | None
+) -> torch.Tensor:
+    """Return a copy of the real tensor, or zeros, or a tensor of one value.
+
+    The proxy has the metadata, which the failed call may have changed in `fake`.
     """
     source = fake if real is None else real
     memory = _memory_of_size(source, tensors)
-    if real is not None:
+    if value is not None:
+        torch.empty(0, dtype=proxy.dtype).set_(memory).fill_(value)
+    elif real is not None:
         memory.copy_(real.untyped_storage())
     copy = _on_memory(memory, proxy, source, tensors)
     copy.requires_grad_(proxy.requires_grad)
