@@ -143,6 +143,10 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Return the bytes of its memory."""
         return MEMORY
 
+    def pool_nbytes(self, replay: object) -> int:
+        """Return 0: memory without data takes no space in a pool."""
+        return 0
+
     def record(
         self, function: Callable[[], Any], device_stream: tuple[int, int], *, has_own_pool: bool = False
     ) -> tuple[Callable[[], None], Any]:
