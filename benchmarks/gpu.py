@@ -7,7 +7,7 @@ most likely token each time. Training is forward and backward of the loss, witho
 Each contender is a separate process; the contenders of a job compile in parallel, and are timed one after the other
 when all are ready. First, the speeds of a copy and of a matrix product are measured as the limits of the machine. Then
 Thunder's kernels for decoding are timed on an idle GPU, and the cache keeps the times. After `--limit` seconds, the
-running contenders are killed, and the rows so far are written.
+running contenders are killed, and the rows so far are written. `benchmarks/gpu_bounds.py` has the bounds of the times.
 
 Usage: python -m benchmarks.gpu [--jobs prefill decode] [--ways eager thunder] [--layers 16] [--seconds 1] [--limit 540]
 [--out FILE]
@@ -18,6 +18,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -27,16 +28,19 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from subprocess import DEVNULL
 from typing import Any
 
+from benchmarks.gpu_bounds import limits_in, limits_of, shares_of
 from benchmarks.gpu_contenders import maker_of
 
 MEASURED = ("decode",)  # shapes whose kernels are chosen by their times, which are measured on an idle GPU first
-ALONE = ("train",)  # jobs whose contenders need most of the GPU's memory: one after the other
+ALONE = ("train", "autotune-train")  # jobs whose contenders need most of the GPU's memory: one after the other
 READY_SECONDS = 330.0  # the time after which the contenders that are ready are timed
 LIMIT_SECONDS = 540.0  # for all jobs
+SHARED_POOL = (0, 0)  # the allocator's pool of tensors outside of CUDA graphs
 
 WITHOUT = tuple(f"thunder without {name}" for name in ("sdpa", "triton", "inductor", "cudagraphs"))
 JOBS: dict[str, dict[str, tuple[str, ...]]] = {
@@ -46,12 +50,15 @@ JOBS: dict[str, dict[str, tuple[str, ...]]] = {
         "8 x 2048": ("eager", "compile", "thunder"),
         "1 x 8192": ("eager", "compile", "thunder"),
     },
-    "train": {"4 x 2048": ("eager", "compile", "thunder", "thunder without cudagraphs")},
+    "train": {
+        "4 x 2048": ("eager", "compile", "compile reduce-overhead", "thunder", "thunder without cudagraphs"),
+    },
     "generate": {"64 tokens": ("eager", "compile static", "thunder")},
     "autotune": {
         "1 x 2048": ("eager", "compile max-autotune", "thunder"),
         "decode": ("eager", "compile max-autotune", "thunder"),
     },
+    "autotune-train": {"4 x 2048": ("eager", "compile max-autotune", "thunder")},
 }
 
 
@@ -64,7 +71,7 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, folder:
     contender = maker_of(job, shape)(way, shape, layers)
     call = contender.call
     built = time.monotonic()
-    first = call().detach().float()
+    first = call().detach().float().clone()  # the next replay of a graph overwrites its results
     torch.cuda.synchronize()
     compiled = time.monotonic()
     for _ in range(3):
@@ -84,12 +91,36 @@ def contend(job: str, shape: str, way: str, layers: int, seconds: float, folder:
             "low_ms": 1e3 * min(times),
             "queued_ms": 1e3 * queued_time(call, seconds / 4),
             "rounds": len(times),
-            "peak_gb": torch.cuda.max_memory_allocated() / 1e9,
-            "reserved_gb": torch.cuda.memory_reserved() / 1e9,
+            **memory_facts(is_alone=count == 1),
             "mean": first.mean().item(),
             "norm": first.norm().item(),
         }
         return row | facts_of(contender.compiled, way) | profile_of(call)
+
+
+def memory_facts(*, is_alone: bool) -> dict[str, float]:
+    """Return the memory since the peak was reset, in GB, by the allocator and, for a process alone, by the driver.
+
+    `peak_gb` are the bytes of live tensors at the peak and the rest of the pools of CUDA graphs, where temporaries are.
+    """
+    import torch
+
+    allocated = torch.cuda.max_memory_allocated()
+    facts = {
+        "peak_gb": (allocated + unallocated_bytes_of_graphs(torch.cuda.memory_snapshot())) / 1e9,
+        "allocated_gb": allocated / 1e9,
+        "reserved_gb": torch.cuda.max_memory_reserved() / 1e9,
+    }
+    if is_alone:
+        free, total = torch.cuda.mem_get_info()
+        facts["driver_gb"] = (total - free) / 1e9
+    return facts
+
+
+def unallocated_bytes_of_graphs(segments: list[dict[str, Any]]) -> int:
+    """Return the bytes in the private pools of an allocator that belong to no live tensor: temporaries of graphs."""
+    private = (segment for segment in segments if tuple(segment["segment_pool_id"]) != SHARED_POOL)
+    return sum(segment["total_size"] - segment["allocated_size"] for segment in private)
 
 
 def wait_for_others(folder: Path, count: int, end: float) -> None:
@@ -261,7 +292,13 @@ def main() -> None:
     deadline = time.monotonic() + options.limit
     import torch
 
-    report: dict[str, Any] = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__, "limits": limits()}
+    peak = limits_of(torch.cuda.get_device_properties(0))
+    report: dict[str, Any] = {
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "limits": limits(),
+        "peak": asdict(peak),
+    }
     torch.cuda.empty_cache()
     print(json.dumps(report), flush=True)
     run_jobs(options, report, deadline)
@@ -274,6 +311,7 @@ def run_jobs(options: argparse.Namespace, report: dict[str, Any], deadline: floa
         for shape, all_ways in JOBS[job].items():
             ways = tuple(way for way in all_ways if not options.ways or way in options.ways)
             rows = run_shape(job, shape, ways, options, deadline)
+            rows = [row if "error" in row else row | shares_of(row, *limits_in(report), options.layers) for row in rows]
             report["rows"] += rows
             eager = next((row.get("median_ms", 0.0) for row in rows if row["way"] == "eager"), 0.0)
             for row in rows:
@@ -289,7 +327,7 @@ def line_of(row: dict[str, Any], eager: float) -> str:
     ratio = row["median_ms"] / (eager or 1)
     return (
         f"{row['job']} {row['shape']:10} {row['way']:26} {row['median_ms']:9.3f} ms  {ratio:5.3f} of eager"
-        f"  queued {row['queued_ms']:9.3f} ms"
+        f"  queued {row['queued_ms']:9.3f} ms, {row.get('bound_share', math.nan):6.1%} of the bound"
         f"  kernels {row['kernels']:5} {row['kernel_ms']:8.3f} ms  first {row['first_call_s']:6.1f} s"
         f"  peak {row['peak_gb']:5.1f} GB  norm {row['norm']:.4g}"
     )

@@ -70,6 +70,14 @@ def compile_model(way: str, model: Any) -> Any:
     return thunder.compile(model, recipe=RECIPE, without=(without,) if without else ())
 
 
+def begin_step(way: str) -> None:
+    """Let the graphs of torch.compile overwrite the results of the previous step."""
+    import torch
+
+    if way in ("compile reduce-overhead", "compile max-autotune"):
+        torch.compiler.cudagraph_mark_step_begin()
+
+
 def prefill(way: str, shape: str, layers: int) -> Contender:
     """Return a call for the logits of the last token."""
     import torch
@@ -103,8 +111,7 @@ def decode(way: str, shape: str, layers: int) -> Contender:
 
     def call() -> Any:
         with torch.no_grad():
-            if way == "compile reduce-overhead" or way == "compile max-autotune":
-                torch.compiler.cudagraph_mark_step_begin()
+            begin_step(way)
             mask = (positions <= state["position"])[:, None, None]
             output = compiled(
                 input_ids=state["ids"],
@@ -130,6 +137,7 @@ def train(way: str, shape: str, layers: int) -> Contender:
     ids = torch.randint(0, VOCABULARY, (batch, length), device=DEVICE)
 
     def call() -> Any:
+        begin_step(way)
         model.zero_grad(set_to_none=True)
         loss = compiled(input_ids=ids, labels=ids, use_cache=False).loss
         loss.backward()
@@ -158,5 +166,11 @@ def generate(way: str, shape: str, layers: int) -> Contender:
 
 def maker_of(job: str, shape: str) -> Callable[[str, str, int], Contender]:
     """Return the function that makes the contenders of a job."""
-    jobs = {"prefill": prefill, "train": train, "autotune": prefill, "generate": generate}
+    jobs = {
+        "prefill": prefill,
+        "train": train,
+        "autotune": prefill,
+        "autotune-train": train,
+        "generate": generate,
+    }
     return decode if shape == "decode" else jobs[job]

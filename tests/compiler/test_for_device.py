@@ -104,3 +104,25 @@ def test_a_program_for_a_target_takes_the_sizes_that_symbolic_names() -> None:
     (x,) = program.last("computation").inputs
     assert isinstance(x, TensorProxy)
     assert [str(size) for size in x.shape] == ["s0", "4"]
+
+
+def on_meta(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    row = (x @ weight).tanh()
+    return row, row.to("meta"), row.new_zeros(3, device="meta"), torch.ones(2, device="meta")
+
+
+def on_meta_after_a_gradient(x: torch.Tensor, weight: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    (gradient,) = torch.autograd.grad((x @ weight).square().sum(), weight, create_graph=True)
+    return gradient, gradient.to("meta"), gradient.new_zeros(3, device="meta"), torch.ones(2, device="meta")
+
+
+@pytest.mark.parametrize(
+    ("function", "requires_grad"), [(on_meta, False), (on_meta, True), (on_meta_after_a_gradient, True)]
+)
+def test_the_meta_device_of_a_program_is_not_the_absent_gpu(function: Any, requires_grad: bool) -> None:
+    """PyTorch's autograd gets the meta device in place of a GPU without CUDA."""
+    compiled = thunder.jit(function, executors=("torch",))
+    weight = torch.randn(4, 6, requires_grad=requires_grad)
+    program, _ = trace_for(compiled, torch.device("cuda"), (torch.randn(3, 4), weight), {})
+    outputs = program.traces("computation")[0].outputs
+    assert [proxy.device for proxy in outputs] == [torch.device("cuda", 0), *[torch.device("meta")] * 3]

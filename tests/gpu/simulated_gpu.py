@@ -25,7 +25,7 @@ from torch.utils._pytree import tree_flatten
 from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler.for_device import EagerProgram, devices_read_as
-from thunder_core.tracing.capture.fakes.absent_gpu import NOWHERE
+from thunder_core.tracing.capture.fakes.absent_gpu import stand_in_for
 from thunder_core.tracing.capture.fakes.device_guards import hidden_device_of
 from thunder_core.tracing.capture.torch_facts.modes import without_functions
 from thunder_core.tracing.ir.proxy import TensorProxy
@@ -109,7 +109,7 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Any:
         """Run an operation on sizes, and note its launches, or its bytes if it is a copy."""
         if func is torch.ops.prim.device.default:
-            return NOWHERE if self.guards.is_needed else args[0].fake_device
+            return stand_in_for(args[0].fake_device) if self.guards.is_needed else args[0].fake_device
         kwargs = kwargs or {}
         with self.guards.passed():
             result = func(*args, **kwargs)
@@ -142,6 +142,10 @@ class SimulatedGpu(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def memory_of(self, device: int) -> int:
         """Return the bytes of its memory."""
         return MEMORY
+
+    def pool_nbytes(self, replay: object) -> int:
+        """Return 0: memory without data takes no space in a pool."""
+        return 0
 
     def record(
         self, function: Callable[[], Any], device_stream: tuple[int, int], *, has_own_pool: bool = False

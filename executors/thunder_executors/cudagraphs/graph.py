@@ -3,7 +3,7 @@
 In a validation, the first call runs the function without a graph, undoes its writes, and then captures and replays the
 graph.
 
-A graph reads and writes fixed addresses. There are three kinds of inputs:
+A graph reads and writes fixed addresses. There are four kinds of inputs:
 
 - `static` inputs are parameters, buffers and caches, which have the same address in most calls. The graph reads them in
   place. If the address of a static input has changed, the graph is captured again. A static input whose address changes
@@ -11,7 +11,6 @@ A graph reads and writes fixed addresses. There are three kinds of inputs:
 - `held` inputs are static inputs whose memory the function writes to. There is one graph for each set of their
   addresses, because a KV cache is allocated again for another batch.
 - All other inputs are copied into buffers of the graph before each replay.
-
 - `saved` inputs are results that another graph has lent. They are read in place, and there is one graph for each set of
   their addresses. If one of them is not in lent memory, the function runs without a graph.
 
@@ -108,7 +107,8 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 class Recording:
     """A graph with its memory: static inputs by their addresses, and `buffers` for the other inputs.
 
-    `memories` are the memories of the results, and `loans` those of them that are lent, by their numbers.
+    `memories` are the memories of the results, and `loans` those that are lent, by number. `pool_nbytes` is the size of
+    the graph's own pool, if it has one.
     """
 
     replay: Callable[[], None]
@@ -117,13 +117,15 @@ class Recording:
     memories: tuple[torch.Tensor, ...]
     views: tuple[View, ...]
     loans: dict[int, Loan] = field(default_factory=dict)
+    pool_nbytes: int = 0
     replays: int = 0
     last_use: int = 0
 
     @cached_property
     def nbytes(self) -> int:
-        """The size of the graph's buffers and results in bytes."""
-        return sum(memory.nbytes for memory in (*self.memories, *(buffer.memory for buffer in self.buffers.values())))
+        """The size of the graph's buffers and results, or of the buffers and the graph's own pool, in bytes."""
+        results = sum(memory.nbytes for memory in self.memories)
+        return max(results, self.pool_nbytes) + sum(buffer.memory.nbytes for buffer in self.buffers.values())
 
     @property
     def copied_nbytes(self) -> int:
@@ -315,7 +317,8 @@ class CapturedFunction:
         replay, results = CUDA.record(function, (key[0], key[1]), has_own_pool=bool(self.lent))
         memories, views = describe_results(results, used)
         addresses = {number: tensors[number].data_ptr() for number in sorted(in_place)}
-        recording = Recording(replay, addresses, buffers, memories, views, self._loans(memories, views))
+        pool = CUDA.pool_nbytes(replay) if self.lent else 0
+        recording = Recording(replay, addresses, buffers, memories, views, self._loans(memories, views), pool)
         GRAPH_MEMORY.require_fits(recording, CUDA.memory_of(key[0]))
         return recording
 

@@ -1,8 +1,9 @@
 """Limit the memory of CUDA graphs: the graphs that were used least recently are dropped beyond the limit.
 
 The memory of a graph consists of the buffers of its inputs, and of its results, which each replay overwrites. The graph
-of a prompt, for example, has a whole KV cache. Temporaries do not count, because all graphs of a stream share a memory
-pool for them. A graph that alone exceeds the limit is not kept.
+of a prompt, for example, has a whole KV cache. Temporaries do not count, because the graphs of a stream share a memory
+pool for them. A graph that lends results to a backward has a pool of its own, which counts as a whole. A graph that
+alone exceeds the limit is not kept.
 """
 
 from __future__ import annotations
@@ -50,9 +51,7 @@ class GraphMemory:
     def require_fits(self, graph: KeptGraph, memory: int) -> None:
         """Raise `RuntimeError` for a graph that alone exceeds the limit of a device with `memory` bytes."""
         if graph.nbytes > memory // SHARE:
-            raise RuntimeError(
-                f"it needs {graph.nbytes:,} bytes for inputs and results, more than 1/{SHARE} of the GPU's memory"
-            )
+            raise RuntimeError(f"it needs {graph.nbytes:,} bytes of its own, more than 1/{SHARE} of the GPU's memory")
 
     def drop_until_fitting(self, device: int, newest: KeptGraph, memory: int) -> None:
         """Drop graphs of a device with `memory` bytes until the others fit into the limit; keep the newest graph."""

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import torch
 
 from thunder_core.tracing.library.collection import pause_collection
+from thunder_core.tracing.library.memory_pools import bytes_of_pools
 from thunder_executors.cudagraphs.arrivals import COUNTERS, counters_of_graph
 
 DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it
@@ -46,7 +47,7 @@ class Cuda:
 
     def record(
         self, function: Callable[[], Any], device_stream: DeviceStream, *, has_own_pool: bool = False
-    ) -> tuple[Callable[[], None], Any]:
+    ) -> tuple[Replay, Any]:
         """Return a function that replays the function's kernels, and the results, which each replay overwrites.
 
         Replays of other graphs overwrite the results, too, unless the graph `has_own_pool`.
@@ -71,6 +72,10 @@ class Cuda:
                 results = capture_into(graph, pool, function, device_stream[0])
             current.wait_stream(stream)
         return Replay(graph, counters), results
+
+    def pool_nbytes(self, replay: Replay) -> int:
+        """Return the bytes of the memory pool of a graph: its results and temporaries, rounded up by the allocator."""
+        return bytes_of_pools({replay.graph.pool()})
 
     def _stream(self, device: int) -> Any:
         if device not in self._streams:

@@ -67,12 +67,6 @@ def odd_value(size: Any) -> int:
     return generic_hint_of(size, {symbol: max(3, int(hints[symbol]) | 1) for symbol in size.node.expr.free_symbols})
 
 
-def launches_of(trace: Trace, executor: str) -> Iterator[Launch]:
-    """Yield the launches of the executor's bound symbols, found by running them on tensors without data."""
-    for bsym in bsyms_of(trace, executor):
-        yield from launches(bsym)
-
-
 def bsyms_of(trace: Trace, executor: str) -> Iterator[BoundSymbol]:
     """Yield the executor's bound symbols, also those within wrappers."""
     yield from (bsym for bsym in unwrap(trace.bound_symbols) if bsym.executor == executor)

@@ -24,6 +24,7 @@ class StandIn:
         self.error = ""
         self.tensors = ()
         self.memory = 1 << 40
+        self.pool = 0  # the bytes of each graph's own pool
         self.shared = []
 
     def device_stream(self, tensors):
@@ -32,6 +33,9 @@ class StandIn:
 
     def memory_of(self, device):
         return self.memory
+
+    def pool_nbytes(self, replay):
+        return self.pool
 
     def record(self, function, place, has_own_pool=False):
         if self.error:

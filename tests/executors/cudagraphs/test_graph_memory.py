@@ -109,6 +109,39 @@ def test_a_graph_that_alone_holds_too_much_is_not_kept_and_drops_no_other(room_f
     call(model, compiled, 6, 4, 6, 4, 11, 11, 11)
     assert kept(compiled) == [4, 6]
     (line,) = graphs_in(compiled)
-    reason = "it needs 264 bytes for inputs and results, more than 1/16 of the GPU's memory"
+    reason = "it needs 264 bytes of its own, more than 1/16 of the GPU's memory"
     assert line.symbol.target.failed == reason
     assert cuda.records == 3
+
+
+def train(model: Line, compiled: Any, *rows: int) -> None:
+    """Make a training step for each number of rows."""
+    for number in rows:
+        x = torch.randn(number, 3)
+        results = []
+        for called in (compiled, model):
+            model.zero_grad()
+            called(x).sum().backward()
+            results.append(model.weight.grad)
+        torch.testing.assert_close(*results)
+
+
+def test_the_pools_of_training_steps_count(room_for_rows: Any) -> None:
+    """Each forward has a pool of ten rows, so that three forwards do not fit into 34 rows."""
+    cuda = room_for_rows(34)
+    model, compiled = compiled_line()
+    cuda.pool = 10 * BYTES_OF_ROW
+    train(model, compiled, *[1] * 4, *[2] * 4)
+    assert cuda.own_pools == 2
+    assert kept(compiled) == [1, 2]
+    train(model, compiled, *[3] * 4)
+    assert kept(compiled) == [2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:a CUDA graph could not be recorded")
+def test_a_training_step_whose_pool_alone_is_too_large_has_no_graph(room_for_rows: Any) -> None:
+    cuda = room_for_rows(34)
+    model, compiled = compiled_line()
+    cuda.pool = 35 * BYTES_OF_ROW
+    train(model, compiled, *[1] * 4)
+    assert kept(compiled) == []

@@ -217,3 +217,10 @@ def test_a_function_without_tensors_is_recorded_if_there_is_one_gpu(
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: SimpleNamespace(cuda_stream=9))
     assert Cuda().device_stream(()) == found
+
+
+def test_the_bytes_of_a_graphs_pool_are_those_of_its_segments(monkeypatch: pytest.MonkeyPatch) -> None:
+    segments = [{"segment_pool_id": pool, "total_size": size} for pool, size in (((0, 1), 5), ((0, 2), 7), ([0, 1], 3))]
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
+    replay: Any = SimpleNamespace(graph=SimpleNamespace(pool=lambda: (0, 1)))
+    assert Cuda().pool_nbytes(replay) == 8

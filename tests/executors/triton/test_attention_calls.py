@@ -13,13 +13,13 @@ from torch.nn.functional import scaled_dot_product_attention
 import thunder_core as thunder
 from tests.executors.cudagraphs.stand_in import OnCpu, StandIn
 from tests.executors.triton.closeness import assert_close, draw
+from tests.executors.triton.launches import launches_of
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.compilation.compiler import last_program, trace_for
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_executors.cudagraphs import graph
 from thunder_executors.triton import measurement
-from thunder_executors.triton.ahead import launches_of
 from thunder_executors.triton.attention.decode_attention import decode_attention
 from thunder_executors.triton.launch import INTERPRETED
 
@@ -347,7 +347,7 @@ def test_one_graph_serves_all_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_kernel_is_compiled_for_an_absent_gpu() -> None:
     compiled = thunder.jit(lambda q, n: attend(q, keys_until(n)[:, None, None]), executors=["triton", "torch"])
     compiled(QUERY, LAST)
-    launches = launches_of(thunder.last_traces(compiled)[-1], "triton")
+    launches = launches_of(thunder.last_traces(compiled)[-1])
     names = [launch.specialization.kernel.partition(":")[2] for launch in launches]
     assert names == ["decode_attention_kernel"]
 

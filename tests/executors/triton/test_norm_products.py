@@ -12,11 +12,11 @@ from torch.nn.functional import silu
 import thunder_core as thunder
 from tests.executors.cudagraphs.stand_in import OnCpu, StandIn
 from tests.executors.triton.closeness import assert_close, draw
+from tests.executors.triton.launches import launches_of
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_executors.cudagraphs import graph
 from thunder_executors.joined import JoinedProducts
 from thunder_executors.triton import measurement
-from thunder_executors.triton.ahead import launches_of
 from thunder_executors.triton.launch import INTERPRETED, Launch
 
 pytestmark = pytest.mark.skipif(not INTERPRETED, reason="for the interpreter")
@@ -158,7 +158,7 @@ def test_the_launched_kernels_are_compiled_for_an_absent_gpu(executors: Any, mon
         compiled(draw(1, WIDTH))
         monkeypatch.setattr(Launch, "run", lambda launch: (launched.append(launch.specialization), run(launch))[1])
         compiled(draw(1, WIDTH))
-    found = [launch.specialization for launch in launches_of(thunder.last_traces(compiled)[-1], "triton")]
+    found = [launch.specialization for launch in launches_of(thunder.last_traces(compiled)[-1])]
     assert set(found) == set(launched)
     assert [kernel.kernel.partition(":")[2] for kernel in found] == [
         "normalized_linear_kernel",

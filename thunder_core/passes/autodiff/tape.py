@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from thunder_core.backend.functionalization.functionalizer import MAX_NUMBERS
 from thunder_core.backend.functionalization.local import functionalize_local
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, NOWHERE, is_on_absent_gpu, restore
+from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, is_on_absent_gpu, restore, stand_in_for
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.shape_env import number_of
 from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_process_group_method, is_random, symbol_of
@@ -55,7 +55,6 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # the id.
         self._proxies = dict(proxies or {})
         self._last = -1
-        self._hidden: torch.device | None = None
 
     def continue_in_backward(self) -> Tape:
         """Return a new tape for the backward, with the proxies of all tensors on this tape."""
@@ -112,9 +111,8 @@ class Tape(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return self._run_inplace_view(func, args, kwargs)
         self._require_known(tensors_in([*written_values(func, args, kwargs)]))
         if func in DEVICE_QUERIES and is_on_absent_gpu(args[0]):
-            self._hidden = args[0].device
-            return NOWHERE
-        kwargs = restore(self._hidden, kwargs)
+            return stand_in_for(args[0].device)
+        kwargs = restore(kwargs)
         output = func(*args, **kwargs)
         if func in DEVICE_QUERIES:
             return output

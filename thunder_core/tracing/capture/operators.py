@@ -10,7 +10,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.tracing.capture.call import RecordedCall
-from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, NOWHERE, is_on_absent_gpu, restore
+from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, META, is_on_absent_gpu, restore, stand_in_for
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.symbols import LIFTS, is_process_group_method, is_random, symbol_of
@@ -50,7 +50,6 @@ class AtenOperations:
         self._record = record
         self._refuse = refuse
         self._hidden: torch.device | None = None  # of the tensors of the present call
-        self._hidden_outside: torch.device | None = None  # of tensors that C++ code uses outside of torch functions
         self._view: torch.Tensor | None = None
 
     def begin(self, call: RecordedCall, *, hidden: torch.device | None) -> None:
@@ -80,24 +79,22 @@ class AtenOperations:
         if self._view is not None and operator is ALIAS:
             return self._view
         if self._hidden is None:
-            outside = None if self.call is not None else self._hidden_outside
-            return self._dispatch(operator, args, restore(outside, kwargs))
+            return self._dispatch(operator, args, restore(kwargs))
         if operator in DEVICE_QUERIES:
-            return NOWHERE
+            return stand_in_for(self._hidden)
         hidden, self._hidden = self._hidden, None
         try:
-            output = self._dispatch(operator, args, restore(hidden, kwargs))
+            output = self._dispatch(operator, args, restore(kwargs))
         finally:
             self._hidden = hidden
-        if self.call is not None and any(tensor.device == NOWHERE for tensor in tensors_in(output)):
+        if self.call is not None and any(tensor.device.type == META for tensor in tensors_in(output)):
             self.call.opaque = True
         return output
 
     def _device_of(self, fake: FakeTensor) -> torch.device:
         """Return the device that C++ code gets for a fake; code outside of torch functions may be autograd's."""
         if self.call is None and is_on_absent_gpu(fake):
-            self._hidden_outside = fake.device
-            return NOWHERE
+            return stand_in_for(fake.device)
         return fake.device
 
     def _run_on_process_group(self, operator: torch._ops.OpOverload, args: Any, kwargs: Any) -> Any:

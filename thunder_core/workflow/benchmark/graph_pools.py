@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, TypeAlias
+from typing import Any
 
 import torch
 
-Pool: TypeAlias = tuple[int, int]
+from thunder_core.tracing.library.memory_pools import Pool
 
 
 @contextmanager
@@ -33,9 +33,3 @@ def replayed_pools() -> Iterator[set[Pool]]:
         yield pools
     finally:
         graph_class.replay = replay
-
-
-def bytes_of(pools: set[Pool]) -> int:
-    """Return the bytes of memory pools: the temporaries and the results of their graphs."""
-    segments: list[dict[str, Any]] = torch.cuda.memory_snapshot() if pools else []  # type: ignore[no-untyped-call]
-    return sum(segment["total_size"] for segment in segments if tuple(segment["segment_pool_id"]) in pools)

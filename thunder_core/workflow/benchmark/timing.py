@@ -7,8 +7,9 @@ from collections.abc import Callable
 
 import torch
 
+from thunder_core.tracing.library.memory_pools import bytes_of_pools
 from thunder_core.workflow.benchmark.allocations import peak_allocated
-from thunder_core.workflow.benchmark.graph_pools import bytes_of, replayed_pools
+from thunder_core.workflow.benchmark.graph_pools import replayed_pools
 
 Call = Callable[[], object]
 
@@ -72,4 +73,4 @@ def peak_memory_of(call: Call, device: torch.device, *, profile_cpu: bool = Fals
     with replayed_pools() as pools:
         call()
         torch.cuda.synchronize(device)
-    return torch.cuda.max_memory_allocated(device) - before + bytes_of(pools)
+    return torch.cuda.max_memory_allocated(device) - before + bytes_of_pools(pools)

@@ -18,7 +18,7 @@ def hidden_device_of(function: Callable[..., Any], arguments: object) -> torch.d
     """Return the GPU that a call of a function must hide, because this build of PyTorch has no CUDA; None without one.
 
     The guard of a function in `DEVICE_GUARDED` reads a tensor's device to make it current, and autograd reads the
-    device of each tensor that it records. Both accept the device `NOWHERE`.
+    device of each tensor that it records. Both accept the meta device (`stand_in_for`).
     """
     if torch.cuda._is_compiled():
         return None

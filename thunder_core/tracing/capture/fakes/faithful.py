@@ -18,7 +18,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 from torch.utils._mode_utils import no_dispatch
 
 from thunder_core.tracing.capture.fakes import quantized
-from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, NOWHERE, is_on_absent_gpu, restore
+from thunder_core.tracing.capture.fakes.absent_gpu import DEVICE_QUERIES, is_on_absent_gpu, restore, stand_in_for
 from thunder_core.tracing.capture.fakes.meta_kernels import cheaper_operation, results_on_meta
 from thunder_core.tracing.capture.symbolic.all_sizes import is_size_oblivious
 from thunder_core.tracing.capture.symbolic.metadata import decide, deciding, is_symbolic_slice, slice_dimension
@@ -55,7 +55,6 @@ class FaithfulMode(FakeTensorMode):
     def __init__(self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None) -> None:
         super().__init__(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=shape_env)
         self._attributes: dict[torch.device, tuple[torch.device, dict[str, Any]]] = {}
-        self._hidden: torch.device | None = None
 
     def fake(self, meta: torch.Tensor, device: torch.device) -> torch.Tensor:
         """Return a new fake on a device, with the metadata and the memory of a tensor on the meta device.
@@ -107,9 +106,8 @@ class FaithfulMode(FakeTensorMode):
     def dispatch(self, func: object, types: object, args: Any = (), kwargs: Any = None) -> Any:
         """Run an operation on fakes. Tensors on a GPU that this build of PyTorch cannot use hide their device."""
         if func in DEVICE_QUERIES and is_on_absent_gpu(args[0]):
-            self._hidden = args[0].device
-            return NOWHERE
-        output = self._dispatch_operation(func, types, args, restore(self._hidden, kwargs or {}))
+            return stand_in_for(args[0].device)
+        output = self._dispatch_operation(func, types, args, restore(kwargs or {}))
         if self.shape_env is not None and is_size_oblivious():
             for leaf in leaves(output):
                 settle_contiguity(leaf, self.shape_env)

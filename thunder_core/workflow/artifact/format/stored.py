@@ -14,6 +14,7 @@ from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
+from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements, StoredPrologue
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.printer import Source
@@ -48,13 +49,21 @@ class StoredTrace(Trace):
 class StoredProgram(Program):
     """A program that runs the stored source of an artifact; its only stages are the stages that run.
 
-    The kernels `cubins` are registered at the first call.
+    The kernels `cubins` are registered at the first call. Later tokens of a generation skip the statements `skipped`
+    of the prologue.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     written: tuple[int, ...] | None = None
     cubins: Cubins = field(default_factory=dict)
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
+    skipped: SkippedStatements | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.skipped is not None:
+            prologue = StoredPrologue(self.sources["prologue"], self.prepare, self.skipped)
+            object.__setattr__(self, "prepare", prologue.prepare)
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before its last check of a value."""
@@ -85,6 +94,9 @@ def stored_programs(
             raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(missing)}")
         if facts.derivative is not None and not is_consistent(facts, facts.derivative):
             raise damage_error(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
+        lines = running_stages(facts.stages)["prologue"].lines
+        if facts.skipped is not None and not facts.skipped.is_within(lines):
+            raise damage_error(artifact.folder, f"program {number} skips statements that its prologue does not have")
     cubins = read_cubins(artifact)
     return [stored_program(artifact, facts, finder, cubins, strict=strict) for facts in artifact.manifest.programs]
 
@@ -126,6 +138,7 @@ def stored_program(
         written=facts.written,
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},
+        skipped=None if facts.skipped is None else facts.skipped.statements,
     )
 
 

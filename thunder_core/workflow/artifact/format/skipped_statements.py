@@ -1,0 +1,60 @@
+"""The statements of a stored prologue that later tokens of a generation skip, as data of a manifest."""
+
+from __future__ import annotations
+
+from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements, skipped_statements
+from thunder_core.foundation.storage.manifest import StoredFacts
+
+
+class FreeDimensions(StoredFacts):
+    """The dimensions of a tensor with symbolic sizes, and those with symbolic strides; `tensor` is its position."""
+
+    tensor: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+class SkippedFacts(StoredFacts):
+    """`SkippedStatements` as stored."""
+
+    without_arguments: tuple[int, ...]
+    tensor_checks: tuple[int, ...] = ()
+    passed: str = ""
+    tensors: str = ""
+    given: tuple[str, ...] = ()
+    symbolic_dimensions: tuple[FreeDimensions, ...] = ()
+
+    @classmethod
+    def of(cls, program: Program) -> SkippedFacts | None:
+        """Return the facts about a program that was traced in this process; None if it skips no statements."""
+        skipped = skipped_statements(program)
+        if skipped is None:
+            return None
+        return cls(
+            without_arguments=skipped.without_arguments,
+            tensor_checks=skipped.tensor_checks,
+            passed=skipped.passed,
+            tensors=skipped.tensors,
+            given=skipped.given,
+            symbolic_dimensions=tuple(
+                FreeDimensions(tensor=tensor, sizes=sizes, strides=strides)
+                for tensor, (sizes, strides) in skipped.symbolic_dimensions.items()
+            ),
+        )
+
+    @property
+    def statements(self) -> SkippedStatements:
+        """The statements that programs skip."""
+        return SkippedStatements(
+            self.without_arguments,
+            self.tensor_checks,
+            self.passed,
+            self.tensors,
+            self.given,
+            {free.tensor: (free.sizes, free.strides) for free in self.symbolic_dimensions},
+        )
+
+    def is_within(self, lines: int) -> bool:
+        """Whether all numbers are numbers of statements of a prologue with so many lines."""
+        return all(0 <= number < lines for number in (*self.without_arguments, *self.tensor_checks))
