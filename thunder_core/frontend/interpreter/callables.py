@@ -57,6 +57,8 @@ def callable_attribute(function: Any, name: str, default: Any = None) -> Any:
 
 def callable_name(function: object) -> str:
     """Return the `__name__` of a callable; an empty string if the callable has no name, or Python code computes it."""
+    if type(function) in _TYPES_WITH_C_ATTRIBUTES:
+        return function.__name__  # type: ignore[attr-defined, no-any-return]
     name = callable_attribute(function, "__name__")
     return name if type(name) is str else ""
 
