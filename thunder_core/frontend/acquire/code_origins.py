@@ -14,7 +14,7 @@ from thunder_core.foundation import package
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.frontend.interpreter.frame import Frame
-from thunder_core.tracing.capture.location import Location, generated_location
+from thunder_core.tracing.capture.location import GENERATED_LOCATIONS, Location, generated_location
 from thunder_core.tracing.capture.torch_facts.symbols import is_pytorchs_code
 
 # Files whose functions only wrap a function of the program: context managers and deprecated functions.
@@ -60,8 +60,10 @@ class CodeOrigins:
 
         For code that Thunder generated from a program, both are those of the program.
         """
-        if frame is not None and (generated := generated_location(frame.code.co_filename, frame.lineno)):
-            return generated
+        if frame is not None and frame.code.co_filename in GENERATED_LOCATIONS:
+            generated = generated_location(frame.code.co_filename, frame.lineno)
+            if generated is not None:
+                return generated
         return Location(self.users_line(frame), module)
 
     def interprets(self, function: types.FunctionType) -> bool:

@@ -1,4 +1,4 @@
-"""The lookasides of C functions: those that decide themselves which functions they replace.
+"""Lookasides of C functions that decide themselves which functions they replace.
 
 A call of a C function is frequent, and each of these lookasides concerns few C functions. So the lookasides are chosen
 once, by the name of the function and by the class of the object to which it is bound: a module, or the object whose

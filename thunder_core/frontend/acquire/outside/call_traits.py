@@ -24,7 +24,6 @@ SHALLOW_FUNCTIONS = frozenset(
     }
 )
 TENSOR_BASE = torch.Tensor.__base__ or torch.Tensor  # the class in C that has the methods of tensors
-FUNCTIONS_OF_TORCH: Any = torch.add.__self__  # type: ignore[attr-defined] # the class that binds PyTorch's functions
 Answer = TypeVar("Answer")
 STORING_METHODS = ("append", "extend", "setdefault")
 METHODS_STORING_VALUES = (*STORING_METHODS, "insert", "setattr", "__setattr__", "__setitem__")
@@ -54,7 +53,7 @@ def cached_for_modules(find: Callable[[Any], Answer]) -> Callable[[Any], Answer]
         if type(function) is not types.BuiltinFunctionType:
             return find(function)
         owner = function.__self__
-        if type(owner) is not types.ModuleType and owner is not FUNCTIONS_OF_TORCH:
+        if owner is not None and type(owner) is not types.ModuleType:  # None for functions such as `torch.add`
             return find(function)
         if function not in answers:
             answers[function] = find(function)

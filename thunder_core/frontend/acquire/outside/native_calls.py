@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.outside.containers import (
 from thunder_core.frontend.acquire.outside.namespaces import NESTING
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
-from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.acquire.outside.whole_reads import TENSOR_CLASSES, WholeReads
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.states import has_state
@@ -121,7 +121,9 @@ class NativeCalls:
         paths = self._outside.paths
         for arg in args:
             path = paths.get(id(arg))
-            if path is None or reads_only_classes(function) or id(function) in FUNCTIONS_WITHOUT_ITERATION:
+            if path is None or type(arg) in TENSOR_CLASSES:
+                continue
+            if reads_only_classes(function) or id(function) in FUNCTIONS_WITHOUT_ITERATION:
                 continue
             if type(arg) in GENERATOR_TYPES or native_state_of(type(arg)) is NativeState.STEPS:
                 self._leave_to_eager(

@@ -77,12 +77,11 @@ class WholeReads(FunctionReads):
             for value in values:
                 self.expand(value)
             return
-        reader = function if hashes else None
         for value in values:
             kind = type(value)
-            if kind in PRIMITIVE_TYPES or (kind in TENSOR_CLASSES and not may_hash_tensors(reader)):
+            if kind in PRIMITIVE_TYPES or (kind in TENSOR_CLASSES and not (hashes and may_hash_tensors(function))):
                 continue  # has no contents
-            self.expand_whole(value, reader)
+            self.expand_whole(value, function if hashes else None)
 
     def expand_key(self, key: object) -> None:
         """Guard a key that C code is about to look up in a mapping, and so to compare with other keys."""
