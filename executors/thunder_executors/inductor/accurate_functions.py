@@ -6,7 +6,7 @@ for small `x`, where PyTorch's results are accurate. PyTorch's own vectors have 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from unittest import mock
 
@@ -24,7 +24,7 @@ def accurate_near_zero() -> Iterator[None]:
         yield
 
 
-def method_call(name: str) -> object:
+def method_call(name: str) -> Callable[[object], str]:
     """Return a function that writes the call of a method of a vector."""
 
     def write(vector: object) -> str:

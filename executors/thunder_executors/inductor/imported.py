@@ -27,7 +27,7 @@ __all__ = ["AsyncCompile", "compiled_graph"]
 propagate_fake_tensors = compiler.fake_tensor_prop
 
 
-def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor]) -> Any:
+def compiled_graph(graph: GraphModule, fakes: Sequence[FakeTensor | torch.SymInt]) -> Any:
     """Return the function that Inductor compiles from a graph whose nodes have values recorded by `make_fx`."""
     with (
         mock.patch.object(compiler, "fake_tensor_prop", fake_mode_of),

@@ -14,7 +14,7 @@ from thunder_core.foundation import package
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.lookasides import is_native_code
 from thunder_core.frontend.interpreter.frame import Frame
-from thunder_core.tracing.capture.location import Location, generated_location
+from thunder_core.tracing.capture.location import GENERATED_LOCATIONS, Location, generated_location
 from thunder_core.tracing.capture.torch_facts.symbols import is_pytorchs_code
 
 # Files whose functions only wrap a function of the program: context managers and deprecated functions.
@@ -31,41 +31,58 @@ class CodeOrigins:
     """Distinguishes PyTorch's code from the program's. The result for a code object is stored."""
 
     def __init__(self) -> None:
-        self._library_code: dict[types.CodeType, bool] = {}
-        self._interpreted: dict[types.CodeType, bool] = {}
+        # By identity, because Python computes the hash of a code object from all its constants each time. The codes are
+        # kept alive.
+        self._codes: dict[int, types.CodeType] = {}
+        self._library_code: dict[int, bool] = {}
+        self._passed_code: dict[int, bool] = {}
+        self._interpreted: dict[int, bool] = {}
 
     def users_line(self, frame: Frame | None) -> SourceLine | None:
         """Return the innermost line, from a frame outward, that is neither in PyTorch nor in code that wraps calls."""
-        while frame is not None and (self.is_library(frame.code) or is_wrapper(frame.filename)):
+        while frame is not None and self._is_passed(frame.code):
             frame = frame.back
         if frame is None:
             return None
-        generated = generated_location(frame.filename, frame.lineno)
-        return generated.source if generated else SourceLine(frame.filename, frame.lineno, frame.code.co_qualname)
+        code, lineno = frame.code, frame.lineno
+        generated = generated_location(code.co_filename, lineno)
+        return generated.source if generated else SourceLine(code.co_filename, lineno, code.co_qualname)
+
+    def _is_passed(self, code: types.CodeType) -> bool:
+        """Whether code has no line of the program: it is in PyTorch, or wraps calls."""
+        is_passed = self._passed_code.get(id(code))
+        if is_passed is None:
+            is_passed = self._passed_code[id(code)] = self.is_library(code) or is_wrapper(code.co_filename)
+        return is_passed
 
     def users_location(self, frame: Frame | None, module: str) -> Location:
         """Return the user's line and the innermost module.
 
         For code that Thunder generated from a program, both are those of the program.
         """
-        generated = generated_location(frame.filename, frame.lineno) if frame is not None else None
-        return generated or Location(self.users_line(frame), module)
+        if frame is not None and frame.code.co_filename in GENERATED_LOCATIONS:
+            generated = generated_location(frame.code.co_filename, frame.lineno)
+            if generated is not None:
+                return generated
+        return Location(self.users_line(frame), module)
 
     def interprets(self, function: types.FunctionType) -> bool:
         """Whether a function is interpreted when C code calls it. Most of PyTorch's own functions are not."""
         code = function.__code__
-        interpreted = self._interpreted.get(code)
+        interpreted = self._interpreted.get(id(code))
         if interpreted is None:
             is_interpreted = code.co_filename in INTERPRETED_FILES or code in INTERPRETED_CODES
             runs_natively = (self.is_library(code) and not is_interpreted) or is_native_code(function)
-            interpreted = self._interpreted[code] = not runs_natively
+            interpreted = self._interpreted[id(code)] = not runs_natively
+            self._codes[id(code)] = code
         return interpreted
 
     def is_library(self, code: types.CodeType) -> bool:
         """Whether code belongs to PyTorch."""
-        is_library = self._library_code.get(code)
+        is_library = self._library_code.get(id(code))
         if is_library is None:
-            is_library = self._library_code[code] = is_pytorchs_code(code)
+            is_library = self._library_code[id(code)] = is_pytorchs_code(code)
+            self._codes[id(code)] = code
         return is_library
 
 

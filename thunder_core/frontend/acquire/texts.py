@@ -220,7 +220,7 @@ class Texts:
 
 def _concatenate(texts: Texts, operands: tuple[Any, ...]) -> Any:
     """Return the concatenation of texts; None if no text is symbolic."""
-    return texts.join(operands) if any(type(operand) is SymbolicText for operand in operands) else None
+    return texts.join(operands) if SymbolicText in map(type, operands) else None
 
 
 def _interpolate(texts: Texts, operands: tuple[Any, ...]) -> Any:

@@ -55,8 +55,11 @@ def callable_attribute(function: Any, name: str, default: Any = None) -> Any:
     return unbound if is_plain else default
 
 
-def callable_name(function: object) -> str:
+def callable_name(function: Any) -> str:
     """Return the `__name__` of a callable; an empty string if the callable has no name, or Python code computes it."""
+    if type(function) in _TYPES_WITH_C_ATTRIBUTES:
+        c_name: str = function.__name__
+        return c_name
     name = callable_attribute(function, "__name__")
     return name if type(name) is str else ""
 

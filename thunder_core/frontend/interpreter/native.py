@@ -91,7 +91,8 @@ def is_proxy(value: object) -> bool:
 
 def unwrap(value: object) -> Any:
     """Return the object behind a weak proxy if it exists; return other values unchanged."""
-    if not is_proxy(value):
+    kind = type(value)
+    if kind is not weakref.ProxyType and kind is not weakref.CallableProxyType:
         return value
     referent = proxied_object(value)
     return value if referent is None else referent

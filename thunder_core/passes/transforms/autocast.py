@@ -149,7 +149,7 @@ class _Replay(Replay):
         self, target: Callable[..., Any], args: object, kwargs: object, bsym: BoundSymbol
     ) -> Iterable[BoundSymbol]:
         """Return bound symbols that compute, without autocast, the same as `bsym`: the call recorded under autocast."""
-        key = signature(target, args, kwargs, self._recorder.tensors.describe)
+        key, _ = signature(target, args, kwargs, self._recorder.tensors.describe)
         if key is not None and (key, autocast_state()) in self._unchanged_calls:
             return [bsym]
         before = autocast_state()

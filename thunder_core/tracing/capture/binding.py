@@ -34,7 +34,7 @@ class Binding:
 
     def note(self, bsym: BoundSymbol) -> None:
         """Record the names that a bound symbol returns, so that they do not count as new in later bound symbols."""
-        self._defined.update(proxy.name for proxy in bsym.outputs)
+        self._defined.update([proxy.name for proxy in bsym.outputs])
 
     def bind(
         self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any, call: RecordedCall

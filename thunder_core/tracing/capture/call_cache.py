@@ -26,10 +26,12 @@ class CallCache:
         self._make_view = make_view
         self._calls: dict[Hashable, CachedCall] | None = {}
 
-    def key(self, function: Callable[..., Any], args: object, kwargs: object) -> Hashable | None:
-        """Return the key of a call, or None if it cannot be cached."""
+    def key(
+        self, function: Callable[..., Any], args: object, kwargs: object
+    ) -> tuple[Hashable | None, list[torch.Tensor]]:
+        """Return the key of a call, or None if it cannot be cached, and the tensors that a call with a key reads."""
         if self._calls is None or function in QUERIES_OF_STATE:
-            return None
+            return None, []
         return signature(function, args, kwargs, self._tensors.describe)
 
     def find(self, key: Hashable | None) -> CachedCall | None:

@@ -79,15 +79,19 @@ class RecordedLines:
             for bsym in changes(self._autocast, state):
                 self.emit(bsym)
 
-    def append(self, bsym: BoundSymbol) -> None:
-        """Append a bound symbol whose location is set; refuse a collective within a transform of torch.func."""
+    def append(self, bsym: BoundSymbol, *, autocast_is_recorded: bool = False) -> None:
+        """Append a bound symbol whose location is set; refuse a collective within a transform of torch.func.
+
+        Native code may have changed autocast's state before, unless `autocast_is_recorded`.
+        """
         if self.levels.depth and bsym.communicates:
             raise self._refuse(
                 f"`{bsym.symbol.name}` is called within a transform of torch.func, where eager does not wait for it",
                 "call the collective outside of `torch.vmap` and the derivatives of torch.func",
                 runs_in_eager=False,
             )
-        self.record_autocast_changes()
+        if not autocast_is_recorded:
+            self.record_autocast_changes()
         self.levels.record_grad_mode_change()
         if not self.gradients.is_running:
             self._forward.note(bsym.source, bsym.module)
@@ -166,7 +170,7 @@ class RecordedLines:
         line.
         """
         try:
-            return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs))
+            return self.tensors.to_fake(tuple(args)), self.tensors.to_fake(dict(kwargs)) if kwargs else {}
         except Wrapped:
             raise
         except OperationFailed as error:

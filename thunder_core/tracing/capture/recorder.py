@@ -28,13 +28,14 @@ from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import overlap_error, try_in_eager
 from thunder_core.tracing.capture.gradients import AUTOGRAD, Gradients
 from thunder_core.tracing.capture.location import ForwardLocations
-from thunder_core.tracing.capture.masks import Masks
+from thunder_core.tracing.capture.masks import INDEXING, SELECTING, Masks
 from thunder_core.tracing.capture.number_calls import NumberCalls
 from thunder_core.tracing.capture.operators import AtenOperations
 from thunder_core.tracing.capture.queries import Queries
 from thunder_core.tracing.capture.recorded_lines import RecordedLines
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.shape_changes import ShapeChanges
+from thunder_core.tracing.capture.sizes_of_values import RULES as FUNCTIONS_WITH_SIZES
 from thunder_core.tracing.capture.sizes_of_values import SizesOfValues
 from thunder_core.tracing.capture.subclasses import Subclasses, torch_function_classes
 from thunder_core.tracing.capture.symbolic.all_sizes import for_all_sizes
@@ -58,9 +59,14 @@ from thunder_core.tracing.capture.torch_facts.new_leaves import make_leaf, makes
 from thunder_core.tracing.capture.torch_facts.settings import with_default_device
 from thunder_core.tracing.capture.torch_facts.storages import mark_device, storage_class, with_named_size
 from thunder_core.tracing.capture.torch_facts.symbols import (
+    PLAIN_CALLABLES,
+    QUERY_EXPRESSIONS,
+    REFERENCES,
+    REPLACES_MEMORY,
     SET_DATA,
     SPARSE_PARTS,
     VALUE_READERS,
+    VERSION,
     is_idle,
     replaces_memory,
     symbol_of,
@@ -74,11 +80,19 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import replace_leaves
 from thunder_core.tracing.library.objects import with_data
 
-STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
-OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # recorded without subsymbols if another call computed their metadata
-DETACH = torch.ops.aten.detach.default
-ZEROS = torch.ops.aten._efficientzerotensor.default  # makes zero tangents of a kind that fakes do not support
 TOLIST = torch.Tensor.tolist  # returns values, and refuses fakes itself
+DETACH = torch.ops.aten.detach.default
+STORAGES = frozenset({torch.Tensor.storage, torch.Tensor.untyped_storage, torch.Tensor._typed_storage})
+# The functions of `PLAIN_CALLABLES` that `_run_by_rules` does not simply record.
+FUNCTIONS_WITH_RULES = frozenset(
+    {
+        *(TOLIST, torch.Tensor.item, torch.Tensor.new, torch.Tensor.stride, torch.Tensor.storage_type),
+        *(VERSION, *QUERY_EXPRESSIONS, *REFERENCES, *VALUE_READERS, *DATA, *REPLACES_MEMORY, *AUTOGRAD),
+        *(*FUNCTIONS_WITH_SIZES, *INDEXING, *SELECTING),
+    }
+)
+OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # recorded without subsymbols if another call computed their metadata
+ZEROS = torch.ops.aten._efficientzerotensor.default  # makes zero tangents of a kind that fakes do not support
 
 
 class Recorder(RecordedLines):
@@ -228,7 +242,16 @@ class Recorder(RecordedLines):
 
     def _run_function(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run a function on tensors without wrappers; raise `Wrapped` if one is a wrapper."""
-        args, kwargs = with_named_size(function, args, with_default_device(function, kwargs))
+        kwargs = with_default_device(function, kwargs)
+        if type(function) not in PLAIN_CALLABLES or function in FUNCTIONS_WITH_RULES or "requires_grad" in kwargs:
+            return self._run_by_rules(function, args, kwargs)
+        if self.numbers.has_symbolic and numbers_in((args, kwargs)):
+            return self._number_calls.run(function, *self.numbers.simplify_number((args, kwargs)))
+        return self._record(function, *self.with_fakes(args, kwargs))
+
+    def _run_by_rules(self, function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a function that a rule may concern, such as a read of values; record the call if none does."""
+        args, kwargs = with_named_size(function, args, kwargs)
         if makes_leaf(function, args, kwargs):
             return make_leaf(self._run_function, function, args, kwargs)
         if function is TOLIST and has_few_items(self.tensors.fake(args[0])):
@@ -261,10 +284,10 @@ class Recorder(RecordedLines):
     def _record(self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Run a function on fakes or replay an equal cached call, record it, and return the program's result."""
         self.caught_errors.raise_as_in_call(function, args, kwargs)
-        key = self._call_cache.key(function, args, kwargs)
+        key, read = self._call_cache.key(function, args, kwargs)
         cached_call = self._call_cache.find(key)
         if cached_call is not None and autocast_state() == self._autocast:
-            return self._replay(cached_call, args, kwargs)
+            return self._replay(cached_call, read)
         trial = KERNEL_TYPES.trial(function, args, kwargs, self.tensors, self.caught_errors.is_caught)
         if trial is not None and trial.error is not None:
             raise with_source_line(trial.error, self._location().source)
@@ -291,7 +314,7 @@ class Recorder(RecordedLines):
         self._note_effects(call, function, args, kwargs, output)
         bsym = self._binding.bind(function, args, kwargs, output, call)
         if key is not None and call.is_repeatable:
-            self._call_cache.add(key, bsym, tensors_in((args, kwargs)), output)
+            self._call_cache.add(key, bsym, read, output)
         if bsym is not None:
             self._append_call(bsym, output, call)
         return self.tensors.to_real(output)
@@ -406,11 +429,11 @@ class Recorder(RecordedLines):
             raise self._fail(function, error) from error
         raise with_source_line(error, self._location().source)
 
-    def _replay(self, call: CachedCall, args: object, kwargs: object) -> Any:
-        """Record a cached call again, for these tensors."""
-        bsym, output = self._call_cache.replay(call, tensors_in((args, kwargs)), self._location)
+    def _replay(self, call: CachedCall, read: list[torch.Tensor]) -> Any:
+        """Record a cached call again, for these tensors, while autocast's state is the recorded one."""
+        bsym, output = self._call_cache.replay(call, read, self._location)
         if bsym is not None:
-            self.append(bsym)
+            self.append(bsym, autocast_is_recorded=True)
         return self.tensors.to_real(output)
 
     # ---- aten operations (TorchDispatchMode) ----------------------------------------------------------------

@@ -80,7 +80,7 @@ class Subclasses:
 
 def torch_function_classes(classes: tuple[type, ...]) -> tuple[type, ...]:
     """Return the classes whose `__torch_function__` PyTorch calls: not `torch.Tensor`, parameters and fakes."""
-    return tuple(kind for kind in classes if _is_called(kind, "__torch_function__"))
+    return tuple([kind for kind in classes if _is_called(kind, "__torch_function__")])
 
 
 def has_default_function(kind: type) -> bool:

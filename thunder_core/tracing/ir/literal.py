@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import builtins
 import enum
+import itertools
 import keyword
 import math
+import operator
 import re
 import sys
 import types
@@ -90,8 +92,8 @@ def unique_name(text: str, *used: Collection[str]) -> str:
     stem = valid_name(text)
     stem = f"{stem}_" if stem[0] in NUMBERED_NAME_LETTERS and stem[1:].isdigit() else stem
     name, count = stem, 1
-    reserved = (RESERVED, sys.modules, *used)
-    while any(name in names for names in reserved) or hasattr(builtins, name):
+    reserved = (RESERVED, sys.modules, vars(builtins), *used)
+    while any(map(operator.contains, reserved, itertools.repeat(name))):
         count += 1
         name = f"{stem}_{count}"
     return name
@@ -264,15 +266,15 @@ WRITERS: dict[type, Callable[[Any, Scope], str]] = {
 
 def literal(value: object, scope: Scope) -> str:
     """Return the source of a value: a literal, a dotted name, or the name of a constant of the scope."""
+    writer = WRITERS.get(type(value))
+    if writer is not None:
+        return writer(value, scope)
     if isinstance(value, Proxy):
         return value.name
     if isinstance(value, Code):
         return value.text
     if isinstance(value, Definition):
         return value.name
-    writer = WRITERS.get(type(value))
-    if writer is not None:
-        return writer(value, scope)
     if isinstance(value, enum.Enum) and dotted_name(type(value)) and is_listed_member(value):
         return f"{importable(type(value), scope)}.{value.name}"
     if isinstance(value, type):

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import torch
+
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.foundation.quick_objects import ComputedOnce, with_quick_init
 from thunder_core.tracing.ir.listing import CODE
@@ -13,7 +15,8 @@ from thunder_core.tracing.ir.literal import Code, Definition
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
-SCALAR_TYPES = frozenset({type(None), bool, int, float, str})  # classes of frequent constants
+# Classes of frequent constants.
+SCALAR_TYPES = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, torch.layout})
 BACKWARD_OF = "backward of "  # prefix of the module of a bound symbol that computes a derivative
 
 
@@ -68,8 +71,16 @@ def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
     kind = type(tree)
     if kind is TensorProxy:
         return names.get(tree.name, tree)
-    if kind is tuple:
-        return tuple([item if type(item) in SCALAR_TYPES else renamed_proxies(item, names) for item in tree])
+    if kind is tuple or kind is list:
+        renamed = [
+            names.get(item.name, item)
+            if type(item) is TensorProxy
+            else item
+            if type(item) in SCALAR_TYPES
+            else renamed_proxies(item, names)
+            for item in tree
+        ]
+        return tuple(renamed) if kind is tuple else renamed
     if kind in SCALAR_TYPES:
         return tree
     return replace_leaves(tree, lambda leaf: names.get(leaf.name, leaf) if isinstance(leaf, Proxy) else leaf)
@@ -201,10 +212,12 @@ class BoundSymbol:
             args=renamed_proxies(self.args, names),
             kwargs=renamed_proxies(dict(self.kwargs), names) if self.kwargs else {},
             output=renamed_proxies(self.output, names),
-            subsymbols=tuple([sub.rename(names) for sub in self.subsymbols]),
+            subsymbols=tuple([sub.rename(names) for sub in self.subsymbols]) if self.subsymbols else (),
             source=source,
             module=module,
-            mutates=tuple([names[name].name if name in names else name for name in self.mutates]),
+            mutates=tuple([names[name].name if name in names else name for name in self.mutates])
+            if self.mutates
+            else (),
             ordered=self.ordered,
             executor=self.executor,
             derives=self.derives,

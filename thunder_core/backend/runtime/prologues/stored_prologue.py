@@ -153,5 +153,5 @@ def imported_entries(node: ast.stmt) -> Iterator[str]:
             yield from (alias.name for alias in aliases)
         case ast.ImportFrom(module, aliases):
             yield from (f"{module}:{alias.name} as {alias.asname or alias.name}" for alias in aliases)
-        case ast.Assign([ast.Name(name)], ast.Attribute(ast.Call(_, [ast.Constant(module)]), attribute)):
+        case ast.Assign([ast.Name(name)], ast.Attribute(ast.Call(_, [ast.Constant(str(module))]), attribute)):
             yield f"{module}:{attribute} as {name}"

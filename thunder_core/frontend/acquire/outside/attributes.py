@@ -19,6 +19,7 @@ from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.library.changes.class_entries import ABSENT, dict_of, mro_of
 from thunder_core.tracing.library.changes.tensor_class import is_pytorchs
+from thunder_core.tracing.library.changes.type_versions import ClassCaches, cached_by_version
 from thunder_core.tracing.library.objects import is_native, lacks
 
 MISSING = object()
@@ -151,11 +152,18 @@ def _guard_entry(outside: GuardedReads, kind: type, base: type, name: str) -> No
 
 def guard_added_entry(outside: GuardedReads, kind: type, name: str) -> Any:
     """Guard and return the entry that the user has added to a class of tensors; `MISSING` if there is none."""
-    base = _defining_class(kind, name)
-    if base is None or is_pytorchs(base, name):
+    base = _class_with_added_entry(kind, name)
+    if base is None:
         return MISSING
     _guard_entry(outside, kind, base, name)
     return dict_of(base)[name]
+
+
+@cached_by_version(ClassCaches())
+def _class_with_added_entry(kind: type, name: str) -> tuple[type | None, bool]:
+    """Return the class that defines a name of a class of tensors; None if PyTorch's own class or no class does."""
+    base = _defining_class(kind, name)
+    return (None if base is None or is_pytorchs(base, name) else base), True
 
 
 def is_hidden_by_metaclass(kind: type, name: str) -> bool:

@@ -6,7 +6,8 @@ import functools
 import operator
 import types
 import weakref
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import torch
 
@@ -23,6 +24,7 @@ SHALLOW_FUNCTIONS = frozenset(
     }
 )
 TENSOR_BASE = torch.Tensor.__base__ or torch.Tensor  # the class in C that has the methods of tensors
+Answer = TypeVar("Answer")
 STORING_METHODS = ("append", "extend", "setdefault")
 METHODS_STORING_VALUES = (*STORING_METHODS, "insert", "setattr", "__setattr__", "__setitem__")
 # The classes of C callables that may hash an argument. Other C callables call a function, which is examined itself.
@@ -39,6 +41,27 @@ ATTRIBUTES_READ_BY_CALLS: dict[type, tuple[str, ...]] = {
 }
 
 
+def cached_for_modules(find: Callable[[Any], Answer]) -> Callable[[Any], Answer]:
+    """Cache a function's answers about callables, for C functions of modules and of `torch`.
+
+    These exist as long as the process, and do not change. Other callables are not kept.
+    """
+    answers: dict[Any, Answer] = {}
+
+    @functools.wraps(find)
+    def cached(function: Any) -> Answer:
+        if type(function) is not types.BuiltinFunctionType:
+            return find(function)
+        owner = function.__self__
+        if owner is not None and type(owner) is not types.ModuleType:  # None for functions such as `torch.add`
+            return find(function)
+        if function not in answers:
+            answers[function] = find(function)
+        return answers[function]
+
+    return cached
+
+
 def owner_of(function: object) -> tuple[Any, ...]:
     """Return a tuple of the object to which a method is bound; an empty tuple for a function."""
     return (function.__self__,) if type(function) is types.MethodType else ()
@@ -51,6 +74,8 @@ def reads_only_classes(function: object) -> bool:
 
 def dereferenced_reference(function: Any) -> Any:
     """Return the weak reference that a C call dereferences, directly or by `super().__call__()`; otherwise None."""
+    if type(function) is types.BuiltinFunctionType:
+        return None
     is_call_method = type(function) is types.MethodWrapperType and function.__name__ == "__call__"
     reference = function.__self__ if is_call_method else function
     return reference if issubclass(type(reference), weakref.ref) else None
@@ -69,8 +94,11 @@ def is_shallow(function: object) -> bool:
         return False
 
 
-def may_hash_tensors(function: object) -> bool:
+@cached_for_modules
+def may_hash_tensors(function: Any) -> bool:
     """Whether a C function may hash tensors or compare them by identity: no function or method of PyTorch does."""
+    if type(function) is types.BuiltinFunctionType and issubclass(type(function.__self__), TENSOR_BASE):
+        return False
     if not issubclass(type(function), CLASSES_THAT_MAY_HASH) or callable_name(function) in METHODS_STORING_VALUES:
         return False
     return not is_function_of_torch(function)

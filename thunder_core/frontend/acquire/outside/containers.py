@@ -204,7 +204,10 @@ def split_method_call(function: Any, args: tuple[Any, ...]) -> tuple[Any, str, t
     if type(function) in UNBOUND_METHOD_CLASSES and args and container_base(args[0]) is not None:
         owner, c_class = args[0], function.__objclass__
         return owner, name, args[1:], None if type_lookup(type(owner), name) is function else c_class
-    return callable_attribute(function, "__self__"), name, args, None
+    owner = (
+        function.__self__ if type(function) is types.BuiltinFunctionType else callable_attribute(function, "__self__")
+    )
+    return owner, name, args, None
 
 
 def can_change_first_argument(function: object) -> bool:

@@ -130,6 +130,7 @@ class EffectLog:
         self._tables_at_start: dict[int, dict[str, Any]] = {}
         self._written_entries: set[tuple[int, str]] = set()
         self._created_entries: set[tuple[int, str]] = set()
+        self._written_names: set[str] = set()  # the names of all entries that were written
         self._undo: list[Callable[[], object]] = []
         self._watched_states: list[tuple[Path, Any]] = []  # native objects, with their states before a call
 
@@ -141,7 +142,7 @@ class EffectLog:
 
     def has_written(self, owner: object, name: str) -> bool:
         """Whether the program has written an attribute of an object, or a class attribute that the object inherits."""
-        if not self._undo:
+        if name not in self._written_names and not self.originals:
             return False
         tables = tables_of(owner)
         if not self._written_entries.isdisjoint([(id(holder), name) for holder in (owner, *tables)]):
@@ -188,6 +189,7 @@ class EffectLog:
         self._undo.append(attribute_snapshot(owner.value, name, self._table_at_start))
         first_entries = frozenset(entries) - self._written_entries
         self._written_entries |= first_entries
+        self._written_names.add(name)
         unused_writes = self._unused_writes(owner, name)
         overwritten = unused_writes.pop() if unused_writes and unused_writes[-1].kind == "set" else None
         replaced = None
@@ -337,6 +339,7 @@ class EffectLog:
         if first_entries and name not in namespace.value:
             self._created_entries |= first_entries
         self._written_entries |= first_entries
+        self._written_names.add(name)
         c_class = overridden_c_class(type(namespace.value), method)  # the program bypasses an overriding method
         effect = Effect("call", namespace, method, (name, *value), c_class=c_class)
         self._begin_write(namespace.value, method, name, effect, None, first_entries)

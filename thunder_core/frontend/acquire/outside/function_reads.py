@@ -62,7 +62,8 @@ class FunctionReads(Outside):
 
     def guard_global(self, namespace: dict[str, Any], name: str, value: object) -> None:
         """Guard a global that the program has read."""
-        self.require_up_to_date(namespace)
+        if self.outdated:
+            self.require_up_to_date(namespace)
         if (id(namespace), name) in self._guarded_reads or self.effects.has_stored(namespace, name):
             return
         self._guarded_reads.add((id(namespace), name))

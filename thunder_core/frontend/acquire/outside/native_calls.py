@@ -20,7 +20,7 @@ from thunder_core.frontend.acquire.outside.containers import (
 from thunder_core.frontend.acquire.outside.namespaces import NESTING
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
-from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.acquire.outside.whole_reads import TENSOR_CLASSES, WholeReads
 from thunder_core.frontend.interpreter.frame import Machine
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.library.states import has_state
@@ -77,9 +77,10 @@ class NativeCalls:
         if function is type and len(args) == 1:
             self._outside.note_class_read(args[0])
         owner, name, rest, c_class = split_method_call(function, args)
+        values = (*rest, *kwargs.values()) if kwargs else rest
         only_classes = reads_only_classes(function)
         if not only_classes:
-            self._outside.guard_compared_keys(owner, *rest, *kwargs.values())
+            self._outside.guard_compared_keys(owner, *values)
         if name in METHODS_OF_ITERATORS:
             self.require_no_outside_iterator(function, (owner,))
         if owner is not None and name in LOOKUP_METHODS and rest and not kwargs and is_plain_mapping(owner):
@@ -106,9 +107,10 @@ class NativeCalls:
             self._writes.note_function_call(function, args, kwargs)
         if name in ("setdefault", "__setitem__") and rest:
             self._outside.expand_key(rest[0])
-        read = [arg for arg in (*rest, *kwargs.values()) if not (only_classes and has_state(arg) and arg is rest[0])]
+        is_class_read = only_classes and rest and has_state(rest[0])
+        read = [arg for arg in values if arg is not rest[0]] if is_class_read else values
         self._outside.expand_for(function, read)
-        self.require_no_outside_iterator(function, (*rest, *kwargs.values()))
+        self.require_no_outside_iterator(function, values)
         return NOT_TAKEN
 
     def require_no_outside_iterator(self, function: object, args: Iterable[Any]) -> None:
@@ -116,9 +118,12 @@ class NativeCalls:
 
         Tracing could not put the items back.
         """
+        paths = self._outside.paths
         for arg in args:
-            path = self._outside.path_of(arg)
-            if path is None or reads_only_classes(function) or id(function) in FUNCTIONS_WITHOUT_ITERATION:
+            path = paths.get(id(arg))
+            if path is None or type(arg) in TENSOR_CLASSES:
+                continue
+            if reads_only_classes(function) or id(function) in FUNCTIONS_WITHOUT_ITERATION:
                 continue
             if type(arg) in GENERATOR_TYPES or native_state_of(type(arg)) is NativeState.STEPS:
                 self._leave_to_eager(

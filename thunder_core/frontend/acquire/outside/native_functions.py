@@ -205,7 +205,11 @@ def function_kind_of(function: Any) -> CFunctionKind:
 
 def is_function_of_pybind11(function: object) -> bool:
     """Whether a builtin is a function of pybind11, whose `__self__` is the record of its overloads."""
-    kind = type(callable_attribute(function, "__self__"))
+    return is_record_of_pybind11(type(callable_attribute(function, "__self__")))
+
+
+def is_record_of_pybind11(kind: type) -> bool:
+    """Whether a class is that of the `__self__` of pybind11's functions."""
     return kind is CAPSULE or kind.__module__ == "pybind11_builtins"
 
 

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 
 from thunder_core.frontend.acquire.outside.attributes import runs_python
 from thunder_core.frontend.acquire.outside.containers import UNBOUND_METHOD_CLASSES
-from thunder_core.frontend.acquire.outside.native_functions import is_function_of_pybind11
+from thunder_core.frontend.acquire.outside.native_functions import is_record_of_pybind11
 from thunder_core.frontend.acquire.outside.native_kinds import (
     LOCK_METHODS,
     NativeState,
@@ -40,6 +40,7 @@ FUNCTIONS_WITHOUT_MEMORY_READS = frozenset(
 UNKNOWN_READS = (NativeState.OPAQUE, NativeState.GETTERS, NativeState.MEMORY)
 DIR_METHOD = "__dir__"
 METHODS_OF_ALL_CLASSES = COMPLETE_READERS | {DIR_METHOD}
+OWNERS_OF_FUNCTIONS = (types.ModuleType, type)  # the classes of `__self__` of functions that are not methods
 # Functions that read their arguments as operators do.
 OPERATOR_LIKE_FUNCTIONS = (
     *(len, iter, next, list, tuple, set, dict, sum, min, max, any, all, sorted, repr, str, bytes, hash),
@@ -74,19 +75,32 @@ class NativeReads:
         self._decimal_settings = decimal_settings()
         self._numpy_settings = numpy_settings()
         self._known_classes: dict[int, type] = {}
+        self._usual_classes: dict[int, type] = {}
         self._is_of_numpy: dict[type, bool] = {}
 
     def before_call(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Guard the reads of a C function that is about to be called."""
         owner, name = owner_and_name(function, args)
-        if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
-            self._answers[DECIMAL_SETTINGS] = self._decimal_settings
-        self._guard_numpy((*args, owner, function))
-        self._require_no_memory((function, *args, *kwargs.values(), owner), name)
+        if not self._are_usual(operands := (function, *args, *kwargs.values(), owner)):
+            if decimal.Decimal in map(type, args) or type(owner) is decimal.Decimal:
+                self._answers[DECIMAL_SETTINGS] = self._decimal_settings
+            self._guard_numpy((*args, owner, function))
+            self._require_no_memory(operands, name)
         if owner is None:
             self._note_function(function, args, kwargs)
         elif id(type(owner)) not in self._known_classes or name in METHODS_OF_ALL_CLASSES:
             self._note_method(function, owner, name, (args, kwargs))
+
+    def _are_usual(self, operands: Iterable[object]) -> bool:
+        """Whether operands of C code need no guard of their own: their reads are known, and depend on no settings."""
+        for operand in operands:
+            kind = type(operand)
+            if id(kind) in self._usual_classes:
+                continue
+            if kind is decimal.Decimal or is_numpy_class(kind) or not self._has_known_reads(kind):
+                return False
+            self._usual_classes[id(kind)] = kind
+        return True
 
     def _guard_numpy(self, operands: Iterable[Any]) -> None:
         """Guard NumPy's settings if an operand of C code is a NumPy object.
@@ -179,9 +193,9 @@ class NativeReads:
 
         Guard keys of new dicts.
         """
-        if function is dict or callable_name(function) == "fromkeys":
-            self._guard_keys(value)
         owner, name = owner_and_name(function, args)
+        if function is dict or name == "fromkeys":
+            self._guard_keys(value)
         if (
             owner is None
             or kwargs
@@ -202,6 +216,8 @@ class NativeReads:
 
     def note_operation(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> None:
         """Guard the reads of an operator that is about to be applied, or note that they are unknown."""
+        if self._are_usual(operands):
+            return
         if decimal.Decimal in map(type, operands):
             self._answers[DECIMAL_SETTINGS] = self._decimal_settings
         self._guard_numpy(operands)
@@ -230,11 +246,15 @@ def owner_and_name(function: object, args: tuple[Any, ...]) -> tuple[Any, str]:
     The object is None for a function of a module, and for a method of a class.
     """
     name = callable_name(function)
-    if args and type(function) is types.BuiltinMethodType and is_function_of_pybind11(function):
-        unbound = type_lookup(type(args[0]), name)
-        return (args[0] if callable_attribute(unbound, "__func__") is function else None), name
-    owner = args[0] if type(function) in UNBOUND_METHOD_CLASSES and args else callable_attribute(function, "__self__")
-    return (None if issubclass(type(owner), types.ModuleType | type) else owner), name
+    if type(function) is types.BuiltinMethodType:
+        owner = function.__self__
+        if args and is_record_of_pybind11(type(owner)):
+            unbound = type_lookup(type(args[0]), name)
+            return (args[0] if callable_attribute(unbound, "__func__") is function else None), name
+    else:
+        is_unbound = type(function) in UNBOUND_METHOD_CLASSES and args
+        owner = args[0] if is_unbound else callable_attribute(function, "__self__")
+    return (None if issubclass(type(owner), OWNERS_OF_FUNCTIONS) else owner), name
 
 
 def is_getter_or_lock_method(owner: object, name: str) -> bool:

@@ -222,7 +222,7 @@ class Outside(GuardedPaths):
         return number_path if number_path is not None and self.symbolic.includes(number_path) else None
 
     def _may_be_symbolic(self, value: object) -> bool:
-        return self.symbolic.may_have_symbols and type(value) in NUMBERS and not self.is_functional
+        return type(value) in NUMBERS and self.symbolic.may_have_symbols and not self.is_functional
 
     def is_symbolic(self, path: Path, value: object) -> bool:
         """Whether the value at a path is a symbolic number."""

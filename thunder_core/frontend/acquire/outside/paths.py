@@ -47,9 +47,10 @@ class Path:
     def child(self, step: str, key: Any, value: Any) -> Path:
         """Return the path to a value one step from the value at this path."""
         label = (step, (type(key), key))
-        if label not in self.children:
-            self.children[label] = Path(self, step, key, value)
-        return self.children[label]
+        path = self.children.get(label)
+        if path is None:
+            path = self.children[label] = Path(self, step, key, value)
+        return path
 
     def entry(self, name: str, value: object) -> Path:
         """Return the path to the entry of a name in the `__dict__` of the object at this path."""

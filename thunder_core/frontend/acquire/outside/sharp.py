@@ -22,10 +22,12 @@ from functools import cache
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.foundation import package
 from thunder_core.foundation.errors import SharpEdgeError, SharpEdgeWarning, SourceLine
 from thunder_core.foundation.options.compile_options import SharpEdges
+from thunder_core.frontend.acquire.outside.call_traits import cached_for_modules
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 
@@ -98,7 +100,7 @@ EDGE_KINDS_OF_OWNERS: dict[type, str] = {
 OWNERS_OF_MODULE_FUNCTIONS = frozenset({type(None), types.ModuleType})  # the classes of `__self__` of module functions
 # The classes of `__self__` of bound C methods that have no sharp edges.
 OWNERS_WITHOUT_EDGES = frozenset(
-    {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, io.StringIO, io.BytesIO}
+    {dict, list, tuple, set, frozenset, str, torch.Tensor, torch.nn.Parameter, FakeTensor, io.StringIO, io.BytesIO}
 )
 # The beginnings of descriptions that are reported even if sharp edges are allowed: the action happens only while the
 # program is traced, or later calls use the value of the traced call.
@@ -113,7 +115,8 @@ DATE_METHODS = {
 }
 
 
-def edge_of(function: object) -> str | None:
+@cached_for_modules
+def edge_of(function: Any) -> str | None:
     """Return the description of the sharp edge of calling a function, such as `the time: time.time`; otherwise None."""
     owner = callable_attribute(function, "__self__")
     if type(owner) in OWNERS_WITHOUT_EDGES:

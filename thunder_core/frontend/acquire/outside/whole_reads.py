@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.outside.call_traits import is_shallow, may_hash_tensors
@@ -38,6 +39,7 @@ SKIPPED_MEMBERS = frozenset(
 MEMBER_CLASSES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 READ_BY_NAME = (type, types.ModuleType, types.FunctionType)  # C code never reads all of their attributes
 CLASSES_USERS_CHANGE = (torch.Tensor, torch.nn.Parameter, torch.nn.Module)  # users add attributes to these classes
+TENSOR_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})  # C code reads no contents of them
 CLASSES_WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
 
 
@@ -71,12 +73,15 @@ class WholeReads(FunctionReads):
 
         If `hashes` is False, the function neither hashes tensors nor compares them by identity.
         """
-        is_whole, reader = not is_shallow(function), function if hashes else None
-        for value in values:
-            if is_whole:
-                self.expand_whole(value, reader)
-            else:
+        if is_shallow(function):
+            for value in values:
                 self.expand(value)
+            return
+        for value in values:
+            kind = type(value)
+            if kind in PRIMITIVE_TYPES or (kind in TENSOR_CLASSES and not (hashes and may_hash_tensors(function))):
+                continue  # has no contents
+            self.expand_whole(value, function if hashes else None)
 
     def expand_key(self, key: object) -> None:
         """Guard a key that C code is about to look up in a mapping, and so to compare with other keys."""

@@ -16,51 +16,45 @@ from thunder_core.frontend.acquire.lookasides import (
     late_lookaside_of,
     runs_without_redirection,
 )
+from thunder_core.frontend.acquire.lookasides.c_functions import lookasides_of_c_function
 from thunder_core.frontend.acquire.lookasides.compiled import compiled_function
-from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import method_of_node
 from thunder_core.frontend.acquire.lookasides.functions.function import call_from_c
-from thunder_core.frontend.acquire.lookasides.functions.generators import is_method_of_generator, method_of_generator
 from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script
 from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_tensors
-from thunder_core.frontend.acquire.lookasides.operators.assignments import assign
 from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
 from thunder_core.frontend.acquire.lookasides.operators.foreign import call_foreign
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
 from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import record_loop_over_unbind
 from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import branch_on_tensor
-from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import call_on_drawn
 from thunder_core.frontend.acquire.lookasides.state.draws import call_random_function
 from thunder_core.frontend.acquire.lookasides.state.finalizers import dereference, require_no_del_method
 from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
-from thunder_core.frontend.acquire.lookasides.state.output import method_of_stream, method_that_logs_once
+from thunder_core.frontend.acquire.lookasides.state.output import method_that_logs_once
 from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
-from thunder_core.frontend.acquire.lookasides.state.storages import method_of_storage
 from thunder_core.frontend.acquire.lookasides.state.world import call_world_function
 from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
-from thunder_core.frontend.acquire.texts import method_of_text
 from thunder_core.frontend.acquire.traced_run import EagerFunctionCalls
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.lookup import python_method
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.capture.torch_facts.symbols import is_higher_order
+from thunder_core.tracing.capture.torch_facts.symbols import PLAIN_CALLABLES, is_higher_order
 from thunder_core.tracing.capture.torch_facts.torch_versions import applied_in_c
 from thunder_core.tracing.library.objects import is_native
 
 # Lookasides that decide themselves which functions they replace. They are called as `(run, function, args, kwargs)`,
-# and return `NOT_TAKEN` for other functions. The second tuple is not for Python functions.
+# and return `NOT_TAKEN` for other functions. The first tuple is for Python functions, the second one also for bound
+# methods and objects, and the third one is not for methods of Python. `lookasides_of_c_function` has those of C
+# functions.
+LOOKASIDES_OF_PYTHON_FUNCTIONS = (call_random_function, call_on_drawn)
 LOOKASIDES_OF_CALLABLES = (call_random_function, collective_call, call_world_function, call_on_drawn)
-LOOKASIDES_OF_OBJECTS = (
-    assign,
-    *(maker_of_tensors, method_of_stream, method_that_logs_once, method_of_text, method_of_node),
-    *(method_of_context_variable, method_of_storage, record_loop_over_unbind, call_script, dereference),
-)
+LOOKASIDES_OF_OBJECTS = (maker_of_tensors, method_that_logs_once, record_loop_over_unbind, call_script, dereference)
 # Special methods whose results C code converts to a number of Python.
 CONVERTED_SPECIAL_METHODS = frozenset(
     f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash")
@@ -110,7 +104,7 @@ class ObservedCalls(ObservedReads):
         if issubclass(kind, type):
             self.classes.note_instance(function)
             require_no_del_method(self, function)
-        elif is_interpreted_object(kind):
+        elif kind not in PLAIN_CALLABLES and is_interpreted_object(kind):
             return NOT_TAKEN  # nothing reads its attributes, hashes or compares it: that may run any code
         plain = function.__func__ if kind is types.MethodType else function
         try:
@@ -122,7 +116,9 @@ class ObservedCalls(ObservedReads):
             value = lookaside(self, *owned, **kwargs)
             if value is not NOT_TAKEN:
                 return value
-        for call in LOOKASIDES_OF_CALLABLES:
+        if kind is types.BuiltinFunctionType:
+            return self._call_c_function(function, args, kwargs)
+        for call in LOOKASIDES_OF_PYTHON_FUNCTIONS if kind is types.FunctionType else LOOKASIDES_OF_CALLABLES:
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
@@ -130,18 +126,29 @@ class ObservedCalls(ObservedReads):
             return self._call_python_function(function, plain, args, kwargs)
         return self._call_object(function, args, kwargs)
 
-    def _call_object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Call an object that is not a Python function; return `NOT_TAKEN` if the interpreter must make the call."""
-        if is_higher_order(function):
-            return call_operator(self, function, args, kwargs)
-        if is_method_of_generator(function):
-            return method_of_generator(self, function, args, kwargs)
-        for call in LOOKASIDES_OF_OBJECTS:
+    def _call_c_function(
+        self, function: types.BuiltinFunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Call a function of a module, or a bound method, in C."""
+        for call in lookasides_of_c_function(type(function.__self__), function.__name__):
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
         if (applied := applied_in_c(function)) is not None:
             return call_from_c(self, function, applied, args, kwargs)
+        return self._call_native(function, args, kwargs)
+
+    def _call_object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Call an object that is neither a Python function nor a `BuiltinFunctionType`.
+
+        Return `NOT_TAKEN` if the interpreter must make the call.
+        """
+        if is_higher_order(function):
+            return call_operator(self, function, args, kwargs)
+        for call in LOOKASIDES_OF_OBJECTS:
+            value = call(self, function, args, kwargs)
+            if value is not NOT_TAKEN:
+                return value
         return (
             self._call_native(function, args, kwargs)
             if type(function) is not type or is_native(function)

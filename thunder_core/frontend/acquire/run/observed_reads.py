@@ -63,6 +63,8 @@ IN_PLACE_METHODS: dict[Callable[..., Any], str] = {
     operator.ixor: "__ixor__",
     operator.imul: "__imul__",
 }
+# Names of attributes that the program does not always get as they are.
+NAMES_WITH_RULES = frozenset({"__class__", "device", "f_back", "state", "old_value"})
 KEY_LOOKUPS = (operator.contains, operator.getitem)
 # Owners without a path whose attribute reads need no guard on the class of the owner.
 OWNERS_WITHOUT_CLASS_GUARDS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
@@ -71,6 +73,14 @@ OWNERS_WITHOUT_CLASS_GUARDS = (torch.Tensor, type, types.ModuleType, types.Funct
 def is_symbolic(key: object) -> bool:
     """Whether a key is or contains a symbolic number or text."""
     return any(issubclass(type(leaf), SymbolicNumber | SymbolicText) for leaf in leaves(key))
+
+
+def has_tensors(operands: tuple[Any, ...]) -> bool:
+    """Whether an operand is a tensor, whose class makes the comparison or the lookup."""
+    for operand in operands:  # noqa: SIM110 - a generator takes three times as long
+        if issubclass(type(operand), torch.Tensor):
+            return True
+    return False
 
 
 class ObservedReads(ObservedWrites, TracedRun):
@@ -114,15 +124,8 @@ class ObservedReads(ObservedWrites, TracedRun):
 
         Return the class in eager PyTorch for the `__class__` of a symbolic number, a symbolic text or a fake.
         """
-        if name == "__class__" and (shown := shown_class(owner)) is not None:
+        if name in NAMES_WITH_RULES and (shown := self._shown_attribute(owner, name, value)) is not None:
             return shown
-        if (device := shown_device(owner, name)) is not None:
-            return device
-        require_frame_of_program(self, owner, name, value)
-        if name == "state" and self.draws.paths and is_generator(owner):
-            self.refuse("the program reads the state of a NumPy generator after a draw", READ_STATE)
-        if name == "old_value" and type(owner) is contextvars.Token:
-            self.leave_to_eager("the program reads the old value of a token", READ_VARIABLE)
         if issubclass(type(owner), FROM_OUTSIDE) and name not in METHODS_OF_NODES:
             self.leave_to_eager("the program reads a node of a graph from outside", READ_NODE)
         number_path = self.outside.symbolic_path(owner, name, value, is_item=False)
@@ -139,6 +142,23 @@ class ObservedReads(ObservedWrites, TracedRun):
                 self.classes.guard_attribute(owner, name)
         self.outside.note_attribute_read(owner, name, value)
         return value
+
+    def _shown_attribute(self, owner: Any, name: str, value: Any) -> Any:
+        """Return what the program sees in place of an attribute in `NAMES_WITH_RULES`; None for the attribute itself.
+
+        Leave to eager PyTorch, or refuse, what a trace cannot represent.
+        """
+        if name == "__class__":
+            return shown_class(owner)
+        if name == "device":
+            return shown_device(owner)
+        if name == "f_back":
+            require_frame_of_program(self, owner, value)
+        if name == "state" and self.draws.paths and is_generator(owner):
+            self.refuse("the program reads the state of a NumPy generator after a draw", READ_STATE)
+        if name == "old_value" and type(owner) is contextvars.Token:
+            self.leave_to_eager("the program reads the old value of a token", READ_VARIABLE)
+        return None
 
     def on_load_stored(self, owner: object, name: str, value: object) -> None:
         """Guard a value that an object with its own `__getattribute__` stores, or that a class of the user defines."""
@@ -273,9 +293,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             return  # `on_subscript` guards the item
         self.native_reads.note_operation(function, operands)
         self.native_calls.require_no_outside_iterator(function, operands)
-        is_of_tensors = function not in (hash, operator.contains) and any(
-            issubclass(type(operand), torch.Tensor) for operand in operands
-        )
+        is_of_tensors = function not in (hash, operator.contains) and has_tensors(operands)
         self.outside.guard_compared_keys(*operands)
         self.outside.expand_for(function, operands, hashes=not is_of_tensors)
         if (method := IN_PLACE_METHODS.get(function)) is not None:

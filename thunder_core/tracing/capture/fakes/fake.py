@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import OperationFailed
@@ -141,22 +142,33 @@ def fake_of(
     Sizes, strides, storage offset and version are kept. (FakeTensorMode.from_tensor is ten times slower, because it
     also keeps the bases of views.)
     """
+    is_plain_leaf = tensor.layout is torch.strided and layout is None and tensor.is_leaf
+    if is_plain_leaf and torch._C._functorch.peek_interpreter_stack() is None:
+        with torch._C.DisableTorchFunction(), no_dispatch():  # takes a quarter of the time
+            return _strided_fake(tensor, mode, storages, device or tensor.device, layout)
     with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
-        require_traceable(tensor)
         if tensor.layout in SPARSE:
+            require_traceable(tensor)
             return mode.from_tensor(tensor.detach()).requires_grad_(tensor.requires_grad)
-        if layout is None:
-            meta = torch.empty(0, dtype=tensor.dtype, device="meta")
-            storage = storages.like(tensor.untyped_storage())
-            meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
-        else:
-            meta = strided_tensor(int(tensor.storage_offset()), *layout, tensor.dtype)
-        fake = mark(mode.fake(meta, device or tensor.device), is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
-        if tensor.requires_grad:
-            fake = fake.requires_grad_(True) if tensor.is_leaf else tracked_from_outside(fake)
-        if not (tensor.is_inference() or fake.is_inference()):  # inference tensors have no versions
-            torch._C._autograd._unsafe_set_version_counter((fake,), (tensor._version,))
-        return fake
+        return _strided_fake(tensor, mode, storages, device or tensor.device, layout)
+
+
+def _strided_fake(
+    tensor: torch.Tensor, mode: FaithfulMode, storages: FakeStorages, device: torch.device, layout: Layout | None
+) -> torch.Tensor:
+    require_traceable(tensor)
+    if layout is None:
+        meta = torch.empty(0, dtype=tensor.dtype, device="meta")
+        storage = storages.like(tensor.untyped_storage())
+        meta.set_(storage, tensor.storage_offset(), tensor.shape, tensor.stride())
+    else:
+        meta = strided_tensor(int(tensor.storage_offset()), *layout, tensor.dtype)
+    fake = mark(mode.fake(meta, device), is_conj=tensor.is_conj(), is_neg=tensor.is_neg())
+    if tensor.requires_grad:
+        fake = fake.requires_grad_(True) if tensor.is_leaf else tracked_from_outside(fake)
+    if not (tensor.is_inference() or fake.is_inference()):  # inference tensors have no versions
+        torch._C._autograd._unsafe_set_version_counter((fake,), (tensor._version,))
+    return fake
 
 
 def strided_tensor(offset: int, shape: Sequence[Any], strides: Sequence[Any], dtype: torch.dtype) -> torch.Tensor:

@@ -95,9 +95,8 @@ def trial_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, t
 
 def kind_of(leaf: object) -> Hashable:
     """Return the dtype of a tensor, a dtype itself, or the class of another argument."""
-    if isinstance(leaf, torch.Tensor):
-        return leaf.dtype
-    return leaf if isinstance(leaf, torch.dtype) else type(leaf)
+    kind: Hashable = leaf if isinstance(leaf, torch.dtype) else type(leaf)
+    return leaf.dtype if isinstance(leaf, torch.Tensor) else kind
 
 
 def shape_of(leaf: object) -> Hashable:

@@ -71,29 +71,39 @@ def metadata(proxy: TensorProxy) -> Metadata:
 
 def signature(
     function: Callable[..., Any], args: object, kwargs: object, describe: Callable[[torch.Tensor], Described | None]
-) -> Hashable | None:
-    """Return the key of a call, or None if the call cannot be cached.
+) -> tuple[Hashable | None, list[torch.Tensor]]:
+    """Return the key of a call, or None if the call cannot be cached, and the tensors that the call reads.
 
-    The key distinguishes one tensor that is passed twice from two tensors, and shared memory from separate memory.
+    The key distinguishes one tensor that is passed twice from two tensors, and shared memory from separate memory. The
+    tensors are without duplicates, in order, and complete if there is a key.
     """
     parts: list[Hashable] = [function]
     seen: dict[Any, int] = {}
-    return tuple(parts) if _add_descriptions((args, kwargs), parts, seen, describe) and seen else None
+    read: list[torch.Tensor] = []
+    is_described = _add_descriptions((args, kwargs), parts, seen, read, describe)
+    return (tuple(parts) if is_described and read else None), read
 
 
 def _add_descriptions(
     trees: Iterable[Any],
     parts: list[Hashable],
     seen: dict[Any, int],
+    read: list[torch.Tensor],
     describe: Callable[[torch.Tensor], Described | None],
 ) -> bool:
-    """Add the descriptions of trees to the parts; return False if a leaf cannot be described."""
+    """Add the descriptions of trees to the parts, and their tensors to `read`.
+
+    Return False if a leaf cannot be described.
+    """
     for tree in trees:
         kind = type(tree)
         if kind in SINGLE_FORM:
             parts.append((kind, tree))
         elif isinstance(tree, torch.Tensor):
-            number = seen.setdefault(id(tree), len(seen))
+            number = seen.get(id(tree))
+            if number is None:
+                number = seen[id(tree)] = len(seen)
+                read.append(tree)
             described = describe(tree)
             if described is None:
                 return False
@@ -105,14 +115,14 @@ def _add_descriptions(
         else:
             label, items = _items_of(tree, kind)
             parts.append(label)
-            if items is None or not _add_descriptions(items, parts, seen, describe):
+            if items is None or (items and not _add_descriptions(items, parts, seen, read, describe)):
                 return False
     return True
 
 
 def _items_of(tree: Any, kind: type) -> tuple[Hashable, Iterable[Any] | None]:
     """Return a container's description without its items, and its items; no items for other objects."""
-    if isinstance(tree, tuple | list) and not getattr(tree, "__dict__", None):
+    if kind is tuple or kind is list or (isinstance(tree, tuple | list) and not getattr(tree, "__dict__", None)):
         return (kind, len(tree)), tree
     if kind is dict:
         return tuple(tree), tree.values()
@@ -158,10 +168,10 @@ def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: Tens
 
 
 def _is_plain(output: object) -> bool:
-    """Whether a result consists of plain tuples and lists, which can be rebuilt."""
+    """Whether a result consists of plain tuples and lists, which `rebuild` rebuilds."""
     if isinstance(output, tuple | list):
         return type(output) in (tuple, list, torch.Size) and all(_is_plain(item) for item in output)
-    return True
+    return not isinstance(output, dict)
 
 
 def fresh_fake(output: MemoizedResult, read: list[torch.Tensor], mode: FaithfulMode) -> torch.Tensor:

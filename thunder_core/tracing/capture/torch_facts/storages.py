@@ -28,9 +28,9 @@ def mark_device(storage: object, device: torch.device) -> None:
         untyped._fake_device = device
 
 
-def shown_device(owner: object, name: str) -> torch.device | None:
-    """Return the device that the program sees as a storage's attribute `name`; None for other attributes."""
-    return owner._fake_device if name == "device" and isinstance(owner, torch.UntypedStorage) else None
+def shown_device(owner: object) -> torch.device | None:
+    """Return the device that the program sees as the device of a storage; None for other objects."""
+    return owner._fake_device if isinstance(owner, torch.UntypedStorage) else None
 
 
 def storage_class(tensor: torch.Tensor) -> type | None:

@@ -109,7 +109,10 @@ class ContextVariables:
 
     def has_set(self, method: object) -> bool:
         """Whether a method belongs to a variable that the program has set."""
-        return self._state.has_set(callable_attribute(method, "__self__"))
+        state = self._entered[-1] if self._entered else self._callers
+        if not (state.tokens or state.inherited or state.is_own):
+            return False
+        return state.has_set(callable_attribute(method, "__self__"))
 
     def _put_back(self, variable: contextvars.ContextVar[Any], token: contextvars.Token[Any]) -> None:
         tokens = self._callers.tokens[id(variable)]

@@ -137,7 +137,11 @@ def numpy_generators(numpy: Any) -> tuple[type, ...]:
 
 def is_generator(value: object) -> bool:
     """Whether a value is a random number generator of Python or NumPy."""
-    kind = type(value)  # not isinstance, which reads the value's own `__class__`
+    return is_generator_class(type(value))  # not isinstance, which reads the value's own `__class__`
+
+
+def is_generator_class(kind: type) -> bool:
+    """Whether the instances of a class are random number generators of Python or NumPy."""
     if issubclass(kind, _random.Random):
         return True
     numpy = numpy_random()

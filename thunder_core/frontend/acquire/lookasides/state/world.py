@@ -17,6 +17,7 @@ from typing import Any
 
 from thunder_core.foundation.signal_handlers import restore_handlers
 from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.outside.call_traits import cached_for_modules
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
 from thunder_core.frontend.acquire.outside.sharp import DATE_METHODS
@@ -42,14 +43,19 @@ def call_world_function(run: TracedRun, function: object, args: tuple[Any, ...],
     query = QUERY_METHODS.get((type(function.__self__), function.__name__))
     if query is not None:
         return query(run, function, args, kwargs)
-    function_kind = CFunctionKind.FRESH if is_date_of_now(function) else function_kind_of(function)
-    stand_in = STAND_INS.get(function_kind)
+    stand_in = stand_in_of(function)
     if stand_in is None:
         return NOT_TAKEN
     if run.outside.is_functional:  # a functional program may read only its arguments
         run.note_edge(f"the outside world: {getattr(function, '__qualname__', function)}")
         return NOT_TAKEN
     return stand_in(run, function, args, kwargs)
+
+
+@cached_for_modules
+def stand_in_of(function: Any) -> Callable[[Any, Any, Any, Any], Any] | None:
+    """Return the function that calls a C function which reads or changes the outside world; None for the others."""
+    return STAND_INS.get(CFunctionKind.FRESH if is_date_of_now(function) else function_kind_of(function))
 
 
 @lookaside(_signal.getsignal, _signal.signal)
@@ -210,9 +216,9 @@ def read_frame(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kw
     return NOT_TAKEN
 
 
-def require_frame_of_program(run: TracedRun, owner: object, name: str, value: object) -> None:
-    """Leave to eager PyTorch a program that goes from its outermost frame to the frame of its caller."""
-    if name == "f_back" and type(owner) is FrameType and value is run.machine.outside:
+def require_frame_of_program(run: TracedRun, owner: object, value: object) -> None:
+    """Leave to eager PyTorch a program that goes from its outermost frame to `value`, the frame of its caller."""
+    if type(owner) is FrameType and value is run.machine.outside:
         leave_callers_to_eager(run, "follows `f_back`, which reads")
 
 
