@@ -95,8 +95,12 @@ def trial_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, t
 
 def kind_of(leaf: object) -> Hashable:
     """Return the dtype of a tensor, a dtype itself, or the class of another argument."""
-    kind: Hashable = leaf if isinstance(leaf, torch.dtype) else type(leaf)
-    return leaf.dtype if isinstance(leaf, torch.Tensor) else kind
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype
+    if isinstance(leaf, torch.dtype):
+        return leaf
+    kind: Hashable = type(leaf)
+    return kind
 
 
 def shape_of(leaf: object) -> Hashable:
