@@ -29,6 +29,7 @@ def run(step: str, folder: Path) -> dict[str, Any]:
     return found
 
 
+@pytest.mark.timeout(900)
 def test_an_artifact_with_graphs_is_made_validated_loaded_and_measured(tmp_path: Path) -> None:
     """No step copies a parameter or a cache before a replay. Each text has a new cache, and at most one new graph."""
     made = run("make", tmp_path / "artifact")["made"]
