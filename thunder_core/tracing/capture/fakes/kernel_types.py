@@ -11,7 +11,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
@@ -99,8 +99,7 @@ def kind_of(leaf: object) -> Hashable:
         return leaf.dtype
     if isinstance(leaf, torch.dtype):
         return leaf
-    kind: Hashable = type(leaf)
-    return kind
+    return cast(Hashable, type(leaf))
 
 
 def shape_of(leaf: object) -> Hashable:
