@@ -1,4 +1,8 @@
-"""The cache of torch calls in one recording: an equal call reuses the bound symbol and the result with new names."""
+"""The call cache of a recording.
+
+A call with the same function, constants and tensor metadata as an earlier call does not run on fakes again: its bound
+symbol is renamed, and its result gets new fakes.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +20,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 
 class CallCache:
-    """The cached calls of a recording, by signature.
+    """The cached calls of a recording, by key (see `signature`).
 
     `make_view(fake, base)` makes `fake` a view of `base` in autograd's graph.
     """
@@ -38,10 +42,10 @@ class CallCache:
         """Return the cached call of a key, or None."""
         return self._calls.get(key) if self._calls and key is not None else None
 
-    def add(self, key: Hashable, bsym: BoundSymbol | None, read: list[torch.Tensor], output: object) -> None:
-        """Cache a call, if its result can be rebuilt for other tensors."""
-        named = [(tensor, self._tensors.proxy(tensor)) for tensor in read]
-        call = cached_call(bsym, named, output, self._tensors.proxy)
+    def add(self, key: Hashable, bsym: BoundSymbol | None, tensors_read: list[torch.Tensor], result: object) -> None:
+        """Cache a call, if its result can be rebuilt for other tensors and no call of `disable` came before."""
+        named = [(tensor, self._tensors.proxy(tensor)) for tensor in tensors_read]
+        call = cached_call(bsym, named, result, self._tensors.proxy)
         if call is not None and self._calls is not None:
             self._calls[key] = call
 
@@ -51,29 +55,27 @@ class CallCache:
             self._calls.clear()
 
     def disable(self) -> None:
-        """Cache no more calls, because signatures no longer identify tensors."""
+        """Cache no more calls, because the metadata of a tensor was changed in place."""
         self._calls = None
 
     def replay(
-        self, call: CachedCall, read: list[torch.Tensor], location: Callable[[], Location]
+        self, call: CachedCall, tensors_read: list[torch.Tensor], get_location: Callable[[], Location]
     ) -> tuple[BoundSymbol | None, Any]:
-        """Return the bound symbol and the result (with fakes) of a cached call, for other tensors and another
-        location.
-        """
-        names: dict[str, Proxy] = {}
-        fakes: dict[int, torch.Tensor] = {}
-        for (old, proxy), tensor in zip(call.read, read, strict=True):
-            names[proxy.name] = self._tensors.proxy(tensor)
-            fakes[id(old)] = tensor
+        """Rebuild a cached call for other tensors: return the renamed bound symbol, and the result with new fakes."""
+        proxies: dict[str, Proxy] = {}
+        new_tensors: dict[int, torch.Tensor] = {}
+        for (old, proxy), tensor in zip(call.read, tensors_read, strict=True):
+            proxies[proxy.name] = self._tensors.proxy(tensor)
+            new_tensors[id(old)] = tensor
         for proxy in call.intermediates:
-            names[proxy.name] = proxy.named(self._tensors.next_name())
+            proxies[proxy.name] = proxy.named(self._tensors.next_name())
         for output, old in zip(call.results, call.fresh, strict=True):
-            fake = fakes[id(old)] = fresh_fake(output, read, self._tensors.mode)
+            fake = new_tensors[id(old)] = fresh_fake(output, tensors_read, self._tensors.mode)
             if output.is_differentiable_view and output.view_of is not None:
-                self._make_view(fake, read[output.view_of])
-            names[output.proxy.name] = self._tensors.adopt(fake, output.proxy.named(self._tensors.next_name()))
+                self._make_view(fake, tensors_read[output.view_of])
+            proxies[output.proxy.name] = self._tensors.adopt(fake, output.proxy.named(self._tensors.next_name()))
         bsym = call.bsym
         if bsym is not None:
-            here = location()
-            bsym = bsym.rename(names, at=(here.source, here.module))
-        return bsym, rebuild(call.result, fakes)
+            location = get_location()
+            bsym = bsym.rename(proxies, at=(location.source, location.module))
+        return bsym, rebuild(call.result, new_tensors)
