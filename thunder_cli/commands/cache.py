@@ -242,8 +242,8 @@ def why(
         str | None,
         typer.Argument(
             metavar="ENTRY",
-            help="First digits of the entry's digest, as `thunder cache list` shows them, or a label; for several"
-            " entries with a label, the latest. Default: the entry that was built last.",
+            help="First digits of the entry's digest, or its label; `thunder cache list` shows both. The"
+            " latest entry with a label is explained. Default: the entry that was built last.",
             autocompletion=complete_entry,
         ),
     ] = None,

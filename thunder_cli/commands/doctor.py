@@ -39,8 +39,8 @@ def doctor(
 ) -> None:
     """Check the environment, and print a fix for each part that is missing or has a problem.
 
-    The command compiles a small C++ program, and sums a tensor over two processes with gloo and over up to two GPUs
-    with NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
+    The checks compile a small C++ program. The checks sum a tensor over two processes with gloo, and over GPUs with
+    NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
     """
     with quiet_libraries(debug=debug):
         with importing(stderr()):

@@ -31,10 +31,11 @@ def validate(
 ) -> None:
     """Validate ARTIFACT against eager PyTorch on new inputs.
 
-    The stored programs of the artifact run; nothing is traced. If all outputs are within tolerance and the artifact's
-    validation is pending, the artifact is marked as validated, which removes its signatures. Otherwise the artifact is
-    not changed. The exit status is 4 if an output is out of tolerance or has another structure, shape or dtype, and if
-    eager PyTorch returns NaN, infinite or all-zero outputs without --allow-non-finite.
+    The stored programs of the artifact run; nothing is traced. If all outputs are within tolerance, an artifact whose
+    validation is pending is marked as validated, which removes its signatures. Otherwise the artifact is not changed.
+
+    The exit status is 4 if an output is out of tolerance, or has another structure, shape or dtype. NaN, infinite and
+    all-zero outputs of eager PyTorch are also refused, unless --allow-non-finite is set.
     """
     from thunder_cli.ci.ci_report import collect_checks
 

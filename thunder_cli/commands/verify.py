@@ -45,9 +45,9 @@ def verify(
 ) -> None:
     """Check the digest of every file in ARTIFACT, and the signatures of ARTIFACT against the trusted keys.
 
-    The exit status is 6 if a file is missing, changed or not in the manifest, and if a signature is invalid. With
-    --key, the exit status is also 6 if none of the given keys has signed the artifact. An artifact without a signature,
-    or only signed by keys that are not trusted, passes unless --key or --require-signature is given.
+    The exit status is 6 for a missing, changed or unlisted file, and for an invalid signature. With
+    --key, the exit status is also 6 if none of the given keys has signed the artifact. Without --key and
+    --require-signature, an artifact passes that is unsigned, or signed only by keys that are not trusted.
     """
     from thunder_cli.ci.ci_report import collect_checks
     from thunder_core.workflow.artifact.format.artifact_folder import require_nothing_else

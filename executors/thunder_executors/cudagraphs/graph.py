@@ -107,8 +107,8 @@ def overlaps_itself(tensor: torch.Tensor) -> bool:
 class Recording:
     """A graph with its memory: static inputs by their addresses, and `buffers` for the other inputs.
 
-    `memories` are the memories of the results, and `loans` those that are lent, by number. `pool_nbytes` is the size of
-    the graph's own pool, if it has one.
+    `memories` are the memories of the results, and `loans` the memories of lent results, by number. `pool_nbytes` is
+    the size of the graph's own pool, if it has one.
     """
 
     replay: Callable[[], None]

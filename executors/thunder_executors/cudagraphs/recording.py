@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 
 import torch
 
+from thunder_core.backend.runtime.memory_pools import bytes_of_pools
 from thunder_core.tracing.library.collection import pause_collection
-from thunder_core.tracing.library.memory_pools import bytes_of_pools
 from thunder_executors.cudagraphs.arrivals import COUNTERS, counters_of_graph
 
 DeviceStream: TypeAlias = tuple[int, int]  # a device, and a stream of it

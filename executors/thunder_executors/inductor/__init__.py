@@ -23,9 +23,9 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor.building.machine import architecture, facts, facts_of_gpu
-from thunder_executors.inductor.divisions import divides_as_pytorch
 from thunder_executors.inductor.launch import images_of
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
+from thunder_executors.inductor.precision.divisions import divides_as_pytorch
 from thunder_executors.inductor.region_cache import BUILD, BUILD_FOR_GPU, load_or_build
 from thunder_executors.inductor.value_checks import is_checked, name_of
 

@@ -29,14 +29,14 @@ from thunder_core.foundation.errors.tree import first_line
 from thunder_core.tracing.capture.symbolic.all_sizes import size_oblivious
 from thunder_core.tracing.capture.torch_facts.convolutions import convolutions_for_all_sizes
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
-from thunder_executors.inductor.accurate_functions import accurate_near_zero
 from thunder_executors.inductor.atomic_tiles import transform_indices_once
 from thunder_executors.inductor.building.vector_extension import trusted_processor
 from thunder_executors.inductor.flex_attention import attention_graph, is_attention, with_threads_of_call
 from thunder_executors.inductor.graph import graph_of
 from thunder_executors.inductor.imported import AsyncCompile, compiled_graph
 from thunder_executors.inductor.loop_strides import expanded_strides
-from thunder_executors.inductor.roundings import reads_rounded_numbers
+from thunder_executors.inductor.precision.accurate_functions import accurate_near_zero
+from thunder_executors.inductor.precision.roundings import reads_rounded_numbers
 from thunder_executors.inductor.sizes import conditions_of
 
 # The module whose `triton_key`, the hash of Triton's files, Inductor calls. It is `codecache` from PyTorch 2.12 on.

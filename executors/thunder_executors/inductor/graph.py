@@ -34,7 +34,7 @@ from thunder_executors.inductor.attention import attention_backward
 from thunder_executors.inductor.batch_norm import OPERATION as BATCH_NORM
 from thunder_executors.inductor.batch_norm import with_sums_in_float64
 from thunder_executors.inductor.numbers import compute, formula_of, takes_numbers
-from thunder_executors.inductor.roundings import with_rounded_constants
+from thunder_executors.inductor.precision.roundings import with_rounded_constants
 from thunder_executors.inductor.sizes import is_certain, numbers_in
 from thunder_executors.inductor.value_checks import FLAG, ValueChecks, has_flag
 

@@ -251,8 +251,8 @@ class AmbiguousName(UsageError):
     """Two installed packages have an executor, a recipe or a transform of the same name.
 
     Thunder does not choose one of them, even if one is Thunder's own. Use one of the full names in the message instead
-    of the short name. If a file `thunder_recipes.py` or `thunder_executors.py` in the user's folder hides Thunder's
-    package, rename the file.
+    of the short name. If a file in the user's folder hides Thunder's package `thunder_recipes` or `thunder_executors`,
+    rename the file.
     """
 
     code = "TH0223"

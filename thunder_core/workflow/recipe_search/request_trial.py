@@ -52,7 +52,7 @@ class RequestSubject:
         clock = StageClock(SilentProgress())
         with apply_settings(planned, clock):
             planned, workflow, quality = open_workflow(planned, clock)
-            trial = Trial(task, planned, workflow, self.request)
+            trial = RequestTrial(task, planned, workflow, self.request)
             with workflow.ready():
                 facts = trial.facts()
         skipped = quality.skipped if quality is not None else task.skipped
@@ -77,7 +77,7 @@ def skip_options(task: TrialTask) -> dict[str, str]:
 
 
 @dataclass(eq=False)
-class Trial:
+class RequestTrial:
     """The trial of a loaded candidate, which is compared with the model of the base request in eager PyTorch."""
 
     task: TrialTask

@@ -88,8 +88,8 @@ class ModelRequest:
         metavar="PATTERN",
         panel=MODEL,
         repeats=True,
-        help="Weights that may be random if the checkpoint lacks them, by name or by module, such as `classifier`. * "
-        "is a wildcard. May be repeated.",
+        help="Weights that may be random if the checkpoint lacks them: names, or modules such as `classifier`. * is "
+        "a wildcard. May be repeated.",
     )
     allow_unused_weights: tuple[str, ...] = option(
         (),

@@ -149,7 +149,7 @@ class Request:
     compiler: str = option(
         "",
         metavar="NAME",
-        help="How to trace the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an artifact)",
+        help="Tracer of the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an artifact)",
         default_text="the recipe's",
         check=lambda option, name: require_compiler(option, name) if name else None,
     )
@@ -314,8 +314,8 @@ class Request:
         None,
         float,
         metavar="X",
-        help="Exit with status 5, and write no artifact, unless the 95% confidence interval of the speed-up over eager "
-        "PyTorch is at least X.",
+        help="Exit with status 5 unless the 95% confidence interval of the speed-up over eager PyTorch is at least X. "
+        "`optimize` then writes no artifact.",
     )
     input: Path | None = option(
         None,

@@ -46,9 +46,8 @@ class ValidateRequest:
         (),
         metavar="[NAME=]X",
         repeats=True,
-        help="Largest error, as a multiple of eager PyTorch's error; both are measured against higher precision. "
-        "NAME=X sets another bound: floor (an error that always passes), kl (the largest KL divergence) or top1 (the "
-        "least top-1 agreement)",
+        help="Largest error, as a multiple of eager PyTorch's error. Both are measured against higher precision. "
+        "NAME=X sets another bound: floor (an error that always passes), kl (KL divergence) or top1 (top-1 agreement)",
         default_text="the artifact's tolerance, or its recipe's if that is stricter",
         check=lambda option, text: requested_tolerance(option, (text,), Tolerance()),
     )
