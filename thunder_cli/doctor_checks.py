@@ -6,6 +6,7 @@ import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Literal
@@ -17,15 +18,18 @@ from huggingface_hub import constants
 from thunder_cli.app import DISTRIBUTION
 from thunder_cli.executor_trial import Trial, run_trials
 from thunder_cli.process_group_trial import problem_of_group
+from thunder_cli.processor_support import CONVERTED, capability_in_words, dtypes_by_way, problem_of_widening
 from thunder_cli.views.quantity import count_noun, format_bytes
 from thunder_core.backend.cache import cache_folder
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.foundation import plugins
-from thunder_core.foundation.errors import PythonNotSupported, ThunderError
+from thunder_core.foundation.errors import AmbiguousName, PythonNotSupported, ThunderError
 from thunder_core.foundation.storage.nearest_existing import nearest_existing
 from thunder_core.foundation.tested_versions import TESTED, installed_version, is_allowed, is_tested, refusal
 from thunder_core.frontend.interpreter.versions import require_supported
-from thunder_core.tracing.extension.requirement import CxxCompiler, cxx_name, problem_of_cxx
+from thunder_core.tracing.extension.processor import processor_name
+from thunder_core.tracing.extension.requirement import CxxCompiler, cxx_name, instruction_sets, problem_of_cxx
+from thunder_core.workflow.pipeline.request.narrow_dtypes import WIDENING
 
 State = Literal["ok", "optional", "degraded", "missing"]
 MIN_FREE_DISK = 2 << 30  # bytes, enough for the artifact of a small model with its kernels and for a compiler's cache
@@ -49,7 +53,8 @@ class CheckResult:
     - `ok`: the part works;
     - `optional`: the part is absent, and Thunder works without it;
     - `degraded`: the part does not work, was never tested or lacks disk space;
-    - `missing`: a required library is not installed, or Thunder does not support this version of Python or PyTorch.
+    - `missing`: a required library is not installed, a file hides Thunder's executors or recipes, or Thunder does not
+      support this version of Python or PyTorch.
     """
 
     name: str
@@ -122,6 +127,31 @@ def version_text(name: str, version: str) -> str:
 
 
 @doctor_check
+def own_plugins() -> Iterator[CheckResult]:
+    """Check that no file of the user hides Thunder's executors or recipes."""
+    for group in plugins.OWN_PLUGINS:
+        try:
+            count = count_noun(len(plugins.names(group)), group.removesuffix("s"))
+        except AmbiguousName as error:
+            yield CheckResult(group, "missing", error.what, error.fix)
+        else:
+            yield CheckResult(group, "ok", count)
+
+
+@doctor_check
+def processor() -> Iterator[CheckResult]:
+    """Report the processor's instruction sets, and how products in bfloat16, float16 and int8 are computed."""
+    if not instruction_sets():
+        yield CheckResult("processor", "ok", f"{processor_name()}; its instruction sets are known on Linux only")
+        return
+    problem = problem_of_widening()
+    dtypes = dtypes_by_way(problem)
+    ways = "; ".join(f"{', '.join(names)} {way}" for way, names in dtypes.items())
+    fix = f"use float32 on this processor; {WIDENING} would widen narrow numbers, but {problem}"
+    yield result_of("processor", CONVERTED not in dtypes, f"{capability_in_words()}. Products: {ways}", fix, "optional")
+
+
+@doctor_check
 def accelerator() -> Iterator[CheckResult]:
     """Report the GPUs that PyTorch finds."""
     if torch.cuda.is_available():
@@ -169,9 +199,10 @@ def try_process_group(backend: str, world_size: int) -> CheckResult:
 
 @doctor_check
 def executors() -> Iterator[CheckResult]:
-    """Check each executor by running a small program."""
-    for listed in plugins.listing("executors"):
-        yield try_executor(listed)
+    """Check each executor by running a small program, unless `own_plugins` has reported that they are hidden."""
+    with suppress(AmbiguousName):
+        for listed in plugins.listing("executors"):
+            yield try_executor(listed)
 
 
 def try_executor(listed: plugins.PluginDescription) -> CheckResult:

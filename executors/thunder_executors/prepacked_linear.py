@@ -42,8 +42,11 @@ class PrepackedLinear(PackedLinear):
         return product is not None and product.kind == FLOAT32
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
-        """Return the linear layers in float32 with weights that a module holds and the trace does not write to."""
-        preparable = names_to_prepare(trace)
+        """Return the linear layers in float32 with weights that a module holds and the trace does not write to.
+
+        In training, only layers with weights that require no gradient are returned.
+        """
+        preparable = names_to_prepare(trace, recorded)
         return {
             index: replace(layer, operation=replace(layer.operation, kind=PREPACKED))
             for index, layer in super().candidates_in(trace, recorded).items()

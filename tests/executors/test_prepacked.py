@@ -195,6 +195,59 @@ def test_training_steps_match_pytorch():
             torch.testing.assert_close(actual, wanted, rtol=1e-3, atol=1e-4)
 
 
+def two_layers(kind: str) -> tuple[nn.Module, torch.Tensor]:
+    """A model of two layers of a kind, and its input."""
+    torch.manual_seed(0)
+    if kind == "linear":
+        return nn.Sequential(nn.Linear(40, 50), nn.GELU(), nn.Linear(50, 40)), torch.randn(20, 40)
+    return nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3)), torch.randn(2, 4, 9, 9)
+
+
+KINDS = [pytest.param("linear", marks=linear_runs), pytest.param("convolution", marks=convolution_runs)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_packs_no_weights_that_it_changes(kind):
+    model, x = two_layers(kind)
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    compiled(x).sum().backward()
+    assert not claimed_in(compiled)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-4)
+    assert len(claimed_in(compiled)) == 2
+    compiled(x).sum().backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_product_without_gradients_in_a_training_step_packs_no_trained_weight(kind):
+    class Teaches(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model, self.x = two_layers(kind)
+
+        def forward(self, x):
+            with torch.no_grad():
+                target = self.model(x)
+            return (self.model(x * 2) - target).square().sum()
+
+    model = Teaches()
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    compiled(model.x).backward()
+    assert not claimed_in(compiled)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_training_packs_frozen_weights(kind):
+    model, x = two_layers(kind)
+    model[0].requires_grad_(requires_grad=False)
+    compiled = thunder.jit(model, executors=EXECUTORS)
+    compiled(x).sum().backward()
+    assert len(claimed_in(compiled)) == 1
+    model[2].requires_grad_(requires_grad=False)
+    compiled(x)
+    assert len(claimed_in(compiled)) == 2
+
+
 @linear_runs
 def test_a_weight_of_inference_mode_is_packed_at_each_call():
     with torch.inference_mode():

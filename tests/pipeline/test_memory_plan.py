@@ -20,6 +20,7 @@ from thunder_core.workflow.models.memory import weight_lower_bound
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, optimize, plan
 from thunder_core.workflow.pipeline.session import memory_plan
+from thunder_executors.packed_linear import PackedLinear
 
 GIB = 1 << 30
 SMALL = Size(2, 256, 512, 4, 1000)
@@ -98,7 +99,8 @@ def test_quantized_weights_count_in_addition_to_the_original_weights(tmp_path):
 
 def test_narrow_dtype_without_instructions_has_its_cost_in_the_plan(tmp_path, monkeypatch):
     folder = config_folder(tmp_path, SIZES["0.1"], "bfloat16")
-    plans = {dtype: plan(Request(model=model_of(folder, dtype))) for dtype in (None, "float16", "float32")}
+    without = {"without": ("packed-linear",)}
+    plans = {dtype: plan(Request(model=model_of(folder, dtype), **without)) for dtype in (None, "float16", "float32")}
     monkeypatch.setattr(requirement, "instruction_sets", lambda: frozenset({"avx2"}))
     for dtype in (None, "float16"):
         (cost,) = [text for matter, text in plans[dtype].rows() if matter == "dtype"]
@@ -108,6 +110,33 @@ def test_narrow_dtype_without_instructions_has_its_cost_in_the_plan(tmp_path, mo
     for flags in ({"avx512_bf16", "avx512_fp16"}, {"amx_bf16", "amx_fp16"}, {"bf16", "asimdhp"}, set()):
         monkeypatch.setattr(requirement, "instruction_sets", lambda flags=flags: frozenset(flags))
         assert not any("dtype" in dict(planned.rows()) for planned in plans.values())
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "slow"),
+    [
+        ("bfloat16", {"tune": 1.0}, "converts other products, such as convolutions,"),
+        ("float16", {"tune": 1.0}, "converts other products, such as convolutions,"),
+        ("bfloat16", {"tune": 1.0, "train": True}, "converts the products of the backward, and convolutions,"),
+        ("bfloat16", {"tune": 0.0}, "bfloat16 is converted to float32 in each product"),
+        ("float16", {"tune": 1.0, "without": ("packed-linear",)}, "float16 is converted to float32 in each product"),
+    ],
+)
+def test_cost_of_a_narrow_dtype_depends_on_the_executor_that_widens_it(tmp_path, monkeypatch, dtype, options, slow):
+    monkeypatch.setattr(PackedLinear, "missing_on", lambda executor, device: None)
+    folder = config_folder(tmp_path, SIZES["0.1"], dtype)
+    planned = plan(Request(model=model_of(folder, None), **options))
+    monkeypatch.setattr(requirement, "instruction_sets", lambda: frozenset({"avx2", "fma"}))
+    cost = dict(planned.rows())["dtype"]
+    assert slow in cost
+    assert (f"packed-linear widens {dtype} in registers" in cost) == ("is converted" not in slow)
+
+
+def test_narrow_dtype_is_converted_on_a_machine_without_the_executor_that_widens_it(tmp_path, monkeypatch):
+    monkeypatch.setattr(PackedLinear, "missing_on", lambda executor, device: "there is no C++ compiler")
+    planned = plan(Request(model=model_of(config_folder(tmp_path, SIZES["0.1"], "bfloat16"), None), tune=1.0))
+    monkeypatch.setattr(requirement, "instruction_sets", lambda: frozenset({"avx2", "fma"}))
+    assert "bfloat16 is converted to float32 in each product" in dict(planned.rows())["dtype"]
 
 
 def model_of(folder: Path, dtype: str | None) -> ModelRequest:

@@ -11,6 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from threading import RLock
 
+import torch
+
 from thunder_core.backend.cache import Entry, Key, Store
 from thunder_core.backend.fusion.fuse import Fused, Refusal
 from thunder_core.backend.fusion.machine_code import MachineCode
@@ -47,8 +49,12 @@ def load_or_build(regions: Sequence[Region], machine: Mapping[str, str], builder
 
 
 def key_of(region: Region, machine: Mapping[str, str]) -> Key:
-    """Return the key of a region's machine code: everything that the code depends on."""
-    return Key("inductor", {"region": region.digest, "executor": version(), **machine})
+    """Return the key of a region's machine code: everything that the code depends on.
+
+    With deterministic algorithms, Inductor adds to elements of a tensor in a fixed order, or its code is refused.
+    """
+    settings = {"algorithms": "deterministic"} if torch.are_deterministic_algorithms_enabled() else {}
+    return Key("inductor", {"region": region.digest, "executor": version(), **settings, **machine})
 
 
 @cache

@@ -110,11 +110,12 @@ class PrepackedConvolution(CpuExecutor):
     def chains(self, trace: Trace) -> Iterator[tuple[Chain, tuple[str, ...]]]:
         """Yield the convolutions that can be claimed, with the methods that support them.
 
-        Weights and biases must be parameters or buffers of a module, and the trace must not write to them. If no method
-        supports a convolution with its preceding operations, the convolution is yielded without these operations.
+        Weights and biases must be parameters or buffers of a module, and the trace must not write to them. In training,
+        they must not require a gradient. If no method supports a convolution with its preceding operations, the
+        convolution is yielded without these operations.
         """
         recorded = may_be_recorded(trace, tracked_by_autograd(trace))
-        preparable = names_to_prepare(trace)
+        preparable = names_to_prepare(trace, recorded)
         for chain in chains_in(trace):
             is_recorded = any(recorded[index] for index in chain.indices)
             if is_recorded or not all(proxy.name in preparable for proxy in chain.parameters):

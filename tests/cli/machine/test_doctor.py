@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -10,11 +11,14 @@ import pytest
 import torch
 from torch.nn import functional
 
-from thunder_cli import doctor_checks, executor_trial
+from thunder_cli import doctor_checks, executor_trial, processor_support
 from thunder_cli.doctor_checks import CheckResult
+from thunder_cli.processor_support import WIDENED
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.foundation import plugins
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
+from thunder_core.tracing.extension import requirement
+from thunder_executors.packed_linear import PackedLinear
 
 
 def swapped(function):
@@ -48,6 +52,58 @@ def test_a_hub_cache_that_does_not_exist_yet_is_usable(monkeypatch, tmp_path, in
     monkeypatch.setattr(doctor_checks.constants, "HF_HUB_CACHE", str(tmp_path / inner))
     (check,) = doctor_checks.hub()
     assert check.state == "ok"
+
+
+@pytest.mark.parametrize("name", ["thunder_recipes", "thunder_executors"])
+def test_a_file_that_hides_our_own_plug_ins_is_reported(thunder, monkeypatch, tmp_path, name):
+    hiding, group = tmp_path / f"{name}.py", name.removeprefix("thunder_")
+    hiding.touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, name, raising=False)  # as in a new process
+    monkeypatch.setattr(doctor_checks, "CHECKS", [doctor_checks.own_plugins, doctor_checks.executors])
+    monkeypatch.setattr(doctor_checks, "try_executor", lambda listed: CheckResult(listed.name, "ok", ""))
+    done = thunder("doctor", "--json")
+    check = by_name(done.json["checks"])[group]
+    assert not done.json["healthy"]
+    assert (check["state"], check["fix"]) == ("missing", f"rename {hiding}")
+    assert f"{hiding} has the name of Thunder's package {name} and hides its {group}" in check["found"]
+    assert f"Missing requirements: {group}." in thunder("doctor").out
+    assert thunder("doctor", "--strict").status == 3
+
+
+@pytest.mark.parametrize(
+    ("flags", "problem", "ending"),
+    [
+        ("avx2 avx512f avx512_vnni amx_tile avx512_bf16 avx512_fp16", None, "bfloat16, float16, int8 native"),
+        ("avx2 avx512f avx512_vnni", None, f"bfloat16, float16 {WIDENED}; int8 native"),
+        ("avx2", None, f"bfloat16, float16, int8 {WIDENED}"),
+        ("sse2", "it needs AVX2", "bfloat16, float16, int8 converted (slow)"),
+        ("avx2 avx_vnni avx512_bf16", "no compiler", "bfloat16, int8 native; float16 converted (slow)"),
+        ("asimdhp asimddp bf16", "it needs AVX2", "bfloat16, float16, int8 native"),
+    ],
+)
+def test_doctor_shows_how_products_of_narrow_numbers_are_computed(monkeypatch, flags, problem, ending):
+    for module in (doctor_checks, processor_support, requirement):
+        monkeypatch.setattr(module, "instruction_sets", lambda: frozenset(flags.split()))
+    monkeypatch.setattr(doctor_checks, "problem_of_widening", lambda: problem)
+    (check,) = doctor_checks.processor()
+    assert check.found.endswith(f"Products: {ending}")
+    assert f"(PyTorch uses {torch.backends.cpu.get_cpu_capability()})" in check.found
+    assert ("AVX-512" in check.found) == ("avx512f" in flags or "none of" in check.found)
+    assert (check.state == "optional") == ("converted" in ending)
+    assert not check.fix or str(problem) in check.fix
+
+
+def test_doctor_knows_no_instruction_sets_outside_of_linux(monkeypatch):
+    monkeypatch.setattr(doctor_checks, "instruction_sets", frozenset)
+    (check,) = doctor_checks.processor()
+    assert check.state == "ok"
+    assert "on Linux only" in check.found
+
+
+def test_an_executor_without_its_requirements_widens_nothing(monkeypatch):
+    monkeypatch.setattr(PackedLinear, "missing", lambda executor: "there is no C++ compiler")
+    assert processor_support.problem_of_widening() == "there is no C++ compiler"
 
 
 def by_name(checks):

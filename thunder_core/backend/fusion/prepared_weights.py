@@ -6,7 +6,9 @@ A form is made at its first use, cached as long as the weight exists, and made a
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from threading import RLock
@@ -17,6 +19,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 from thunder_core.backend.fusion.written_memory import is_held
 from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.trace import Trace
 
 Form = TypeVar("Form")
@@ -111,7 +114,34 @@ def _state_of(tensor: torch.Tensor | None) -> TensorState | None:
     return tensor._version, tensor.data_ptr(), tensor.untyped_storage()._cdata, tensor.shape, tensor.stride()
 
 
-def names_to_prepare(trace: Trace) -> set[str]:
-    """Return the names of the inputs that are attributes of objects, such as parameters, and are not written to."""
-    held_names = {proxy.name for proxy in trace.inputs if is_held(trace.origins.get(proxy.name, ""))}
+_has_backward: ContextVar[bool] = ContextVar("the trace has a backward", default=False)
+
+
+@contextmanager
+def claiming_forward() -> Iterator[None]:
+    """Mark the traces that are claimed within the block as forwards, whose weights an optimizer may update."""
+    token = _has_backward.set(True)
+    try:
+        yield
+    finally:
+        _has_backward.reset(token)
+
+
+def names_to_prepare(trace: Trace, recorded: Sequence[bool]) -> set[str]:
+    """Return the names of the inputs that are attributes of objects, such as parameters, and are not written to.
+
+    In training, inputs that require a gradient are left out, because each step of an optimizer changes them. A trace
+    belongs to training if it has a backward, or if autograd records one of its bound symbols (`recorded`).
+    """
+    is_training = _has_backward.get() or any(recorded)
+    held_names = {
+        proxy.name
+        for proxy in trace.inputs
+        if is_held(trace.origins.get(proxy.name, "")) and not (is_training and requires_grad(proxy))
+    }
     return held_names - names_written_to(trace)
+
+
+def requires_grad(proxy: Proxy) -> bool:
+    """Whether an input is a tensor that requires a gradient."""
+    return isinstance(proxy, TensorProxy) and proxy.requires_grad

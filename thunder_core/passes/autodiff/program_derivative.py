@@ -16,6 +16,7 @@ from thunder_core.backend.cache.built_for import model_of_new_entries, record_mo
 from thunder_core.backend.claiming.claim import claim, claim_operations
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.free import UNPACK, free_after_last_use, lines_after_freeing
+from thunder_core.backend.fusion.prepared_weights import claiming_forward
 from thunder_core.backend.parallel.backward_pieces import (
     GradientArrivals,
     Groups,
@@ -397,7 +398,7 @@ def with_number_inputs_of_tail(body: Trace, tail: Trace | None) -> tuple[Trace, 
 
 def claim_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
     """Return the forward with an executor on every bound symbol, and note the saved tensors that its wrappers lend."""
-    with torch.no_grad(), torch._C._DisableAutocast():
+    with torch.no_grad(), torch._C._DisableAutocast(), claiming_forward():
         claimed = claim(forward, derivative.executors, derivative.body)
     derivative.lent = claimed.lent
     return claimed

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 
+from thunder_core.backend.claiming.tuning import TuningBudget, tuning
 from thunder_core.foundation.errors import OutOfMemory
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.options.symbolic_arguments import ranges_in_words
@@ -23,7 +24,7 @@ from thunder_core.workflow.models.inputs.size_words import omitted_inputs, size_
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.first_rows import named_architecture
 from thunder_core.workflow.pipeline.request.launch import Launch
-from thunder_core.workflow.pipeline.request.narrow_dtypes import cost_of_narrow_dtype
+from thunder_core.workflow.pipeline.request.narrow_dtypes import WIDENING, cost_of_narrow_dtype
 from thunder_core.workflow.pipeline.request.purpose import Purpose
 from thunder_core.workflow.pipeline.request.request import Request
 from thunder_core.workflow.pipeline.request.request_checks import needs_no_weights
@@ -111,11 +112,20 @@ class Plan:
             yield "memory", f"{weights} of weights on the target; not loaded on this machine"
             return
         yield from (("memory", row) for row in self.memory.rows())
-        prepared = self.prepared
-        if cost := cost_of_narrow_dtype(prepared.dtype_name, prepared.loading.device, self.memory.weights):
+        if cost := self._cost_of_dtype(self.memory.weights):
             yield "dtype", cost
         if (error := self.memory_error) is not None:
             yield "lacking", f"{error.code} {error.what} ({error.fix})"
+
+    def _cost_of_dtype(self, weights: int) -> str:
+        """Return the cost of the model's dtype for this many bytes of weights, in words; empty if it is fast."""
+        prepared, request = self.prepared, self.request
+        with tuning(request.tune):
+            widened = not TuningBudget().is_off and any(
+                candidate.name == WIDENING and candidate.reason is None for candidate in prepared.executors
+            )
+        device = prepared.loading.device
+        return cost_of_narrow_dtype(prepared.dtype_name, device, weights, widened=widened, train=request.train)
 
     def load_rows(self) -> Iterator[tuple[str, str]]:
         """Yield a row for the load of other processes if they slow down the run and make the benchmark unstable."""
