@@ -124,8 +124,8 @@ fuzz: install ## run the property tests on many more examples, new ones each tim
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.mutation.fuzz $(PROGRAMS)
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.layouts.fuzz $(PROGRAMS)
 
-bench: install ## time the stages, compared with Dynamo and eager PyTorch
-	$(BIN)/python -m benchmarks.acquire
+bench: install ## time tracing, compared with Dynamo (LAYERS="8 32", RUNS=3)
+	$(BIN)/python -m benchmarks.acquire $(if $(LAYERS),--layers $(LAYERS)) $(if $(RUNS),--runs $(RUNS))
 
 gpu-wheels: install ## collect wheels for a GPU machine without network into build/gpu-wheels (GPU_PYTHON=3.12)
 	$(BIN)/python -m tests.gpu.wheels collect --python $(GPU_PYTHON)

@@ -6,6 +6,9 @@ second half is a fresh process with a stored result: Thunder has an artifact, an
 torch.compile has its warm cache. Its time also begins after the call in eager PyTorch, and includes the imports of
 Thunder or Dynamo.
 
+Thunder compiles with the executors `inductor` and `torch`, with the recipe `default`, and with this recipe without
+measurements of kernels (`--tune 0s`). The ratios are to torch.compile.
+
 Usage: python -m benchmarks.compile [--layers 8 32 64] [--out FILE]
 """
 
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -38,7 +42,7 @@ def cold(who: str, layers: int, folder: str) -> dict[str, float]:
         result = compiled(tokens, use_cache=False).logits
         seconds, more = cpu_seconds() - start, peak_bytes() - memory
     torch.testing.assert_close(result, expected)
-    if who == "thunder" and folder:
+    if who != TORCH and folder:
         import thunder_core
 
         thunder_core.save(compiled, folder)
@@ -51,13 +55,27 @@ def _thunder(model: Any) -> Any:
     return thunder_core.jit(model, executors=("inductor", "torch"))
 
 
+def _default(model: Any) -> Any:
+    import thunder_core
+
+    return thunder_core.compile(model, "default")
+
+
 def _torch_compile(model: Any) -> Any:
     import torch
 
     return torch.compile(model)
 
 
-COMPILERS: dict[str, Callable[[Any], Any]] = {"thunder": _thunder, "torch.compile": _torch_compile}
+TORCH = "torch.compile"
+COMPILERS: dict[str, Callable[[Any], Any]] = {
+    "thunder": _thunder,
+    "default": _default,
+    "default --tune 0s": _default,
+    TORCH: _torch_compile,
+}
+TUNE = "THUNDER_TUNE"
+VARIABLES = {"default --tune 0s": {TUNE: "0s"}}  # environment variables of contenders
 
 
 def warm(who: str, layers: int, folder: str) -> dict[str, float]:
@@ -68,17 +86,17 @@ def warm(who: str, layers: int, folder: str) -> dict[str, float]:
     with torch.no_grad():
         model(tokens, use_cache=False)
         start = cpu_seconds()
-        if who == "thunder":
+        if who == TORCH:
+            torch.compile(model)(tokens, use_cache=False)
+        else:
             import thunder_core
 
             thunder_core.load(folder, model, strict=True)(tokens, use_cache=False)
-        else:
-            torch.compile(model)(tokens, use_cache=False)
     return {"seconds": cpu_seconds() - start}
 
 
 def measure_layers(layers: int, runs: int) -> dict[str, Any]:
-    """Measure both compilers, cold and warm, on a Llama with this number of layers."""
+    """Measure all compilers, cold and warm, on a Llama with this number of layers."""
     results: dict[str, dict[str, list[float]]] = {who: {"cold": [], "warm": [], "bytes": []} for who in COMPILERS}
     for _ in range(runs):
         for who in COMPILERS:
@@ -86,19 +104,20 @@ def measure_layers(layers: int, runs: int) -> dict[str, Any]:
                 environment = {
                     "THUNDER_CACHE_DIR": f"{folder}/thunder",
                     "TORCHINDUCTOR_CACHE_DIR": f"{folder}/inductor",
+                    **VARIABLES.get(who, {}),
                 }
                 first = run_module(MODULE, "cold", who, str(layers), f"{folder}/artifact", **environment)
                 environment |= {
                     "THUNDER_CACHE_DIR": f"{folder}/empty",
-                    "CXX": "/bin/false" if who == "thunder" else "g++",
+                    "CXX": "g++" if who == TORCH else "/bin/false",
                 }
                 again = run_module(MODULE, "warm", who, str(layers), f"{folder}/artifact", **environment)
             results[who]["cold"].append(first["seconds"])
             results[who]["bytes"].append(first["bytes"])
             results[who]["warm"].append(again["seconds"])
     medians = {who: {key: statistics.median(values) for key, values in row.items()} for who, row in results.items()}
-    ours, theirs = medians.values()
-    return {"layers": layers, **medians, "ratio": {key: ours[key] / theirs[key] for key in ours}}
+    ratios = {who: {key: row[key] / medians[TORCH][key] for key in row} for who, row in medians.items()}
+    return {"layers": layers, **medians, "ratios": ratios}
 
 
 def main() -> None:
@@ -113,15 +132,21 @@ def main() -> None:
         what, who, layers, folder = options.one
         print(json.dumps({"cold": cold, "warm": warm}[what](who, int(layers), folder)))
         return
+    os.environ.pop(TUNE, None)  # the recipe `default` has its usual time for measurements
     rows = []
-    print(f"{'layers':>6}  {'':<10}{'thunder':>10} {'torch.compile':>14} {'ratio':>7}   (median of {options.runs})")
+    print(
+        f"{'layers':>6}  {'':<20}{'cold s':>8} {'ratio':>6} {'warm s':>8} {'ratio':>6} {'MiB':>8} {'ratio':>6}", end=""
+    )
+    print(f"   (median of {options.runs})")
     for layers in options.layers:
         row = measure_layers(layers, options.runs)
         rows.append(row)
-        for key, unit in (("cold", 1), ("warm", 1), ("bytes", 2**20)):
-            ours, theirs = row["thunder"][key] / unit, row["torch.compile"][key] / unit
-            name = f"{key} {'MiB' if key == 'bytes' else 's'}"
-            print(f"{layers:>6}  {name:<10}{ours:>10.2f} {theirs:>14.2f} {row['ratio'][key]:>7.3f}", flush=True)
+        for who, ratios in row["ratios"].items():
+            columns = [
+                f"{row[who][key] / unit:>8.2f} {ratios[key]:>6.3f}"
+                for key, unit in (("cold", 1), ("warm", 1), ("bytes", 2**20))
+            ]
+            print(f"{layers:>6}  {who:<20}{' '.join(columns)}", flush=True)
     if options.out:
         options.out.write_text(json.dumps(rows, indent=2) + "\n")
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         last_traces,
         lookasides,
         recompile_reasons,
+        tracing_attempts,
     )
     from thunder_core.compilation.dynamo import graphs, splits, thunderfx
     from thunder_core.compilation.gradients import grad, jvp, value_and_grad, vjp
@@ -64,6 +65,7 @@ NAMES_OF_MODULE = {
         "last_traces",
         "lookasides",
         "recompile_reasons",
+        "tracing_attempts",
     ),
     "thunder_core.passes.autodiff.rules": ("register_derivative",),
     "thunder_core.compilation.gradients": ("grad", "jvp", "value_and_grad", "vjp"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 import warnings
 from collections import Counter
 from pathlib import Path
@@ -11,6 +13,10 @@ import pytest
 import torch
 
 pytest.importorskip("transformers")
+
+import tokenizers
+from transformers import PreTrainedTokenizerFast
+from transformers.generation import BaseStreamer
 
 import thunder_core as thunder
 from tests.runtime.test_uninterrupted import (
@@ -25,6 +31,7 @@ from tests.runtime.test_uninterrupted import (
     generate,
     pytestmark,
 )
+from thunder_cli.commands.run import GeneratedOutput
 from thunder_core.backend.runtime.prologues import uninterrupted
 from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, trace_of_source
 from thunder_core.foundation.errors import ArtifactDamaged, ModelChangedWarning
@@ -32,6 +39,8 @@ from thunder_core.frontend.acquire.codegen import prologue
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.workflow.artifact.format.read import open_artifact
 from thunder_core.workflow.artifact.format.stored import stored_programs
+from thunder_core.workflow.pipeline.generation.artifact_generation import TokenListener
+from thunder_core.workflow.pipeline.generation.generation_speed import TokenClock
 
 __all__ = ["pytestmark"]
 
@@ -92,6 +101,59 @@ def test_code_of_the_user_may_change_the_model_between_tokens(name: str, folder:
         assert change.calls > CHANGED_AT
     assert torch.equal(*results)
     assert not checked
+
+
+class OwnStdout(io.StringIO):
+    """A standard output of the user."""
+
+
+def own_streamers() -> dict[str, BaseStreamer]:
+    """The streamers of `thunder run`, with and without a tokenizer, and of the benchmark."""
+    words = tokenizers.Tokenizer(
+        tokenizers.models.WordLevel({f"w{number}": number for number in range(512)}, unk_token="w0")
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, unk_token="w0")
+    outputs = {name: GeneratedOutput(given, is_printed=True) for name, given in (("ids", None), ("text", tokenizer))}
+    listeners = {name: TokenListener(output.add, frozenset({1, 2})) for name, output in outputs.items()}
+    return {**listeners, "print": TokenListener(print, frozenset()), "clock": TokenClock()}
+
+
+@pytest.mark.parametrize("name", ["ids", "text", "print", "clock"])
+def test_streamers_of_thunder_keep_the_guards_settled(
+    name: str, folder: Path, checked: Counter[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = fresh_model()
+    printed = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", printed)
+    result = generate(loaded(folder, model), streamer=own_streamers()[name])
+    assert torch.equal(result, generate(model))
+    assert 0 < checked["all"] <= FEW
+    assert bool(printed.getvalue()) == (name != "clock")
+
+
+def test_streamers_of_thunder_with_code_of_the_user_make_an_ordinary_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    model, prompt = fresh_model(), torch.arange(3, 10).view(1, 7)
+
+    def is_uninterrupted(streamer: BaseStreamer) -> bool:
+        return uninterrupted.is_uninterrupted(model, (prompt,), {"streamer": streamer})
+
+    class Own(TokenListener):
+        pass
+
+    changed = TokenListener(print, frozenset())
+    vars(changed)["put"] = lambda value: None
+    for streamer in (Own(print, frozenset()), changed, TokenListener(lambda token: None, frozenset())):
+        assert not is_uninterrupted(streamer)
+    own = own_streamers()
+    assert all(map(is_uninterrupted, own.values()))
+    put = TokenListener.put
+    for replacement in (lambda self, value: put(self, value), torch.no_grad()(lambda self, value: put(self, value))):
+        with monkeypatch.context() as patch:
+            patch.setattr(TokenListener, "put", replacement)
+            assert [name for name, streamer in own.items() if is_uninterrupted(streamer)] == ["clock"]
+    monkeypatch.setattr(sys, "stdout", OwnStdout())
+    assert not any(map(is_uninterrupted, own.values()))
 
 
 def test_each_generation_checks_the_model_again(folder: Path) -> None:

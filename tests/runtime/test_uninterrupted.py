@@ -262,6 +262,12 @@ def replace_in_class(model: Any, change: Change, patch: pytest.MonkeyPatch) -> N
     patch.setattr(kind, "_update_model_kwargs_for_generation", after(kind._update_model_kwargs_for_generation, change))
 
 
+def replace_by_decorated_function(model: Any, change: Change, patch: pytest.MonkeyPatch) -> None:
+    kind = transformers.GenerationMixin
+    changed = torch.no_grad()(after(kind._update_model_kwargs_for_generation, change))
+    patch.setattr(kind, "_update_model_kwargs_for_generation", changed)
+
+
 def replace_in_another_class(model: Any, change: Change, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(generation_utils.StopCheck, "__call__", after(generation_utils.StopCheck.__call__, change))
 
@@ -277,7 +283,13 @@ def changing_check(change: Change, *args: Any) -> Callable[..., Any]:
     return changing
 
 
-REPLACEMENTS = (replace_on_instance, replace_in_class, replace_in_another_class, replace_function)
+REPLACEMENTS = (
+    replace_on_instance,
+    replace_in_class,
+    replace_by_decorated_function,
+    replace_in_another_class,
+    replace_function,
+)
 
 
 def test_a_registered_mask_function_makes_an_ordinary_call(monkeypatch: pytest.MonkeyPatch) -> None:

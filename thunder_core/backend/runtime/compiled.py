@@ -344,6 +344,7 @@ class Specializations:
         Compile again if another thread changed a guarded value, or if the compilation imported modules, because a
         program may read `sys.modules`.
         """
+        self.observed.log.calls += 1
         for attempt in range(ATTEMPTS):
             modules = len(sys.modules)
             with record_model(subject_name(self.subject)), ended_by_handlers(), without_users_dispatch_modes():
@@ -355,6 +356,7 @@ class Specializations:
                 may_succeed = threading.active_count() > 1 or len(sys.modules) != modules
                 if not may_succeed or attempt == ATTEMPTS - 1:
                     raise refused_own_inputs(program, refused) from None
+                self.observed.log.fail_last("modules were imported, or another thread changed a value that is guarded")
         raise AssertionError("a call was never tried")
 
     def _run_first(
@@ -378,7 +380,9 @@ class Specializations:
             take_back_draws(self.subject)
             with COMPILING:
                 self._drop(program)
-                self.fallback.leave_rounded_value_to_eager(other_branch_error(program, error))
+                failed = other_branch_error(program, error)
+                self.observed.log.fail_last(failed.what, failed.where)
+                self.fallback.leave_rounded_value_to_eager(failed)
             return partial(self.call, args, kwargs)
         except Exception as error:
             failure = error

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from thunder_core.backend.runtime.attempt_log import AttemptLog
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.tracing.ir.constants import is_constant
@@ -35,7 +36,7 @@ class ObservedValues:
     `lines_that_raised` are lines where an operation raised an error because of tensor values, and where the user's code
     may catch the error. `eager_lines` are lines at which calls read too many different values of tensors; the functions
     around these lines run in eager PyTorch. `fallbacks` counts the consecutive programs that could not be compiled for
-    symbolic sizes, up to `MAX_FALLBACKS`.
+    symbolic sizes, up to `MAX_FALLBACKS`. `log` has the attempts to trace the subject.
     """
 
     first: dict[str, Number] = field(default_factory=dict)
@@ -44,6 +45,7 @@ class ObservedValues:
     fallbacks: int = 0
     lines_that_raised: frozenset[SourceLine] = frozenset()
     eager_lines: frozenset[SourceLine] = frozenset()
+    log: AttemptLog = field(default_factory=AttemptLog, compare=False)
 
     @property
     def has_observations(self) -> bool:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         last_traces,
         recompile_reasons,
         specializations_of,
+        tracing_attempts,
     )
     from thunder_core.compilation.compiler.lookaside_listing import LookasideDescription, lookasides
 
@@ -65,6 +66,7 @@ HOMES = {
     "register_operators": "entry",
     "specializations_of": "last_call",
     "trace_for": "for_device",
+    "tracing_attempts": "last_call",
 }
 
 __all__ = [
@@ -93,6 +95,7 @@ __all__ = [
     "register_operators",
     "specializations_of",
     "trace_for",
+    "tracing_attempts",
 ]
 
 __getattr__ = plugins.lazy_face(__name__, HOMES)

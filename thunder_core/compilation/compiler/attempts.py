@@ -9,6 +9,7 @@ from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.foundation.errors import Bug, DataDependent, SymbolicAttemptWarning
 from thunder_core.foundation.errors.tree import first_line
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
+from thunder_core.frontend.acquire.run.call_attempts import NOT_FOR_THIS_CALL, CallAttempts
 from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.own_errors import is_own_error, report_own_error, summary_of
 from thunder_core.tracing.ir.program_errors import ProgramRaised
@@ -25,7 +26,6 @@ from thunder_core.tracing.ir.retrace import (
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.objects import GuardFailed
 
-NOT_FOR_THIS_CALL = "a decision based on sizes does not hold for the call"
 NEEDS_VALUES = "C code reads numbers inside a container"
 
 
@@ -34,11 +34,19 @@ class TracingAttempts:
 
     An attempt (`Symbolic`) is a choice of the numbers and sizes that are symbolic. If `counts` is set, a program that
     reads values of tensors is traced again: then the sizes that depend on these values are symbols. If the program
-    still needs a value, `refused_value` is the error for this value.
+    still needs a value, `refused_value` is the error for this value. `recording` records each attempt.
     """
 
-    def __init__(self, subject: Callable[..., Any], pending: Sequence[Symbolic], *, counts: bool = False) -> None:
+    def __init__(
+        self,
+        subject: Callable[..., Any],
+        pending: Sequence[Symbolic],
+        recording: CallAttempts,
+        *,
+        counts: bool = False,
+    ) -> None:
         self.pending = list(pending)
+        self.recording = recording
         self._may_count = counts
         self.reason = ""
         self.refused_value: DataDependent | None = None
@@ -53,6 +61,7 @@ class TracingAttempts:
 
     def after(self, tried: Symbolic, error: BaseException) -> Symbolic | None:
         """Return the next attempt after an attempt raised an error; None if the caller must raise the error."""
+        self.recording.end(error)
         cause = error.reason if isinstance(error, Retrace) else error
         reaction = next(reaction for kind, reaction in REACTIONS.items() if isinstance(cause, kind))
         has_next = reaction(self, tried, cause)

@@ -40,6 +40,7 @@ from thunder_core.frontend.acquire.codegen.shortfall import shortfalls
 from thunder_core.frontend.acquire.named import named_values
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic, arguments_differ
 from thunder_core.frontend.acquire.retracing import retrace
+from thunder_core.frontend.acquire.run.call_attempts import CallAttempts
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.interpreter.lookup import forget_lookups
 from thunder_core.passes.autodiff.program_derivative import (
@@ -134,15 +135,17 @@ class Compiler:
         named, constant = self._named_arguments(subject, args, kwargs)
         observed = observed or ObservedValues()
         pending = self._attempts(observed, named, constant, args, kwargs)
-        attempts = TracingAttempts(subject, pending, counts=self._may_count)
+        attempts = TracingAttempts(subject, pending, CallAttempts(observed.log), counts=self._may_count)
 
         def attempt(symbolic: Symbolic) -> Program:
+            attempts.recording.tried = symbolic.description
             reason = "" if symbolic.sizes else attempts.reason
-            program = self._compile(subject, args, kwargs, symbolic, reason, observed)
+            program = self._compile(subject, args, kwargs, symbolic, reason, observed, attempts.recording)
             if symbolic.sizes and self.device is None:
                 require_accepted_call(program, subject, args, kwargs)
             if symbolic.probing and not symbolic.is_constant:
                 raise Retrace(MeetsSymbol(is_complete=True))
+            attempts.recording.end()
             return program
 
         # No garbage is collected after tracing, because a collection would scan all objects. Executors that compile
@@ -218,15 +221,17 @@ class Compiler:
         symbolic: Symbolic,
         constant_because: str,
         observed: ObservedValues,
+        attempts: CallAttempts,
     ) -> Program:
         """Return the program of a call; raise `Retrace` if the program would accept only other calls."""
         dump = self.dump or requested_dump(None)
         sink: Sink = dump.program(subject) if dump else NoSink()
-        log = StageLog(sink)
+        attempts.sink, log = sink, StageLog(sink)
         oblivious_mode = size_oblivious() if symbolic.sizes and symbolic.oblivious else nullcontext()
         quiet = quiet_attempt() if symbolic.sizes else nullcontext()
         with compiling(), without_saved_tensors_hooks(), oblivious_mode, quiet:
-            acquired, trace = self._acquire(subject, args, kwargs, symbolic, log, observed)
+            options = replace(self._run_options(symbolic, observed), attempts=attempts)
+            acquired, trace = self._acquire(subject, args, kwargs, options, log)
             start_answering(trace)
             derivative, why_recorded, underivable = self._differentiate(trace, sink)
             if acquired.sizes is not None:
@@ -272,13 +277,12 @@ class Compiler:
         subject: Callable[..., Any],
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        symbolic: Symbolic,
+        options: RunOptions,
         log: StageLog,
-        observed: ObservedValues,
     ) -> tuple[Acquired, Trace]:
         """Trace a call; return the acquired traces, and the computation after the transforms."""
         with pause_collection():
-            acquired = acquire(subject, args, kwargs, self._run_options(symbolic, observed))
+            acquired = acquire(subject, args, kwargs, options)
             if acquired.sizes is not None:
                 acquired = replace(acquired, computation=with_constant_sizes(acquired.computation))
             log.note(acquired.computation)
@@ -287,7 +291,7 @@ class Compiler:
             trace = acquired.computation
             if acquired.sizes is not None:
                 require_for_this_call(acquired.sizes)
-                require_layouts_of_eager(trace, acquired.sizes, symbolic)
+                require_layouts_of_eager(trace, acquired.sizes, options.symbolic)
             for transform in self.transforms:
                 changed = transform_nested(trace, transform)
                 if changed is not trace:  # a transform that changes only the model adds no stage

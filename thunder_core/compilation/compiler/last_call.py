@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from thunder_core.backend.runtime.attempt_log import TracingAttempt
 from thunder_core.backend.runtime.captured import CapturedSubject
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.inner_generation import with_inner
@@ -113,3 +114,24 @@ def recompile_reasons(compiled: object) -> list[str]:
     ['args[1]: was 2, is 3']
     """
     return [reason for cache in all_specializations_of(compiled) for reason in cache.reasons]
+
+
+def tracing_attempts(compiled: object) -> list[TracingAttempt]:
+    """Return the attempts to trace the calls of a compiled function or module, the latest last, up to 1,000.
+
+    A call is traced again with other options if an attempt fails. An attempt has the number of the `call`, a
+    description of what was `tried`, and its `seconds`. If it failed, it has the `reason` and the source line `where` it
+    failed. `str(attempt)` is a line of text.
+
+    >>> import torch
+    >>> from thunder_core import jit, tracing_attempts
+    >>> def shift(x):
+    ...     return x + 1 if x.sum() > 0 else x - 1
+    >>> fast = jit(shift, cache="symbolic values")
+    >>> _ = fast(torch.ones(2))
+    >>> for attempt in tracing_attempts(fast):
+    ...     print(attempt.reason or "succeeded")
+    `torch.Tensor.__bool__` reads the value of a tensor, which is not known while tracing
+    succeeded
+    """
+    return [attempt for cache in all_specializations_of(compiled) for attempt in list(cache.observed.log.attempts)]

@@ -62,13 +62,21 @@ def acquire(
     """
 
     def attempt(options: RunOptions) -> Acquired:
+        if options.attempts is not None:
+            options.attempts.tried = options.description
         run = Run(subject, args, kwargs, options)
         try:
             return trace_program(run)
         finally:
             run.release()
 
-    return retrace(attempt, options, RunOptions.after)
+    def after(options: RunOptions, error: BaseException) -> RunOptions | None:
+        following = options.after(error)
+        if following is not None and options.attempts is not None:
+            options.attempts.end(error)  # the caller records the last run
+        return following
+
+    return retrace(attempt, options, after)
 
 
 def trace_program(run: Run) -> Acquired:

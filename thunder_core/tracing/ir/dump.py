@@ -1,5 +1,7 @@
 """Write traces to files: on request, each stage of a compilation is written as soon as it exists.
 
+The file `attempts.txt` in the folder of a program has a line for each attempt to trace the program.
+
 `jit(..., dump=FOLDER)` requests this for one subject. The environment variables `THUNDER_LOGS` and `THUNDER_LOGS_TO`
 request it for a process.
 """
@@ -23,7 +25,9 @@ from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.trace import Trace
 
 TRACES = ("prologue", "computation", "tail", "backward", "epilogue")  # the values of `Trace.name`
+ATTEMPTS = "attempts"  # the name of the lines about attempts to trace
 ALL = "all"
+NAMES = (*TRACES, ATTEMPTS, ALL)  # the valid names in `THUNDER_LOGS`
 VARIABLE, VARIABLE_TO = "THUNDER_LOGS", "THUNDER_LOGS_TO"
 FOLDER = "thunder-logs"  # the default folder
 MAX_NAME_LENGTH = 60  # characters of a program's or a step's name in the name of a file or folder
@@ -31,10 +35,13 @@ CHARACTERS_NOT_IN_NAMES = re.compile(r"[^\w.-]+")
 
 
 class Sink(Protocol):
-    """A receiver of the traces of one program, each as soon as it exists."""
+    """A receiver of the traces of one program, each as soon as it exists, and of lines about attempts to trace it."""
 
     def write(self, trace: Trace) -> None:
         """Process the next stage of a trace."""
+
+    def write_attempt(self, text: str) -> None:
+        """Process the line about an attempt that has ended."""
 
 
 class NoSink:
@@ -43,31 +50,43 @@ class NoSink:
     def write(self, trace: Trace) -> None:
         """Ignore the trace."""
 
+    def write_attempt(self, text: str) -> None:
+        """Ignore the line."""
+
 
 @dataclass(frozen=True)
 class ProgramFolder:
-    """The folder of one program: a file for each stage, numbered in the order of creation."""
+    """The folder of one program: a file for each stage, numbered in the order of creation.
+
+    `names` are the names of the traces to write, and `attempts` for the lines about attempts.
+    """
 
     folder: Path
-    traces: frozenset[str]
+    names: frozenset[str]
 
     def write(self, trace: Trace) -> None:
         """Write the next stage of a trace in its printed form; raise `OutputNotWritable` if that fails."""
-        if trace.name not in self.traces:
+        if trace.name not in self.names:
             return
         text = print_trace(trace).text
         with writing(self.folder):
-            for number in itertools.count(len(list(self.folder.iterdir()))):
+            for number in itertools.count(len(list(self.folder.glob("*.py")))):
                 if _write_new_file(self.folder / f"{number:02}-{trace.name}-{file_name_part(trace.made_by)}.py", text):
                     return
+
+    def write_attempt(self, text: str) -> None:
+        """Append a line to `attempts.txt`; raise `OutputNotWritable` if that fails."""
+        if ATTEMPTS in self.names:
+            with writing(self.folder), (self.folder / f"{ATTEMPTS}.txt").open("a", encoding="utf-8") as file:
+                file.write(f"{text}\n")
 
 
 @dataclass(frozen=True)
 class Dump:
-    """A folder with a subfolder for each compiled program, and the names of the traces to write."""
+    """A folder with a subfolder for each compiled program, and the names of what to write."""
 
     folder: Path
-    traces: frozenset[str] = frozenset(TRACES)
+    names: frozenset[str] = frozenset(NAMES)
 
     def program(self, subject: Callable[..., object]) -> ProgramFolder:
         """Create the folder of a program (`LlamaForCausalLM-0`) and return it; raise `OutputNotWritable` on failure."""
@@ -80,25 +99,25 @@ class Dump:
                     folder.mkdir()
                 except FileExistsError:
                     continue
-                return ProgramFolder(folder, self.traces)
+                return ProgramFolder(folder, self.names)
         raise AssertionError("numbers do not end")
 
 
 def requested_dump(folder: str | os.PathLike[str] | None, environment: Mapping[str, str] = os.environ) -> Dump | None:
     """Return the dump that the option or, without the option, the environment requests; None without a request.
 
-    `THUNDER_LOGS` is `all`, or names of traces separated by commas; `THUNDER_LOGS_TO` is the folder. Raises
-    `UnknownName` for an unknown trace, and `BadOption` for an invalid folder.
+    `THUNDER_LOGS` is `all`, or names of traces and `attempts`, separated by commas; `THUNDER_LOGS_TO` is the folder.
+    Raises `UnknownName` for an unknown name, and `BadOption` for an invalid folder.
     """
     words = [word.strip() for word in environment.get(VARIABLE, "").split(",") if word.strip()]
     for word in words:
-        if word not in (*TRACES, ALL):
-            raise unknown_name(f"trace (in {VARIABLE})", word, (*TRACES, ALL))
-    traces = frozenset(TRACES if not words or ALL in words else words)
+        if word not in NAMES:
+            raise unknown_name(f"trace (in {VARIABLE})", word, NAMES)
+    names = frozenset(NAMES if not words or ALL in words else words)
     if folder is not None:
         return Dump(_folder(folder))
     to = environment.get(VARIABLE_TO, "")
-    return Dump(Path(to or FOLDER), traces) if words or to else None
+    return Dump(Path(to or FOLDER), names) if words or to else None
 
 
 def _folder(folder: str | os.PathLike[str]) -> Path:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import CodeType
+from typing import Any
 
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.ir.trace import Trace
@@ -125,6 +126,44 @@ RetraceReason = (
     | FillsCache
     | RunsInEager
 )
+
+
+# For each reason, the function that returns it in words.
+WORDS: Mapping[type, Callable[[Any], str]] = {
+    MeetsSymbol: lambda reason: "the program uses a number or a size that differs between calls",
+    DecidesForOtherCalls: lambda reason: (
+        "a decision based on sizes does not hold for the call"
+        + (f": {', '.join(sorted(reason.violated))}" if reason.violated else "")
+    ),
+    ReadsStrides: lambda reason: "the program reads strides of computed tensors, which differ for sizes of 1",
+    LosesKernels: lambda reason: f"an executor has no kernels for symbolic sizes: {reason.refusal}",
+    NeedsNumbers: lambda reason: "C code reads the values of symbolic numbers in a container",
+    HidesNumbers: lambda reason: "the program differentiates operations with numbers that the trace lacks",
+    NeedsTexts: lambda reason: "the program changes how tensors are printed",
+    NeedsDrawingFunction: lambda reason: f"{reason.code.co_qualname} reads the values of random arrays that it draws",
+    ReadsAssignment: lambda reason: "the program reads the result of linear_sum_assignment, and not only as tensors",
+    UnrollsLoop: lambda reason: f"the iterations of a loop are not calls of one function: {reason.reason}",
+    ReadsCondition: lambda reason: "the two arms of a branch on a tensor cannot both be recorded",
+    FillsCache: lambda reason: "eager PyTorch makes the call: a function computes a value for functools.lru_cache",
+    RunsInEager: lambda reason: f"eager PyTorch makes the call: {reason.what}",
+}
+
+
+def in_words(reason: RetraceReason) -> str:
+    """Return a reason in words."""
+    return WORDS[type(reason)](reason)
+
+
+def line_of(reason: RetraceReason) -> SourceLine | None:
+    """Return the source line that a reason names; None if it names none."""
+    match reason:
+        case RunsInEager(where=where):
+            return where
+        case UnrollsLoop(code, offset) | ReadsCondition(code, offset):
+            lines = (line for start, end, line in code.co_lines() if start <= offset < end)
+            line = next(lines, None)
+            return None if line is None else SourceLine(code.co_filename, line, code.co_qualname)
+    return None
 
 
 class Retrace(BaseException):

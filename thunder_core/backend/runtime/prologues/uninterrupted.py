@@ -3,9 +3,10 @@
 During such a call, the guards on the model are checked once and not for each token (`SettledPrologue`). A call counts
 as uninterrupted only if its model, its settings and all its arguments belong to the transformers library: then all code
 between two tokens is code of installed libraries, which does not change the model. A streamer, a logits processor or a
-stopping criterion of the user, a replaced method, a mode of PyTorch or a debugger makes a call an ordinary one. Other
-threads, signal handlers, finalizers and handlers of log messages are not known. At the end of a call, the guards on the
-model are checked again, and a change is reported by a warning.
+stopping criterion of the user, a replaced method, a mode of PyTorch or a debugger makes a call an ordinary one. A
+streamer of Thunder does not, if it calls only Thunder, the library and `print`. Other threads, signal handlers,
+finalizers and handlers of log messages are not known. At the end of a call, the guards on the model are checked again,
+and a change is reported by a warning.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ import functools
 import sys
 import threading
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from types import FunctionType, ModuleType
+from types import FunctionType, MethodType, ModuleType
 from typing import Any, Protocol
 
 import torch
@@ -27,18 +29,20 @@ from thunder_core.tracing.capture.torch_facts.modes import is_recording
 from thunder_core.tracing.library.changes.type_versions import ClassCaches, cached_by_version
 
 LIBRARY = "transformers"
+OWN_PACKAGES = frozenset({"thunder_core", "thunder_cli"})  # their streamers do not change a model
 # The packages whose code may run between two tokens: a class or function of another package may be the user's.
 PACKAGES = frozenset({LIBRARY, "huggingface_hub", "torch", *sys.stdlib_module_names})
 # Modules of the library whose functions `generate` calls between two tokens.
 MODULES_OF_LOOP = tuple(f"{LIBRARY}.{name}" for name in ("generation.utils", "masking_utils", "cache_utils"))
 PLAIN_CLASSES = frozenset({type(None), bool, int, float, str, torch.dtype, torch.device, torch.Tensor})
-CONTAINERS = frozenset({list, tuple, set, frozenset})
+CONTAINERS = frozenset({list, tuple, set, frozenset, deque})
 MAX_DEPTH = 8  # of the objects within an argument
 # Arguments that run code of the user, or another model, between two tokens.
 REFUSED_ARGUMENTS = (
-    *("custom_generate", "trust_remote_code", "prefix_allowed_tokens_fn", "streamer"),
+    *("custom_generate", "trust_remote_code", "prefix_allowed_tokens_fn"),
     *("assistant_model", "tokenizer", "assistant_tokenizer"),
 )
+STREAMER = "streamer"  # the argument of `generate` that receives the tokens
 POSITIONS = 2  # arguments of `generate` that may be positional: the prompt and the settings
 EXPERTS_FOR_PROMPTS = "grouped_mm"  # an implementation of experts that `generate` replaces after the prompt on a GPU
 
@@ -127,11 +131,14 @@ def is_uninterrupted(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any
     """Whether only code of libraries runs between the tokens of a call of `generate`."""
     if len(args) > POSITIONS or any(kwargs.get(name) is not None for name in REFUSED_ARGUMENTS):
         return False
+    streamer = kwargs.get(STREAMER)
+    values = (value for name, value in kwargs.items() if name != STREAMER)
     return (
-        not (sys.gettrace() or sys.getprofile())
+        (streamer is None or (is_own(streamer) and has_usual_stdout()))
+        and not (sys.gettrace() or sys.getprofile())
         and not torch._C._len_torch_function_stack()
         and not torch._C._len_torch_dispatch_stack()
-        and all(map(is_plain, (*args, *kwargs.values(), getattr(model, "generation_config", None))))
+        and all(map(is_plain, (*args, *values, getattr(model, "generation_config", None))))
         and has_library_methods(model)
         and not any(map(is_patched_module, MODULES_OF_LOOP))
         and not replaces_experts(model)
@@ -154,6 +161,50 @@ def is_plain(value: Any, depth: int = 0) -> bool:
     items = [*(value if isinstance(value, list) else ()), *getattr(value, "__dict__", {}).values()]
     items += [*value.items()] if isinstance(value, dict) else []
     return all(is_plain(item, depth + 1) for item in items)
+
+
+def is_own(value: Any, depth: int = 0) -> bool:
+    """Whether a value is an object of Thunder, such as a streamer, that holds and calls nothing of the user."""
+    kind = type(value)
+    if value is print or is_plain(value, depth) or is_tokenizer(value):
+        return True
+    if depth == MAX_DEPTH:
+        return False
+    if kind is MethodType:
+        return vars(type(value.__self__)).get(value.__name__) is value.__func__ and is_own(value.__self__, depth + 1)
+    items = value if kind in CONTAINERS else vars(value).values() if is_own_class(kind) else None
+    return items is not None and all(is_own(item, depth + 1) for item in items)
+
+
+def is_own_class(kind: type) -> bool:
+    """Whether a class is defined by Thunder, its instances have no slots, and its methods were not replaced."""
+    functions = [getattr(entry, "fget", entry) for entry in vars(kind).values()]
+    return (
+        package_of(kind.__module__) in OWN_PACKAGES
+        and "__slots__" not in vars(kind)
+        and all(base is object or is_of_library(base) for base in kind.__mro__[1:])
+        and all(is_method_of(kind, function) for function in functions if isinstance(function, FunctionType))
+    )
+
+
+def is_method_of(kind: type, function: FunctionType) -> bool:
+    """Whether a function, which may be decorated as a context manager, is defined in the module of a class."""
+    names = [decorated.__globals__.get("__name__") for decorated in unwrapped(function)]
+    return names[-1] == kind.__module__ and {*names} <= {kind.__module__, "contextlib"}
+
+
+def is_tokenizer(value: Any) -> bool:
+    """Whether a value is a tokenizer of a class of the library, without methods of its own."""
+    return (
+        hasattr(type(value), "convert_ids_to_tokens")
+        and is_of_library(type(value))
+        and not any(isinstance(item, FunctionType | MethodType) for item in vars(value).values())
+    )
+
+
+def has_usual_stdout() -> bool:
+    """Whether the standard output is a file of Python, so that printing runs no code of the user."""
+    return all(package_of(base.__module__) in sys.stdlib_module_names for base in type(sys.stdout).__mro__)
 
 
 def is_of_library(kind: type) -> bool:
@@ -200,8 +251,20 @@ def is_patched(value: Any) -> bool:
 
 
 def is_foreign_function(value: object) -> bool:
-    """Whether a value is a function of a package that is not the library, PyTorch or Python."""
-    return isinstance(value, FunctionType) and package_of(value.__globals__.get("__name__")) not in PACKAGES
+    """Whether a value is a function, or decorates one, of a package that is not the library, PyTorch or Python."""
+    return isinstance(value, FunctionType) and any(
+        package_of(function.__globals__.get("__name__")) not in PACKAGES for function in unwrapped(value)
+    )
+
+
+def unwrapped(function: FunctionType) -> Iterator[FunctionType]:
+    """Yield a function, and the functions that it decorates (`functools.wraps`)."""
+    current: Any = function
+    for _ in range(MAX_DEPTH):
+        if not isinstance(current, FunctionType):
+            return
+        yield current
+        current = current.__dict__.get("__wrapped__")
 
 
 def replaces_experts(model: Any) -> bool:

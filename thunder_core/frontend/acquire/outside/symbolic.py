@@ -72,6 +72,23 @@ class Symbolic:
         """Whether a recording met no symbolic number or size."""
         return not self.met_numbers and not self.met_sizes
 
+    @property
+    def description(self) -> str:
+        """The choice in words."""
+        if not (self.may_have_symbols or self.counts):
+            return "constant numbers and sizes"
+        parts = {
+            "numbers in containers are constant": not self.in_containers,
+            "traced with sizes other than 1": self.avoid_one_hints,
+            f"traced with the call's {', '.join(sorted(self.real_hints_for))}": bool(self.real_hints_for),
+            "guards for sizes of 1": self.sizes and not self.oblivious,
+            "each size is known to be 1 or not": self.decides_ones,
+            "sizes that depend on values of tensors are symbolic": self.counts,
+            "to find out whether the program uses any": self.probing,
+        }
+        kind = "symbolic numbers and sizes" if self.sizes or self.probing else "symbolic numbers"
+        return ", ".join([kind, *(text for text, applies in parts.items() if applies)])
+
     def with_changes(self, **changes: Any) -> Symbolic:
         """Return this choice with some fields changed, for another recording."""
         return replace(self, **changes, met_numbers={}, met_sizes={})

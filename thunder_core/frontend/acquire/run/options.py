@@ -13,6 +13,7 @@ from thunder_core.foundation.errors import DataDependent, SourceLine
 from thunder_core.foundation.options.compile_options import SharpEdges
 from thunder_core.frontend.acquire.detours import Detours
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
+from thunder_core.frontend.acquire.run.call_attempts import CallAttempts
 from thunder_core.frontend.acquire.traced_run import EagerFunctionCalls, Nested
 from thunder_core.tracing.extension.lookaside import Lookaside
 from thunder_core.tracing.ir.retrace import (
@@ -55,6 +56,7 @@ class RunOptions:
     - `leaves_cache_fills_to_eager`: if tracing cannot put a new value into a `functools.lru_cache`, the whole call runs
       in eager PyTorch.
     - `leaves_to_eager`: calls that no trace can represent run in eager PyTorch.
+    - `attempts`: the recording of the attempts to trace the call.
 
     Results of earlier runs:
 
@@ -86,6 +88,7 @@ class RunOptions:
     leaves_cache_fills_to_eager: bool = False
     leaves_to_eager: bool = False
     lines_that_raised: frozenset[SourceLine] = frozenset()
+    attempts: CallAttempts | None = field(default=None, compare=False)
     detours: Detours = field(default_factory=Detours)
     derivatives_read_numbers: bool = False
     evaluates_strings_at_once: bool = False
@@ -102,6 +105,22 @@ class RunOptions:
         Such code is a sharp edge.
         """
         return self.sharp_edges != "allow"
+
+    @property
+    def description(self) -> str:
+        """The symbolic values and the consequences of earlier runs, in words."""
+        parts = {
+            f"{len(self.detours.sites)} calls of torch.compiler.is_compiling() return True": self.detours.sites,
+            "values of tensors are read": self.evaluates_tensor_values and self.symbolic.sizes,
+            "derivatives read numbers": self.derivatives_read_numbers,
+            "strings with values are evaluated at once": self.evaluates_strings_at_once,
+            "random numbers are constant": self.draws_are_constant,
+            f"{len(self.drawing_functions)} functions draw random arrays before the program": self.drawing_functions,
+            "the indices of linear_sum_assignment are read": self.reads_assignment_indices,
+            f"{len(self.unrolled_loops)} loops are unrolled": self.unrolled_loops,
+            f"{len(self.read_conditions)} conditions are read": self.read_conditions,
+        }
+        return ", ".join([self.symbolic.description, *(text for text, applies in parts.items() if applies)])
 
     def after(self, error: BaseException) -> RunOptions | None:
         """Return the options of the next run after an error; None if there is no next run and the error is raised."""
