@@ -42,7 +42,7 @@ def doctor(
     The checks compile a small C++ program. The checks sum a tensor over two processes with gloo, and over GPUs with
     NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
 
-    The check `processor` shows how the CPU computes products in bfloat16, float16 and int8: by its own instructions,
+    The check `processor` shows how the CPU computes products in bfloat16, float16 and int8. Each dtype is native,
     widened in registers by `packed-linear`, or converted (slow).
     """
     with quiet_libraries(debug=debug):

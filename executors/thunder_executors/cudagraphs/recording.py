@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from thunder_core.backend.runtime.memory_pools import bytes_of_pools
+from thunder_core.tracing.extension.memory_pools import bytes_of_pools
 from thunder_core.tracing.library.collection import pause_collection
 from thunder_executors.cudagraphs.arrivals import COUNTERS, counters_of_graph
 

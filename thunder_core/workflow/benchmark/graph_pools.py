@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.backend.runtime.memory_pools import Pool
+from thunder_core.tracing.extension.memory_pools import Pool
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import torch
 
-from thunder_core.backend.runtime.memory_pools import bytes_of_pools
+from thunder_core.tracing.extension.memory_pools import bytes_of_pools
 from thunder_core.workflow.benchmark.allocations import peak_allocated
 from thunder_core.workflow.benchmark.graph_pools import replayed_pools
 
