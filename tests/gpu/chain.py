@@ -27,6 +27,7 @@ from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline import Request, optimize
 from thunder_core.workflow.pipeline.generation_bench import bench_artifacts_generation
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 from thunder_core.workflow.pipeline.validate import validate_artifact
 from thunder_executors.cudagraphs import CudaGraphs, cannot_be_recorded, graph
 from thunder_recipes.hf_llama3_hopper import HFLlama3Hopper
@@ -92,7 +93,10 @@ def make(folder: Path, cuda: StandIn) -> dict[str, Any]:
 
 def use(folder: Path, cuda: StandIn) -> dict[str, Any]:
     """Validate the artifact, generate with it several times, and measure it; return the counts after each."""
-    found: dict[str, Any] = {"state": validate_artifact(folder, write=False).state, "validated": counts(cuda)}
+    found: dict[str, Any] = {
+        "state": validate_artifact(folder, ValidateRequest(write=False)).state,
+        "validated": counts(cuda),
+    }
     loaded = load(folder, strict=True)
     eager = load(folder)._thunder.subject
     prompt = torch.arange(3, 3 + PROMPT).unsqueeze(0)

@@ -48,7 +48,7 @@ def test_a_build_is_named(words):
     assert "CPython 3.11 to 3.13" in caught.value.fix
 
 
-def test_this_python_has_offsets_handlers_and_no_problem():
+def test_the_running_python_has_offsets_handlers_and_no_problem():
     require_supported()
     assert set(native.OFFSETS) == {*SUPPORTED_VERSIONS, *UNTESTED_VERSIONS}
     assert not Build().problem

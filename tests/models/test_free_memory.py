@@ -37,7 +37,7 @@ def test_where_it_is_not_said_it_is_not_known(
 
 
 @pytest.mark.parametrize("shape", [(1 << 50,), (1 << 40, 1 << 40)])
-def test_what_pytorch_says_of_memory_that_is_not_there_is_known(shape: tuple[int, ...]) -> None:
+def test_pytorchs_messages_of_missing_memory_are_known(shape: tuple[int, ...]) -> None:
     with pytest.raises(RuntimeError) as raised:
         torch.empty(shape)
     assert is_out_of_memory(raised.value)

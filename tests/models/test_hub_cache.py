@@ -57,7 +57,7 @@ def test_a_hub_name_is_found_in_the_cache_without_a_network(hub_cache, saved, sh
     assert same_weights(loaded.model, rebuild_model(loaded.source).model)
 
 
-def test_what_is_cached_is_used_without_asking_the_network_even_online(hub_cache, saved, monkeypatch):
+def test_cached_files_are_used_without_the_network_even_online(hub_cache, saved, monkeypatch):
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
     put_into_cache(hub_cache, "acme/tiny", saved("llama"))
     assert load_model(ModelRequest(model="acme/tiny")).task == "causal-lm"
@@ -214,7 +214,7 @@ def test_a_hub_that_cannot_be_reached_is_not_the_users_setting(hub_cache, monkey
         ("HfHubHTTPError", "could not be downloaded: 500", "check the network"),
     ],
 )
-def test_what_the_hub_refuses_is_said(hub_cache, monkeypatch, kind, said, fix):
+def test_refusal_of_the_hub_is_reported(hub_cache, monkeypatch, kind, said, fix):
     def download(*_args, **_kwargs):
         raise getattr(huggingface_hub.errors, kind)("500 Server Error", response=Mock(headers={}))
 

@@ -33,7 +33,7 @@ def minilm(folder: Path) -> LoadedModel:
     return load_model(ModelRequest(model=str(folder)))
 
 
-def test_it_is_a_bert_with_pooling_and_normalization(minilm):
+def test_minilm_is_a_bert_with_pooling_and_normalization(minilm):
     assert (minilm.task, type(minilm.model).__name__, minilm.notes) == ("sentence-similarity", "SentenceModel", ())
     assert [type(stage).__name__ for stage in minilm.model.stages] == ["Pooling", "Normalize"]
     assert type(minilm.model.transformer).__name__ == "BertModel"
@@ -41,7 +41,7 @@ def test_it_is_a_bert_with_pooling_and_normalization(minilm):
     assert minilm.model.dtype is torch.float32
 
 
-def test_it_is_the_model_that_transformers_loads(minilm, folder):
+def test_minilm_is_the_model_that_transformers_loads(minilm, folder):
     own = AutoModel.from_pretrained(folder, local_files_only=True).eval()
     inputs = example_inputs(minilm, batch=3, seq=24, seed=0)
     with torch.no_grad():
@@ -52,7 +52,7 @@ def test_it_is_the_model_that_transformers_loads(minilm, folder):
     torch.testing.assert_close(ours.sentence_embedding, torch.nn.functional.normalize(mean))
 
 
-def test_it_is_rebuilt_from_its_source(minilm):
+def test_minilm_is_rebuilt_from_its_source(minilm):
     assert minilm.source["kind"] == "folder"
     again = torch.cat(
         [p.flatten() for p in load_model(ModelRequest(model=str(minilm.source["path"]))).model.parameters()]

@@ -71,7 +71,7 @@ def test_a_quantized_checkpoint_computes_what_it_computes_in_eager(folder: Path)
 
 
 @pytest.mark.parametrize("method", PACKAGES)
-def test_what_is_not_installed_is_named(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_named(method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = checkpoints.quantized(tmp_path, {"quant_method": method}, lambda weight: {"weight": weight})
     monkeypatch.setattr(plugins, "is_installed", lambda package: False)
     with pytest.raises(PackageMissing, match=rf"quantized weights \({method}\), which need") as caught:

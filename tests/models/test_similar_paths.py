@@ -64,7 +64,7 @@ def test_a_name_that_is_like_no_model_here_is_the_hubs(models, name):
     assert local_origin(name) is None
 
 
-def test_what_the_cache_has_is_the_hubs_whatever_it_looks_like(models, monkeypatch):
+def test_name_in_the_cache_is_a_model_of_the_hub_even_if_it_looks_like_a_path(models, monkeypatch):
     monkeypatch.setattr(origin, "is_cached", lambda name: True)
     assert local_origin("small-lama") is None
     monkeypatch.undo()

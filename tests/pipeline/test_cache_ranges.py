@@ -24,6 +24,7 @@ from thunder_core.workflow.pipeline import optimize, plan
 from thunder_core.workflow.pipeline.bench import bench_artifact
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
 from thunder_core.workflow.pipeline.request.ranges import ranges_in
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 from thunder_core.workflow.pipeline.validate import validate_artifact
 
 
@@ -105,7 +106,10 @@ def test_a_file_that_runs_a_trace_creates_a_random_cache(artifact: Path) -> None
 
 
 def test_an_artifact_is_validated_and_measured_behind_caches(artifact: Path) -> None:
-    points = [point.size for point in validate_artifact(artifact, inputs=1, write=False, seed=3).validation.sizes]
+    points = [
+        point.size
+        for point in validate_artifact(artifact, ValidateRequest(inputs=1, write=False, seed=3)).validation.sizes
+    ]
     assert points[0] == "1 x 1 and cache 24"
     assert {"2 x 12 and cache 0", "2 x 1 and cache 24", "2 x 12 and cache 24"} < set(points)
     suite = bench_artifact(artifact, BenchRequest(runs=2, warmup=0, batches=(1,), seqs=(1,)))

@@ -43,6 +43,7 @@ from thunder_core.workflow.pipeline import optimize, plan
 from thunder_core.workflow.pipeline.bench import bench_artifact
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
 from thunder_core.workflow.pipeline.request.ranges import ranges_in
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 from thunder_core.workflow.pipeline.session import session
 from thunder_core.workflow.pipeline.session.dynamic import points_of, upper_end
 from thunder_core.workflow.pipeline.session.range_coverage import MAX_PROBES, MAX_PROGRAMS, RangeCoverage
@@ -316,7 +317,7 @@ def test_steps_of_training_serve_ranges(tmp_path: Path) -> None:
 
 
 def test_an_artifact_is_validated_at_several_points(artifact: Path) -> None:
-    done = validate_artifact(artifact, inputs=1, write=False, seed=3)
+    done = validate_artifact(artifact, ValidateRequest(inputs=1, write=False, seed=3))
     assert [point.size for point in done.validation.sizes] == ["1 x 8", "1 x 2", "3 x 2", "1 x 48", "3 x 48", "2 x 9"]
 
 

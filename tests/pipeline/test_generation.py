@@ -38,6 +38,7 @@ from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline import Request, optimize, plan
 from thunder_core.workflow.pipeline.bench import bench_artifact
 from thunder_core.workflow.pipeline.request.bench_request import BenchRequest
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 from thunder_core.workflow.pipeline.validate import validate_artifact
 from thunder_core.workflow.validation.report import GenerationReport
 from thunder_recipes.hf_generate import HFGenerate
@@ -161,7 +162,7 @@ def test_generation_is_measured_alone_and_in_the_largest_batch(artifact: Path) -
 
 def test_an_artifact_that_generates_is_validated_in_place(artifact: Path) -> None:
     before = (artifact / "manifest.json").read_bytes()
-    done = validate_artifact(artifact, seed=4)
+    done = validate_artifact(artifact, ValidateRequest(seed=4))
     assert (done.state, done.written) == ("validated", False)
     assert isinstance(done.validation, GenerationReport)
     assert done.validation.passed and done.validation.tokens == 63

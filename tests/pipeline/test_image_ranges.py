@@ -17,6 +17,7 @@ from thunder_core.workflow.artifact.loading import load
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.models.request.request import ModelRequest, SampleModel
 from thunder_core.workflow.pipeline import Request, optimize, plan
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 from thunder_core.workflow.pipeline.validate import validate_artifact
 
 RESNET = SampleModel(
@@ -45,7 +46,7 @@ def test_a_convolution_model_serves_images_of_all_sizes(tmp_path: Path) -> None:
         assert loaded(pixel_values=torch.randn(1, 3, 57, 31)).logits.shape == (1, 4)
         with pytest.raises(WrongInputs, match="which serves height 32 to 64, width 24 to 48, accepts these inputs"):
             loaded(pixel_values=torch.randn(1, 3, 57, 49))
-    points = validate_artifact(out, inputs=1, write=False, seed=3).validation.sizes
+    points = validate_artifact(out, ValidateRequest(inputs=1, write=False, seed=3)).validation.sizes
     assert [point.size for point in points] == sizes
 
 

@@ -178,7 +178,7 @@ UNKNOWN: dict[str, Callable[[torch.Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
-def test_what_an_operation_writes_is_unknown_if_the_cpu_cannot_compute_it(name: str) -> None:
+def test_written_values_are_unknown_if_the_cpu_cannot_compute_them(name: str) -> None:
     with values_on_meta(unknown=7):
         written = numbers("meta")
         UNKNOWN[name](written)

@@ -18,6 +18,7 @@ from thunder_core.workflow.models.inputs.tokenizer_inputs import returned_names,
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import Request, optimize
+from thunder_core.workflow.pipeline.request.validate_request import ValidateRequest
 from thunder_core.workflow.pipeline.validate import validate_artifact
 
 WORDS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *(f"w{number}" for number in range(59)))
@@ -64,8 +65,8 @@ def test_a_key_that_no_program_takes_is_named(artifact, folder):
 
 
 def test_artifact_is_validated_on_random_inputs_and_on_texts(artifact, folder):
-    assert validate_artifact(artifact, inputs=1).validation.passed
-    assert validate_artifact(artifact, inputs=1, input=folder / "texts.jsonl").validation.passed
+    assert validate_artifact(artifact, ValidateRequest(inputs=1)).validation.passed
+    assert validate_artifact(artifact, ValidateRequest(inputs=1, input=folder / "texts.jsonl")).validation.passed
 
 
 def test_the_report_lists_the_programs(artifact):
@@ -104,12 +105,12 @@ def test_programs_with_and_without_token_types_are_both_validated(drawn, folder)
     report = json.loads((drawn / "report.json").read_text())
     assert "2 programs serve calls with and without token_type_ids" in report["model"]["notes"]
     assert report["validation"]["inputs"] == 2
-    assert validate_artifact(drawn, inputs=1).validation.inputs == 2
+    assert validate_artifact(drawn, ValidateRequest(inputs=1)).validation.inputs == 2
     (folder / "tokenizer_config.json").rename(folder / "gone.json")  # the tokenizer is removed
     (folder / "tokenizer.json").rename(folder / "gone_too.json")
     (folder / "vocab.txt").rename(folder / "vocabulary.txt")
     try:
-        assert validate_artifact(drawn, inputs=1).validation.inputs == 1
+        assert validate_artifact(drawn, ValidateRequest(inputs=1)).validation.inputs == 1
     finally:
         (folder / "gone.json").rename(folder / "tokenizer_config.json")
         (folder / "gone_too.json").rename(folder / "tokenizer.json")

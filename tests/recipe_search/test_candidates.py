@@ -57,7 +57,7 @@ def test_the_base_fits_the_model(model_type, base):
     assert names(SearchContext(model_type, CPU, "float32"))[1] == base
 
 
-def test_what_the_user_has_fixed_is_not_varied():
+def test_options_of_the_user_are_not_varied():
     fixed = SearchContext("llama", CPU, "float32", may_change_dtype=False, may_change_threads=False)
     assert not [name for name in names(fixed) if "thread" in name or "float16" in name]
     assert not [name for name in names(SearchContext("llama", CPU, "bfloat16")) if " in " in name]

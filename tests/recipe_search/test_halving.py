@@ -143,7 +143,7 @@ def test_with_enough_time_the_winner_is_within_five_percent_of_the_best(others):
     assert winner.speed >= 0.95 * best
 
 
-def test_what_is_clearly_slower_gets_no_more_rounds():
+def test_clearly_slower_candidates_get_no_more_rounds():
     fast, near, slow = Planted(3, 2.0), Planted(2, 1.98), Planted(1, 0.5)
     simulation, *_ = search([EAGER, fast, near, slow])
     rounds = {one: sum(count for other, count in simulation.calls if other is one) for one in (fast, near, slow)}
@@ -169,7 +169,7 @@ def test_the_fastest_is_passed_over_where_it_loses_too_much():
     assert search([EAGER, lossy, exact])[-1] is lossy
 
 
-def test_nobody_wins_where_eager_takes_too_much_memory():
+def test_no_candidate_wins_where_eager_takes_too_much_memory():
     assert search([EAGER, Planted(1, 2.0)], SearchBounds(max_memory=50))[-1] is None
 
 
@@ -201,6 +201,6 @@ def test_an_unsettled_score_does_not_win_but_is_measured_further():
 
 
 @pytest.mark.parametrize("value", [None, 0.2])
-def test_what_is_not_known_meets_no_bound(value):
+def test_unknown_values_meet_no_bound(value):
     assert [*misses(SearchBounds(max_kl=0.1), CandidateCost(kl=value))]
     assert not [*misses(SearchBounds(), CandidateCost(kl=value))]

@@ -98,7 +98,7 @@ def test_a_module_that_cannot_be_sent_is_refused():
         (RuntimeError("one\ntwo"), "RuntimeError: one", True, True),
     ],
 )
-def test_what_a_trial_raises_is_a_refusal(monkeypatch, error, reason, passing, is_raised, capsys):
+def test_error_of_a_trial_is_a_refusal(monkeypatch, error, reason, passing, is_raised, capsys):
     monkeypatch.setattr(worker, "read_task", lambda folder, receive: TrialTask(Failing(error), QUANTIZED, 1, "latency"))
     found = worker.run_task(Path())
     assert isinstance(found, TrialRefusal)
@@ -157,7 +157,7 @@ def test_a_real_process_measures_a_module_and_leaves_nothing(tmp_path, monkeypat
     assert [path.name for path in tmp_path.rglob("*")] == ["searches"]
 
 
-def test_what_a_killed_search_left_is_removed_by_the_next(tmp_path, monkeypatch):
+def test_files_of_a_killed_search_are_removed_by_the_next_search(tmp_path, monkeypatch):
     monkeypatch.setattr(process, "cache_folder", lambda: tmp_path)
     with process.trial_folder() as folder:
         left = folder.with_name(folder.name.replace(str(os.getpid()), "999999"))

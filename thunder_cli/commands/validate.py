@@ -51,7 +51,7 @@ def validate(
             from thunder_core.workflow.pipeline.validate import validate_artifact
         with show_progress(console) as progress:
             consent = trust.consent(trust_remote_code=bool(settings.get("trust-remote-code")))
-            revalidation = validate_artifact(artifact, **vars(request), consent=consent, progress=progress)
+            revalidation = validate_artifact(artifact, request, consent=consent, progress=progress)
         from thunder_cli.ci.ci_findings import note_validation
 
         note_validation(checks, revalidation.validation)

@@ -164,7 +164,7 @@ def test_pytorch_may_be_the_fastest(gpu: dict[str, float]) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 6])
-def test_what_reads_the_result_is_part_of_the_kernel(count: int, gpu: dict[str, float]) -> None:
+def test_operation_that_reads_the_result_is_part_of_the_kernel(count: int, gpu: dict[str, float]) -> None:
     for model in (Activated(bias=True), Activated(), Added(bias=True)):
         names, trace = run(model, rows(count))
         assert names == ["linear_by_tile"]

@@ -31,6 +31,8 @@ from thunder_core.workflow.pipeline.session.session import Session, open_saved, 
 from thunder_core.workflow.validation import ValidationReport
 from thunder_core.workflow.validation.report import Evaluation, GenerationReport
 
+DEFAULTS = ValidateRequest()
+
 
 @dataclass(frozen=True)
 class Revalidation:
@@ -51,36 +53,21 @@ class Revalidation:
 
 def validate_artifact(
     folder: Path,
+    request: ValidateRequest = DEFAULTS,
     *,
-    inputs: int = 3,
-    seed: int | None = None,
-    write: bool = True,
-    allow_non_finite: bool = False,
-    input: Path | None = None,  # noqa: A002 - the option's name
-    evaluate: Path | None = None,
-    metric: str | None = None,
-    validate_budget: float | None = None,
-    tolerance: tuple[str, ...] = (),
     consent: Consent = NO_CONSENT,
     progress: Progress | None = None,
 ) -> Revalidation:
     """Compare an artifact with the eager model that it was made from, as `optimize` does before writing an artifact.
 
-    `seed` is the seed of the inputs, by default the artifact's; the traced input is not used again. If `write` is set,
-    an artifact that was not validated yet is marked as validated; a validated artifact is not changed.
-    `allow_non_finite` accepts NaN, infinite or all-zero outputs from eager PyTorch. `input` is a file of real inputs,
-    of which `inputs` batches are used. `evaluate` is a file of samples for the `metric` of eager PyTorch and the
-    artifact.
-    `validate_budget` limits the seconds for single calls. The tolerance is the artifact's, within the limits of its
-    recipe; `tolerance` has other bounds (`"times_eager=4"`). `consent` is the same as for `load`. A signature is not
-    valid for a changed manifest, so an artifact that is marked as validated loses its signatures.
+    The inputs are new: the traced input is not used again. If `request.write` is set, an artifact that was not
+    validated yet is marked as validated; a validated artifact is not changed. A signature is not valid for a changed
+    manifest, so an artifact that is marked as validated loses its signatures. The tolerance is the artifact's, within
+    the limits of its recipe, unless the request has other bounds. `consent` is the same as for `load`.
 
     Raises the errors of `load`, `OutOfTolerance`, `NotFinite` and `AllZero` with the report, and `WrongInputs` if the
     artifact does not record its inputs; nothing is changed in these cases.
     """
-    request = ValidateRequest(
-        inputs, seed, write, allow_non_finite, input, evaluate, metric, validate_budget, tolerance
-    )
     check_validate_request(request)
     clock = StageClock(progress or SilentProgress())
     with stage_failures(lambda: clock.stage or "the start"):
