@@ -10,6 +10,7 @@ from types import CodeType
 from typing import Any
 
 from thunder_core.frontend.interpreter.callables import callable_attribute
+from thunder_core.frontend.interpreter.calls import issubclass_natively
 from thunder_core.frontend.interpreter.frame import NULL, Frame
 
 # A handler that may catch an error has one of these opcodes before its first `RERAISE`. A plain `finally` has none.
@@ -165,6 +166,7 @@ def handler_opcodes(code: CodeType, offset: int) -> tuple[str, ...]:
 def may_suppress(exit_method: object) -> bool:
     """Whether a context manager, or its `__exit__`, may suppress an error. PyTorch's context managers do not."""
     manager = callable_attribute(exit_method, "__self__", exit_method)
-    function = getattr(manager, "func", None) if isinstance(manager, contextlib._GeneratorContextManager) else None
+    is_generator = issubclass_natively(type(manager), contextlib._GeneratorContextManager)
+    function = vars(manager).get("func") if is_generator else None
     module = str(getattr(function or type(manager), "__module__", ""))
     return module.partition(".")[0] != "torch" and type(manager) is not contextlib.nullcontext

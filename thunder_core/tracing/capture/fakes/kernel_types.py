@@ -8,6 +8,7 @@ or if the program may catch the error.
 
 from __future__ import annotations
 
+import re
 import types
 from collections.abc import Callable, Hashable
 from dataclasses import replace
@@ -34,6 +35,13 @@ ONLY_FOR_INTEGERS = frozenset(
 )
 
 
+INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
+NAMES_A_DTYPE = re.compile(
+    r"not implemented for|dtype|scalar type|data type|\b(Float|Double|Half|BFloat16|Long|Int|Bool)\b"
+)
+OTHER_DEVICES = frozenset({"cuda", "meta", "xpu", "mps", "hpu", "xla"})
+
+
 class KernelTypes:
     """The functions that were tried on real tensors: each function once for each combination of dtypes.
 
@@ -56,7 +64,7 @@ class KernelTypes:
         `is_caught()` returns whether the program may catch an error.
         """
         fakes = tensors_in((args, kwargs))
-        if not fakes or not is_pytorch_function(function):
+        if not fakes or not is_pytorch_function(function) or not is_on_cpu(args, kwargs):
             return None
         is_in_try = is_caught()
         if are_usual(fakes, function) and not is_in_try:
@@ -84,13 +92,29 @@ class KernelTypes:
 def trial_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors) -> Trial:
     """Return the trial of a function on tensors of zeros, without an error that depends on the values of tensors.
 
-    Such an error differs for tensors of ones, or is raised for one of the values alone.
+    Such an error differs for tensors of ones, or is raised for one of the values alone. The values of integers may be
+    sizes or indices, which zeros and ones violate alike. So with integers, only an error that names a dtype counts.
     """
     trial = try_in_eager(function, args, kwargs, tensors, valued=False, value=0)
     if trial.error is None:
         return trial
     error = try_in_eager(function, args, kwargs, tensors, valued=False, value=1).error
-    return trial if type(error) is type(trial.error) and str(error) == str(trial.error) else Trial()
+    is_equal = type(error) is type(trial.error) and str(error) == str(trial.error)
+    has_integers = any(fake.dtype in INTEGERS for fake in tensors_in((args, kwargs)))
+    return trial if is_equal and (not has_integers or NAMES_A_DTYPE.search(str(error))) else Trial()
+
+
+def is_on_cpu(args: Any, kwargs: Any) -> bool:
+    """Whether all tensors of a call are on the CPU, and no argument names another device."""
+    return not any(
+        (isinstance(leaf, torch.Tensor | torch.device) and _device_type(leaf) != "cpu")
+        or (isinstance(leaf, str) and leaf.partition(":")[0] in OTHER_DEVICES)
+        for leaf in leaves((args, kwargs))
+    )
+
+
+def _device_type(leaf: torch.Tensor | torch.device) -> str:
+    return leaf.device.type if isinstance(leaf, torch.Tensor) else leaf.type
 
 
 def kind_of(leaf: object) -> Hashable:

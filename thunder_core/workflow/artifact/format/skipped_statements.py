@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from thunder_core.backend.runtime.program import Program
-from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements, skipped_statements
+from typing import TYPE_CHECKING
+
 from thunder_core.foundation.storage.manifest import StoredFacts
+
+if TYPE_CHECKING:  # these modules import PyTorch, which reading a manifest does not need
+    from thunder_core.backend.runtime.program import Program
+    from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements
 
 
 class FreeDimensions(StoredFacts):
@@ -28,6 +32,8 @@ class SkippedFacts(StoredFacts):
     @classmethod
     def of(cls, program: Program) -> SkippedFacts | None:
         """Return the facts about a program that was traced in this process; None if it skips no statements."""
+        from thunder_core.backend.runtime.prologues.stored_prologue import skipped_statements
+
         skipped = skipped_statements(program)
         if skipped is None:
             return None
@@ -46,6 +52,8 @@ class SkippedFacts(StoredFacts):
     @property
     def statements(self) -> SkippedStatements:
         """The statements that programs skip."""
+        from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements
+
         return SkippedStatements(
             self.without_arguments,
             self.tensor_checks,
