@@ -18,6 +18,7 @@ from thunder_core.backend.fusion.machine_code import machine
 from thunder_core.backend.runtime.argument_order import ArgumentOrder
 from thunder_core.backend.runtime.compiled import Specializations
 from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.prologues.stored_prologue import skipped_statements
 from thunder_core.backend.runtime.retraces import subject_name
 from thunder_core.compilation.compiler import specializations_of
 from thunder_core.compilation.compiler.compiler import Compiler
@@ -285,7 +286,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         written=program.written_before_last_check(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
         numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.guards_number),
-        skipped=SkippedFacts.of(program),
+        skipped=SkippedFacts.of(skipped_statements(program)),
     )
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from thunder_core.foundation.storage.manifest import StoredFacts
 
-if TYPE_CHECKING:  # these modules import PyTorch, which reading a manifest does not need
-    from thunder_core.backend.runtime.program import Program
+if TYPE_CHECKING:  # this module imports PyTorch, which reading a manifest does not need
     from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements
 
 
@@ -30,11 +29,8 @@ class SkippedFacts(StoredFacts):
     symbolic_dimensions: tuple[FreeDimensions, ...] = ()
 
     @classmethod
-    def of(cls, program: Program) -> SkippedFacts | None:
-        """Return the facts about a program that was traced in this process; None if it skips no statements."""
-        from thunder_core.backend.runtime.prologues.stored_prologue import skipped_statements
-
-        skipped = skipped_statements(program)
+    def of(cls, skipped: SkippedStatements | None) -> SkippedFacts | None:
+        """Return the facts about the skipped statements of a program; None for a program that skips none."""
         if skipped is None:
             return None
         return cls(
@@ -47,20 +43,6 @@ class SkippedFacts(StoredFacts):
                 FreeDimensions(tensor=tensor, sizes=sizes, strides=strides)
                 for tensor, (sizes, strides) in skipped.symbolic_dimensions.items()
             ),
-        )
-
-    @property
-    def statements(self) -> SkippedStatements:
-        """The statements that programs skip."""
-        from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements
-
-        return SkippedStatements(
-            self.without_arguments,
-            self.tensor_checks,
-            self.passed,
-            self.tensors,
-            self.given,
-            {free.tensor: (free.sizes, free.strides) for free in self.symbolic_dimensions},
         )
 
     def is_within(self, lines: int) -> bool:

@@ -31,6 +31,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     running_stages,
 )
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
+from thunder_core.workflow.artifact.format.skipped_statements import SkippedFacts
 from thunder_core.workflow.artifact.format.tensors import read_tensors
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
@@ -138,7 +139,7 @@ def stored_program(
         written=facts.written,
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},
-        skipped=None if facts.skipped is None else facts.skipped.statements,
+        skipped=None if facts.skipped is None else statements_of(facts.skipped),
     )
 
 
@@ -225,3 +226,15 @@ def stored_stage(stage: StageFacts, source: Source) -> Stage:
     """Return a stage that runs."""
     trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
     return Stage(trace, stage.seconds, stage.has_cotangent)
+
+
+def statements_of(facts: SkippedFacts) -> SkippedStatements:
+    """Return the statements that later tokens of a generation skip."""
+    return SkippedStatements(
+        facts.without_arguments,
+        facts.tensor_checks,
+        facts.passed,
+        facts.tensors,
+        facts.given,
+        {free.tensor: (free.sizes, free.strides) for free in facts.symbolic_dimensions},
+    )
