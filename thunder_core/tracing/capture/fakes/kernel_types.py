@@ -18,6 +18,8 @@ import torch
 
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import Key, Trial, try_in_eager
+from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
 from thunder_core.tracing.ir.tree import leaves
 
 NATIVE = (types.BuiltinFunctionType, types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -93,15 +95,23 @@ def trial_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, t
     """Return the trial of a function on tensors of zeros, without an error that depends on the values of tensors.
 
     Such an error differs for tensors of ones, or is raised for one of the values alone. The values of integers may be
-    sizes or indices, which zeros and ones violate alike. So with integers, only an error that names a dtype counts.
+    sizes or indices, which zeros and ones violate alike, and symbolic numbers and sizes differ between calls. In these
+    cases, only an error that names a dtype counts.
     """
     trial = try_in_eager(function, args, kwargs, tensors, valued=False, value=0)
     if trial.error is None:
         return trial
     error = try_in_eager(function, args, kwargs, tensors, valued=False, value=1).error
     is_equal = type(error) is type(trial.error) and str(error) == str(trial.error)
-    has_integers = any(fake.dtype in INTEGERS for fake in tensors_in((args, kwargs)))
-    return trial if is_equal and (not has_integers or NAMES_A_DTYPE.search(str(error))) else Trial()
+    may_differ = any(map(may_differ_between_calls, leaves((args, kwargs))))
+    return trial if is_equal and (not may_differ or NAMES_A_DTYPE.search(str(error))) else Trial()
+
+
+def may_differ_between_calls(leaf: object) -> bool:
+    """Whether an argument may have another value or shape in another call: integers, and symbolic numbers and sizes."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.dtype in INTEGERS or is_symbolic(leaf)
+    return isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool | SymbolicNumber)
 
 
 def is_on_cpu(args: Any, kwargs: Any) -> bool:
