@@ -287,3 +287,11 @@ def test_recursive_and_threaded_calls_match_eager():
         thread.join()
     assert len(results) == 4
     assert all(torch.equal(result, doubles_row(torch.ones(n))) for n, result in results)
+
+
+def test_layers_of_one_class_with_other_sizes_are_compiled() -> None:
+    torch._dynamo.reset()
+    for size in (3, 5, 6, 4):
+        layer = torch.nn.Linear(size, 4)
+        x = torch.linspace(-1, 1, 2 * size).reshape(2, size)
+        torch.testing.assert_close(thunder.thunderfx(layer)(x), layer(x))

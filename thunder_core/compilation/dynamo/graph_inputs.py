@@ -69,13 +69,17 @@ def symbolic_inputs(module: torch.fx.GraphModule) -> tuple[SymbolicArgument, ...
 
 
 def _symbols_of(name: str, example: object) -> Iterator[SymbolicArgument]:
+    """Yield the symbolic arguments of an input, without those for which Dynamo's guards allow only one value."""
     hint = f" with {name}"  # makes the name a hint for calls that have the argument `name`, which every call has
     if is_symbol(example):
-        yield SymbolicArgument(name + hint, *_range_of(example))
+        lower, upper = _range_of(example)
+        if lower is None or lower != upper:
+            yield SymbolicArgument(name + hint, lower, upper)
     elif isinstance(example, torch.Tensor) and not isinstance(example, torch.nn.Parameter):
         for dimension, size in symbolic_sizes(example):
             lower, upper = _range_of(size)
-            yield SymbolicArgument(f"{name}.size({dimension}){hint}", max(lower or 1, 1), upper)
+            if lower is None or lower != upper:
+                yield SymbolicArgument(f"{name}.size({dimension}){hint}", max(lower or 1, 1), upper)
 
 
 def symbolic_sizes(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:
