@@ -41,6 +41,8 @@ INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.u
 NAMES_A_DTYPE = re.compile(
     r"not implemented for|dtype|scalar type|data type|\b(Float|Double|Half|BFloat16|Long|Int|Bool)\b"
 )
+# Parts of names of functions that are not tried: a workspace of zeros can end the process in kernels of oneDNN.
+NOT_TRIED = ("backward", "rnn", "lstm", "gru")
 OTHER_DEVICES = frozenset({"cuda", "meta", "xpu", "mps", "hpu", "xla"})
 
 
@@ -160,7 +162,8 @@ def is_pytorch_function(function: Callable[..., Any]) -> bool:
 
     An assertion (`torch._assert_async`) does not count, because its message is the program's.
     """
-    if "_assert" in getattr(function, "__name__", ""):
+    name = getattr(function, "__name__", "")
+    if "_assert" in name or any(part in name for part in NOT_TRIED):
         return False
     if isinstance(function, torch._ops.OpOverload):
         return function.namespace == "aten"
