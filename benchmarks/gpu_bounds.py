@@ -95,21 +95,32 @@ def product_of_rows(weights: float, rows: int) -> Work:
     return Work(BFLOAT16 * weights, 2.0 * weights * rows)
 
 
+def head_work(rows: int) -> Work:
+    """Return the work of the logits of some tokens."""
+    return product_of_rows(VOCABULARY * SIZES["hidden_size"], rows)
+
+
+def operations_of_attention(pairs: float) -> float:
+    """Return the operations of a layer's two products of attention, for pairs of a query and a key."""
+    return 2 * 2.0 * SIZES["num_attention_heads"] * SIZES["head_dim"] * pairs
+
+
+def time_of(row: Mapping[str, Any]) -> float:
+    """Return the milliseconds of a call among calls that do not synchronize, or else of a call alone."""
+    return float(row.get("queued_ms", row["median_ms"]))
+
+
 def prompt_work(batch: int, length: int, layers: int, *, logits: int) -> Work:
     """Return the work of prompts with causal attention, and of the logits of `logits` tokens of each prompt."""
-    scores = SIZES["num_attention_heads"] * SIZES["head_dim"] * length * length / 2
-    attention = Work(operations=2 * 2.0 * scores * batch)  # two products
-    head = product_of_rows(VOCABULARY * SIZES["hidden_size"], batch * logits)
-    return (product_of_rows(weights_of_layer(), batch * length) + attention) * layers + head
+    attention = Work(operations=operations_of_attention(batch * length * length / 2))
+    return (product_of_rows(weights_of_layer(), batch * length) + attention) * layers + head_work(batch * logits)
 
 
 def token_work(filled: int, layers: int) -> Work:
     """Return the work of a token, which reads all weights and the keys and values of `filled` tokens."""
     keys_and_values = 2 * SIZES["num_key_value_heads"] * SIZES["head_dim"] * filled
-    scores = SIZES["num_attention_heads"] * SIZES["head_dim"] * filled
-    attention = Work(BFLOAT16 * keys_and_values, 2 * 2.0 * scores)
-    head = product_of_rows(VOCABULARY * SIZES["hidden_size"], 1)
-    return (product_of_rows(weights_of_layer(), 1) + attention) * layers + head
+    attention = Work(BFLOAT16 * keys_and_values, operations_of_attention(filled))
+    return (product_of_rows(weights_of_layer(), 1) + attention) * layers + head_work(1)
 
 
 def work_of(shape: str, layers: int = LAYERS, *, trains: bool = False) -> list[Work]:
@@ -135,11 +146,10 @@ def bound_ms(works: Iterable[Work], limits: Limits) -> float | None:
 def shares_of(row: Mapping[str, Any], peak: Limits, measured: Limits, layers: int = LAYERS) -> dict[str, float]:
     """Return the bounds of a row, and their shares of the time of a call among calls that do not synchronize."""
     works = work_of(row["shape"], layers, trains=row["job"].endswith("train"))
-    time = row.get("queued_ms", row["median_ms"])
     bounds = {"bound": bound_ms(works, peak), "measured_bound": bound_ms(works, measured)}
     found = {name: bound for name, bound in bounds.items() if bound is not None}
     return {f"{name}_ms": bound for name, bound in found.items()} | {
-        f"{name}_share": bound / time for name, bound in found.items()
+        f"{name}_share": bound / time_of(row) for name, bound in found.items()
     }
 
 
@@ -150,7 +160,7 @@ def lines_of(report: Mapping[str, Any], layers: int) -> Iterator[str]:
         if "error" not in row:
             found = shares_of(row, *limits_in(report), layers)
             values = (found.get(name, math.nan) for name in ("bound_ms", "bound_share", "measured_bound_share"))
-            head = f"{row['job']:16} {row['shape']:10} {row['way']:28} {row.get('queued_ms', row['median_ms']):9.3f}"
+            head = f"{row['job']:16} {row['shape']:10} {row['way']:28} {time_of(row):9.3f}"
             yield "{} {:9.3f} {:7.1%} {:18.1%}".format(head, *values)
 
 

@@ -191,27 +191,19 @@ def test_a_change_that_no_guard_reads_is_not_reported(folder: Path) -> None:
     model = fresh_model()
     compiled = loaded(folder, model)
 
-    class Unrelated(ChangingProcessor):
-        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            model.unrelated = object()
-            return scores
-
+    processor = ChangingProcessor(lambda: setattr(model, "unrelated", object()))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        generate(compiled, logits_processor=[Unrelated(Change(model))])
+        generate(compiled, logits_processor=[processor])
 
 
 @pytest.mark.usefixtures("hidden")
 def test_a_weight_with_other_metadata_is_reported(folder: Path) -> None:
     model = fresh_model()
 
-    class Freezing(ChangingProcessor):
-        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            model.model.norm.weight.requires_grad_(False)
-            return scores
-
+    processor = ChangingProcessor(lambda: model.model.norm.weight.requires_grad_(False))
     with pytest.warns(ModelChangedWarning):
-        generate(loaded(folder, model), logits_processor=[Freezing(Change(model))])
+        generate(loaded(folder, model), logits_processor=[processor])
 
 
 # ---- the text of a prologue ---------------------------------------------------------------------------------------

@@ -154,7 +154,7 @@ class Change:
 
 
 class ChangingProcessor(LogitsProcessor):  # type: ignore[misc]
-    def __init__(self, change: Change) -> None:
+    def __init__(self, change: Callable[[], Any]) -> None:
         self.change = change
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -390,14 +390,10 @@ def test_a_change_that_no_guard_reads_is_not_reported() -> None:
     model = fresh_model()
     compiled = warm(model)
 
-    class Unrelated(ChangingProcessor):
-        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            model.unrelated = object()
-            return scores
-
+    processor = ChangingProcessor(lambda: setattr(model, "unrelated", object()))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        generate(compiled, logits_processor=[Unrelated(Change(model))])
+        generate(compiled, logits_processor=[processor])
 
 
 @pytest.mark.usefixtures("hidden")
@@ -405,13 +401,9 @@ def test_a_weight_with_other_metadata_is_reported() -> None:
     model = fresh_model()
     compiled = warm(model)
 
-    class Transposing(ChangingProcessor):
-        def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            model.model.norm.weight.requires_grad_(False)
-            return scores
-
+    processor = ChangingProcessor(lambda: model.model.norm.weight.requires_grad_(False))
     with pytest.warns(ModelChangedWarning):
-        generate(compiled, logits_processor=[Transposing(Change(model))])
+        generate(compiled, logits_processor=[processor])
 
 
 def test_an_error_ends_the_generation(pair: tuple[Any, Any]) -> None:

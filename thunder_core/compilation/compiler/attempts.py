@@ -9,11 +9,12 @@ from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.foundation.errors import Bug, DataDependent, SymbolicAttemptWarning
 from thunder_core.foundation.errors.tree import first_line
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic
-from thunder_core.frontend.acquire.run.call_attempts import NOT_FOR_THIS_CALL, CallAttempts
+from thunder_core.frontend.acquire.run.call_attempts import CallAttempts
 from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.own_errors import is_own_error, report_own_error, summary_of
 from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.retrace import (
+    NOT_FOR_THIS_CALL,
     DecidesForOtherCalls,
     FillsCache,
     LosesKernels,

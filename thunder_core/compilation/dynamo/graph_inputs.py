@@ -73,13 +73,18 @@ def _symbols_of(name: str, example: object) -> Iterator[SymbolicArgument]:
     hint = f" with {name}"  # makes the name a hint for calls that have the argument `name`, which every call has
     if is_symbol(example):
         lower, upper = _range_of(example)
-        if lower is None or lower != upper:
+        if may_vary(lower, upper):
             yield SymbolicArgument(name + hint, lower, upper)
     elif isinstance(example, torch.Tensor) and not isinstance(example, torch.nn.Parameter):
         for dimension, size in symbolic_sizes(example):
             lower, upper = _range_of(size)
-            if lower is None or lower != upper:
+            if may_vary(lower, upper):
                 yield SymbolicArgument(f"{name}.size({dimension}){hint}", max(lower or 1, 1), upper)
+
+
+def may_vary(lower: int | None, upper: int | None) -> bool:
+    """Whether a range has more than one value; None is a missing bound."""
+    return lower is None or lower != upper
 
 
 def symbolic_sizes(tensor: torch.Tensor) -> Iterator[tuple[int, torch.SymInt]]:

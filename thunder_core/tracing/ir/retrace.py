@@ -128,12 +128,13 @@ RetraceReason = (
 )
 
 
+NOT_FOR_THIS_CALL = "a decision based on sizes does not hold for the call"
+
 # For each reason, the function that returns it in words.
 WORDS: Mapping[type, Callable[[Any], str]] = {
     MeetsSymbol: lambda reason: "the program uses a number or a size that differs between calls",
     DecidesForOtherCalls: lambda reason: (
-        "a decision based on sizes does not hold for the call"
-        + (f": {', '.join(sorted(reason.violated))}" if reason.violated else "")
+        NOT_FOR_THIS_CALL + (f": {', '.join(sorted(reason.violated))}" if reason.violated else "")
     ),
     ReadsStrides: lambda reason: "the program reads strides of computed tensors, which differ for sizes of 1",
     LosesKernels: lambda reason: f"an executor has no kernels for symbolic sizes: {reason.refusal}",

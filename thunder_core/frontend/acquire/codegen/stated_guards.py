@@ -6,9 +6,7 @@ from thunder_core.frontend.acquire.outside.guards.containers import ConstantItem
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.module_hooks import OfNamespace
 from thunder_core.frontend.acquire.outside.guards.values import Equal, Values
-from thunder_core.frontend.acquire.outside.paths import (
-    Path,
-)
+from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.ir.requirement import PlainPath, StatedGuard, Step
 
 PLAIN_ROOTS = ("root", "globals")

@@ -10,10 +10,8 @@ from thunder_core.frontend.acquire.outside.sharp import users_line
 from thunder_core.tracing.ir.dump import NoSink, Sink
 from thunder_core.tracing.ir.own_errors import summary_of
 from thunder_core.tracing.ir.program_errors import ProgramRaised
-from thunder_core.tracing.ir.retrace import Retrace, in_words, line_of
+from thunder_core.tracing.ir.retrace import NOT_FOR_THIS_CALL, Retrace, in_words, line_of
 from thunder_core.tracing.library.objects import GuardFailed
-
-NOT_FOR_THIS_CALL = "a decision based on sizes does not hold for the call"
 
 
 class CallAttempts:

@@ -19,6 +19,7 @@ import torch
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import Key, Trial, try_in_eager
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.symbolic.tensors_as_numbers import INTEGERS
 from thunder_core.tracing.capture.torch_facts.layouts import is_symbolic
 from thunder_core.tracing.ir.tree import leaves
 
@@ -37,7 +38,7 @@ ONLY_FOR_INTEGERS = frozenset(
 )
 
 
-INTEGERS = frozenset({torch.int8, torch.int16, torch.int32, torch.int64, torch.uint8})
+POSSIBLE_INDICES = INTEGERS | {torch.uint8}
 NAMES_A_DTYPE = re.compile(
     r"not implemented for|dtype|scalar type|data type|\b(Float|Double|Half|BFloat16|Long|Int|Bool)\b"
 )
@@ -68,10 +69,12 @@ class KernelTypes:
         `is_caught()` returns whether the program may catch an error.
         """
         fakes = tensors_in((args, kwargs))
-        if not fakes or not is_pytorch_function(function) or not is_on_cpu(args, kwargs):
+        if not fakes or not is_pytorch_function(function):
             return None
         is_in_try = is_caught()
         if are_usual(fakes, function) and not is_in_try:
+            return None
+        if any(map(names_other_device, leaves((args, kwargs)))):
             return None
         form_of = shape_of if is_in_try and are_small(fakes, tensors) else kind_of
         key = (function, *map(form_of, leaves((args, kwargs))))
@@ -112,21 +115,15 @@ def trial_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, t
 def may_differ_between_calls(leaf: object) -> bool:
     """Whether an argument may have another value or shape in another call: integers, and symbolic numbers and sizes."""
     if isinstance(leaf, torch.Tensor):
-        return leaf.dtype in INTEGERS or is_symbolic(leaf)
+        return leaf.dtype in POSSIBLE_INDICES or is_symbolic(leaf)
     return isinstance(leaf, torch.SymInt | torch.SymFloat | torch.SymBool | SymbolicNumber)
 
 
-def is_on_cpu(args: Any, kwargs: Any) -> bool:
-    """Whether all tensors of a call are on the CPU, and no argument names another device."""
-    return not any(
-        (isinstance(leaf, torch.Tensor | torch.device) and _device_type(leaf) != "cpu")
-        or (isinstance(leaf, str) and leaf.partition(":")[0] in OTHER_DEVICES)
-        for leaf in leaves((args, kwargs))
-    )
-
-
-def _device_type(leaf: torch.Tensor | torch.device) -> str:
-    return leaf.device.type if isinstance(leaf, torch.Tensor) else leaf.type
+def names_other_device(leaf: object) -> bool:
+    """Whether an argument is a device other than the CPU, or the name of one."""
+    if isinstance(leaf, torch.device):
+        return leaf.type != "cpu"
+    return isinstance(leaf, str) and leaf.partition(":")[0] in OTHER_DEVICES
 
 
 def kind_of(leaf: object) -> Hashable:

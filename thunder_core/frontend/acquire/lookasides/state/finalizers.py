@@ -26,7 +26,6 @@ from thunder_core.tracing.ir.retrace import Retrace
 
 KEEP_THE_TENSOR = "keep the tensor in a variable until the weak reference is read"
 REFER_AFTER_THE_CALL = "return the tensor, and make the weak reference after the call"
-CLASSES_OF_REFERENCES = (weakref.ref, weakref.proxy, weakref.WeakMethod)
 
 
 @lookaside(weakref.finalize)
@@ -45,7 +44,7 @@ def finalize(run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     return run.machine.call_uninterpreted(weakref.finalize, args, kwargs)
 
 
-@lookaside_of_each(*CLASSES_OF_REFERENCES)
+@lookaside_of_each(weakref.ref, weakref.proxy, weakref.WeakMethod)
 def refer_weakly(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kwargs: Any) -> Any:
     """Make a weak reference whose callback is not called while tracing.
 
