@@ -130,6 +130,15 @@ def test_measurement_gives_times_near_its_estimate(rows, depth, columns):
     assert times.agrees
 
 
+@pytest.mark.parametrize(("depth", "columns"), [(64, 8192), (512, 1376), (1376, 512), (16384, 64)])
+def test_products_in_a_measurement_are_about_one(depth, columns):
+    """Larger products would give denormal numbers in activations, which are slow."""
+    weight = next(measurement.cold_weights(measurement.pattern(2 * depth * columns), (columns, depth)))
+    products = linear(measurement.input_pattern(256, depth, torch.float32), weight)
+    assert 0.1 < products.abs().median() < 1
+    assert products.abs().max() < 80  # exp(-88) is denormal
+
+
 def test_another_compiler_is_another_key_and_the_same_name_for_ranks(monkeypatch):
     keys = []
     for version in ("g++ 13", "g++ 14"):

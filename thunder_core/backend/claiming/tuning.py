@@ -20,6 +20,7 @@ from thunder_core.foundation.progress_marks import mark_progress
 
 DEFAULT_SECONDS = 1.0
 VARIABLE = "THUNDER_TUNE"  # the environment variable
+KEPT_BYTES = 31 << 20  # the largest block that `malloc` can keep has 32 MiB
 
 _seconds: ContextVar[float | None] = ContextVar("tuning seconds", default=None)
 
@@ -51,6 +52,16 @@ def clock() -> Callable[[], float]:
     return time.thread_time if torch.get_num_threads() == 1 else time.perf_counter
 
 
+def keep_freed_memory() -> None:
+    """Make glibc's `malloc` keep blocks of up to 32 MB that are freed, so that kernels are not timed with page faults.
+
+    A program that allocates results of one size at each call keeps them. By default, `malloc` maps larger blocks one by
+    one and returns them to the system. If a mapped block is freed, `malloc` keeps later blocks of its size (mallopt(3),
+    `M_MMAP_THRESHOLD`).
+    """
+    torch.empty(KEPT_BYTES, dtype=torch.uint8, device="cpu")
+
+
 @dataclass
 class TuningBudget:
     """The seconds that are left for the measurements of one program; below zero if they took longer."""
@@ -66,6 +77,7 @@ class TuningBudget:
     def spending(self) -> Iterator[None]:
         """Subtract the time of the block from the seconds left."""
         mark_progress("measure kernels")
+        keep_freed_memory()
         now = clock()
         start = now()
         try:
