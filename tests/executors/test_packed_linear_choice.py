@@ -164,7 +164,8 @@ def test_slower_single_call_is_repeated_before_it_decides(monkeypatch, seconds, 
         return seconds[len(measured) - 1] if len(measured) <= len(seconds) else 0.002 * count
 
     monkeypatch.setattr(measurement, "pass_seconds", pass_seconds)
-    found = measurement.seconds_of({"kernel": len, "library": len}, iter(()), 5)
+    weights = {"kernel": iter(()), "library": iter(())}
+    found = measurement.seconds_of({"kernel": len, "library": len}, weights, 5)
     assert found == pytest.approx(expected)
     assert len(measured) == calls
 

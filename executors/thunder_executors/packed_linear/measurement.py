@@ -22,6 +22,7 @@ from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.backend.quantization.integers import BLOCK
 from thunder_core.foundation.time_format import format_time
+from thunder_executors.packed_linear.huge_pages import HUGE_PAGES
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, PREPACKED_NAME, library_of
 from thunder_executors.packed_linear.packed_weights import PackedWeights
 from thunder_executors.packed_linear.product import Product
@@ -128,13 +129,14 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
         kernel(x, weight, pointer, result, *sizes, len(extra), number)
         return result
 
-    weights = cold_weights(numbers, shape)
+    packed_numbers = HUGE_PAGES.empty(len(numbers)).copy_(numbers) if kind.prepacked else numbers
+    weights = {"kernel": cold_weights(packed_numbers, shape), "library": cold_weights(numbers, shape)}
     calls: dict[str, Multiply] = {
         "kernel": multiply,
         "library": lambda weight: activate(kind.function(x, weight, *extra)),
     }
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
-        weight = next(weights)
+        weight = next(weights["library"])
         prepared = PackedWeights.of(library_of(kind).function(PACK))(weight) if kind.prepacked else weight
         agrees = is_close(calls["kernel"](prepared), calls["library"](weight), kind.tolerance)
         seconds = seconds_of(calls, weights, calls_in_pass(product))
@@ -156,19 +158,21 @@ def is_close(actual: torch.Tensor, expected: torch.Tensor, tolerance: float) -> 
     return torch.allclose(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def seconds_of(calls: dict[str, Multiply], weights: Iterator[torch.Tensor], count: int) -> dict[str, float]:
-    """Return the seconds of a call of each function: the minimum of passes with `count` calls.
+def seconds_of(calls: dict[str, Multiply], weights: dict[str, Iterator[torch.Tensor]], count: int) -> dict[str, float]:
+    """Return the seconds of a call of each function with its weights: the minimum of passes with `count` calls.
 
     If single calls differ clearly, no passes are timed. The slower call is repeated first, because another process may
     have interrupted the call.
     """
-    once = {name: pass_seconds(call, weights, 1) for name, call in calls.items()}
+    once = {name: pass_seconds(call, weights[name], 1) for name, call in calls.items()}
     if is_clear(once):
         slower = max(once, key=once.__getitem__)
-        once[slower] = min(once[slower], pass_seconds(calls[slower], weights, 1))
+        once[slower] = min(once[slower], pass_seconds(calls[slower], weights[slower], 1))
         if is_clear(once):
             return once
-    passes = [{name: pass_seconds(call, weights, count) for name, call in calls.items()} for _ in range(1 + PASSES)]
+    passes = [
+        {name: pass_seconds(call, weights[name], count) for name, call in calls.items()} for _ in range(1 + PASSES)
+    ]
     return {name: min(seconds[name] for seconds in passes[1:]) / count for name in calls}
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.fusion.prepared_weights import PreparedWeights
+from thunder_executors.packed_linear.huge_pages import HUGE_PAGES
 
 PANEL = 32  # the most columns of a panel; packed memory is padded to a multiple of this number of columns
 
@@ -32,7 +33,7 @@ class PackedWeights:
 
     def _pack(self, weight: torch.Tensor) -> torch.Tensor:
         columns, depth = weight.shape
-        memory = torch.empty(-(-columns // PANEL) * PANEL * depth, dtype=torch.float32, device="cpu")
+        memory = HUGE_PAGES.empty(-(-columns // PANEL) * PANEL * depth)
         self.pack(weight, memory, depth, columns, weight.stride(0))
         return memory
 

@@ -42,9 +42,9 @@ constexpr int64_t INPUT_WORDS = 3 << 16;     // words of input rows that fit in 
 constexpr int64_t PARTIAL_WORDS = 1 << 16;   // words of the partial sums of panels
 constexpr int64_t L1_WORDS = 4096;           // words of input rows that fit in the L1 cache
 constexpr int64_t FEW_ROWS = 16;             // most rows for which dot products are computed without packing
-constexpr int64_t TASK_COLUMNS = 16;         // columns of a task of dot products; one call computes their activations
+constexpr int64_t TASK_COLUMNS = 64;         // columns of a task of dot products; one call computes their activations
 constexpr int64_t AHEAD = 16;                // distance of the prefetched row of a panel in the L2 cache
-constexpr int64_t FAR_AHEAD = 64;            // distance of the prefetched row of a panel in memory
+constexpr int64_t FAR_AHEAD = 8;             // distance of the prefetched row of a panel in memory
 constexpr int64_t PER_THREAD = 1 << 16;      // multiplications for each additional thread
 constexpr int64_t BLOCK = 64;                // columns whose 4-bit weights are stored together
 """
@@ -210,24 +210,25 @@ void panels_of(const Product<K>& p, int64_t row, int64_t rows, int64_t first, in
     }
 }
 
-// Computes dot products of some rows with some columns, with vectors along the depth, without packing. Each dot product
-// has STEPS independent sums, which hide the latency of additions. STEPS is larger if fewer dot products are computed
-// together.
-template <typename K, int ROWS, int COLUMNS, int STEPS>
-void dots(const Product<K>& p, int64_t row, int64_t column) {
+// Computes dot products of some rows with some columns, with vectors along the depth, without packing. The columns are
+// adjacent, or each is `apart` columns after the previous one. Each dot product has STEPS independent sums, which hide
+// the latency of additions. STEPS is larger if fewer dot products are computed together.
+template <typename K, int ROWS, int COLUMNS, int STEPS, bool ADJACENT = true>
+void dots(const Product<K>& p, int64_t row, int64_t column, int64_t apart = 1) {
     constexpr int DOTS = ROWS * COLUMNS, PADDED = ceil_div(DOTS, 4) * 4;
     const float* input = p.input + row * p.input_stride;
     const typename K::Weight* weight = p.weight + column * p.weight_stride;
+    const int64_t stride = apart * p.weight_stride;
     Vector sums[STEPS][PADDED];
     UNROLLED for (int s = 0; s < STEPS; s++)
         UNROLLED for (int dot = 0; dot < PADDED; dot++) sums[s][dot] = zero();
     const auto add_products = [&](int64_t k, Vector* to) {
         Vector columns[COLUMNS];
         UNROLLED for (int c = 0; c < COLUMNS; c++)
-            columns[c] = K::words(weight + c * p.weight_stride + k * K::NUMBERS);
-        if constexpr (COLUMNS > 1)  // prefetch the group of columns after the next group
+            columns[c] = K::words(weight + c * stride + k * K::NUMBERS);
+        if constexpr (COLUMNS > 1 && ADJACENT)  // prefetch the group of columns after the next group
             UNROLLED for (int c = 2 * COLUMNS; c < 3 * COLUMNS; c++)
-                _mm_prefetch((const char*)(weight + c * p.weight_stride + k * K::NUMBERS), _MM_HINT_T0);
+                _mm_prefetch((const char*)(weight + c * stride + k * K::NUMBERS), _MM_HINT_T0);
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = load(input + r * p.input_stride + k);
             UNROLLED for (int c = 0; c < COLUMNS; c++)
@@ -247,11 +248,11 @@ void dots(const Product<K>& p, int64_t row, int64_t column) {
             typename K::Sum sum = 0;
             for (int64_t rest = k; rest < p.words; rest++) {
                 const int64_t n = rest * K::NUMBERS;
-                sum += K::product(input + r * p.input_stride + rest, weight + c * p.weight_stride + n, p.in - n);
+                sum += K::product(input + r * p.input_stride + rest, weight + c * stride + n, p.in - n);
             }
             sum += totals[r * COLUMNS + c];
-            if (p.extra) sum = K::finish(sum, p.extra_of(column + c));
-            put(p.result + (row + r) * p.out + column + c, sum);
+            if (p.extra) sum = K::finish(sum, p.extra_of(column + c * apart));
+            put(p.result + (row + r) * p.out + column + c * apart, sum);
         }
 }
 
@@ -262,22 +263,33 @@ void dots_of(const Product<K>& p, int64_t row, int64_t first, int64_t last) {
     for (; first < last; first++) dots<K, ROWS, 1, ROWS == 1 ? 8 : ROWS == 2 ? 6 : ROWS == 3 ? 4 : 3>(p, row, first);
 }
 
+// Computes dot products with columns that lie apart. The core prefetches several streams of memory at the same time
+// with a higher bandwidth than one stream, and than adjacent columns.
+template <typename K, int ROWS>
+void dots_in_streams(const Product<K>& p, int64_t row, int64_t first, int64_t last) {
+    constexpr int STREAMS = WIDTH == 16 || ROWS <= 2 ? 4 : 2, STEPS = ROWS == 1 ? 2 : 1;  // as many as registers hold
+    const int64_t apart = (last - first) / STREAMS;
+    for (int64_t column = first; column < first + apart; column++)
+        dots<K, ROWS, STREAMS, STEPS, false>(p, row, column, apart);
+    dots_of<K, ROWS, 1>(p, row, first + STREAMS * apart, last);
+}
+
 // Computes up to TASK_COLUMNS columns of the result for a few rows. For up to four rows, and for up to eight rows that
-// fit in the L1 cache, one column is computed at a time: weights are then read in the order of memory, with twice the
-// bandwidth. For more rows, several columns are computed at a time, and share the loads of the input.
+// fit in the L1 cache, the columns are read in the order of memory, in a few streams. For more rows, several adjacent
+// columns are computed at a time, and share the loads of the input.
 template <typename K>
 void columns_of(const Product<K>& p, int64_t first, int64_t last) {
     int64_t row = 0;
     if (p.rows <= 4 || (p.rows <= 8 && p.rows * p.words <= L1_WORDS)) {
-        for (; row + 4 <= p.rows; row += 4) dots_of<K, 4, 1>(p, row, first, last);
+        for (; row + 4 <= p.rows; row += 4) dots_in_streams<K, 4>(p, row, first, last);
     } else {
         for (; row + DOT_ROWS <= p.rows; row += DOT_ROWS) dots_of<K, DOT_ROWS, DOT_COLUMNS>(p, row, first, last);
         for (; row + 4 <= p.rows; row += 4) dots_of<K, 4, DOT_COLUMNS>(p, row, first, last);
     }
     switch (p.rows - row) {
-        case 3: dots_of<K, 3, 1>(p, row, first, last); break;
-        case 2: dots_of<K, 2, 1>(p, row, first, last); break;
-        case 1: dots_of<K, 1, 1>(p, row, first, last); break;
+        case 3: dots_in_streams<K, 3>(p, row, first, last); break;
+        case 2: dots_in_streams<K, 2>(p, row, first, last); break;
+        case 1: dots_in_streams<K, 1>(p, row, first, last); break;
     }
     if constexpr (std::is_same<typename K::Result, float>::value)
         for (int64_t r = 0; p.activation && r < p.rows; r++) {

@@ -11,6 +11,7 @@ from torch.nn import functional
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from thunder_core.backend.fusion.prepared_weights import PreparedWeights
+from thunder_executors.packed_linear.huge_pages import HUGE_PAGES
 
 Tensors = Sequence[torch.Tensor | None]
 # The transform of a kernel of three weights by Winograd's algorithm F(2, 3): Lavin and Gray, "Fast Algorithms for
@@ -83,7 +84,8 @@ def depthwise_weight(weight: torch.Tensor, panel: int) -> torch.Tensor:
 def _panels(rows: torch.Tensor, panel: int) -> torch.Tensor:
     """Return rows of channels as panels [panels, rows, panel]; missing channels are zeros."""
     padded = functional.pad(rows, (0, -rows.shape[1] % panel))
-    return padded.view(rows.shape[0], -1, panel).permute(1, 0, 2).contiguous()
+    panels = padded.view(rows.shape[0], -1, panel).permute(1, 0, 2)
+    return HUGE_PAGES.empty(panels.numel()).view(panels.shape).copy_(panels)
 
 
 LAYOUTS = {
