@@ -22,7 +22,7 @@ from thunder_core.frontend.acquire.gradients import log_gradients
 from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
 from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import require_distinct_tensors
 from thunder_core.frontend.acquire.observed import observed_values
-from thunder_core.frontend.acquire.outside.sharp import OutsideReads, SharpEdge, apply_policy, users_line
+from thunder_core.frontend.acquire.outside.sharp import SharpEdge, apply_policy, users_line
 from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import DEFAULTS, RunOptions
 from thunder_core.frontend.acquire.run.process_state import process_state
@@ -66,7 +66,7 @@ def acquire(
             options.attempts.tried = options.description
         run = Run(subject, args, kwargs, options)
         try:
-            return trace_program(run)
+            return trace_program(run)[0]
         finally:
             run.release()
 
@@ -79,18 +79,16 @@ def acquire(
     return retrace(attempt, options, after)
 
 
-def trace_program(run: Run) -> Acquired:
-    """Interpret a program and return its traces.
+def trace_program(run: Run) -> tuple[Acquired, Any]:
+    """Interpret a program; return its traces and its result.
 
-    Set `run.output` to the program's result, and undo the program's writes to the user's objects. The caller releases
-    the run when the run is not needed any more.
+    The program's writes to the user's objects are undone. The caller releases the run when the run is not needed any
+    more.
     """
-    if run.options.functional:
-        run.outside.outside_reads = OutsideReads(lambda: run.location().source)
-    state = process_state(run.device)
+    state = process_state(run.options.device)
     try:
-        output = run.output = _interpret(run, state)
-        require_complete(run)
+        output = _interpret(run, state)
+        require_complete(run, output)
         run.functions.require_unshared_containers(output)
         run.functions.leave_changed_backwards_to_autograd()
         run.recorder.record_autocast_changes()
@@ -100,7 +98,7 @@ def trace_program(run: Run) -> Acquired:
         apply_policy(run.options.sharp_edges, edges)
         log_gradients(run)
         with pause_collection(), torch._C.DisableTorchFunction():
-            return assemble(run, state | run.settings.answers, output, edges)
+            return assemble(run, state | run.settings.answers, output, edges), output
     except Retrace as retrace_request:
         raise _with_guards(run, state, retrace_request) from None
     except Exception as error:
@@ -139,7 +137,7 @@ def _with_guards(run: Run, state: dict[str, Any], request: Retrace) -> Retrace:
     return Retrace(replace(request.reason, prologue=prologue, observed=observed))
 
 
-def require_complete(run: Run) -> None:
+def require_complete(run: Run, output: object) -> None:
     """Raise `Retrace` if the program must be traced again, even if the program has caught an earlier `Retrace`.
 
     Raise `OperationFailed` if the program sets hooks of saved tensors and runs a backward pass itself.
@@ -148,7 +146,7 @@ def require_complete(run: Run) -> None:
         raise Retrace(NeedsNumbers())
     if run.retrace_request is not None:
         raise run.retrace_request
-    require_distinct_tensors(run, run.output)
+    require_distinct_tensors(run, output)
     if run.recorder.met_hidden_numbers:
         raise Retrace(HidesNumbers())
     if run.recorder.failure is None:
@@ -165,7 +163,7 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
     args, kwargs = run.arguments()
     try:
         with pause_collection(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
-            output = interpret(run.subject, observer=run)(*args, **kwargs)
+            output = interpret(run.inputs.subject, observer=run)(*args, **kwargs)
             if contains_itself(output):
                 run.refuse("the program returns a container that contains itself", "return its items instead")
             finish_works(run, output)
@@ -174,12 +172,12 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
         raise
     except BaseException as error:
         # The user sent this interrupt (Ctrl-C); the program did not raise it.
-        if isinstance(error, KeyboardInterrupt) and error is not run.own_interrupt:
+        if isinstance(error, KeyboardInterrupt) and error is not run.calls.interrupt:
             raise
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
         run.texts.require_reusable_texts()
-        if run.device is not None:
+        if run.options.device is not None:
             raise
         if run.replacements.were_called or run.options.differs_from_eager:
             raise error.with_traceback(programs_traceback(error)) from None

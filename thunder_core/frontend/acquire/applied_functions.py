@@ -86,11 +86,13 @@ class ReplacedFunctions(Protocol):
 
     were_called: bool
 
+    def note_call(self) -> None:
+        """Note that a replacement was called."""
+
 
 class ProbedRecording(Recording, Protocol):
     """The attributes of a run that a probe needs: a separate run that interprets a function."""
 
-    interprets_autograd_functions: bool
     options: Any
 
     @property
@@ -312,7 +314,8 @@ class AppliedFunctions:
                 probe = None
             finally:
                 self._probes[-1].outside.effects.undo()
-                run.replacements.were_called |= self._probes[-1].replacements.were_called
+                if self._probes[-1].replacements.were_called:
+                    run.replacements.note_call()
         return probe, output
 
     def _stand_ins(self, objects: GivenObjects) -> Any:

@@ -129,7 +129,9 @@ class Recorder(RecordedLines):
         self.failure: ThunderError | None = None
         self._queries = Queries(self.tensors, sizes, program.on_query, self._refuse)
         self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
-        self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._read_number)
+        self.numbers = Numbers(
+            program, sizes, self.tensors.next_name, self._append_here, self._read_number, self._are_values_needed
+        )
         self._set_up_values(
             lines_that_raised,
             evaluates_tensor_values=evaluates_tensor_values,
@@ -157,8 +159,15 @@ class Recorder(RecordedLines):
     ) -> None:
         """Set up the recording of operations whose results depend on the values of tensors."""
         evaluation = TracedValues(self.tensors, self.bound_symbols, self.numbers.outside_values)
+        self.counts = Counts(self.sizes, self.tensors, evaluation, counts_values, self.program.count_source)
         self.data_dependent = DataDependentValues(
-            evaluation, self.bound_symbols, self._append_here, self._fail, evaluates_tensor_values
+            evaluation,
+            self.bound_symbols,
+            self._append_here,
+            self._fail,
+            self.counts.are_constants,
+            self.program.is_check,
+            allowed=evaluates_tensor_values,
         )
         self.caught_errors = CaughtErrors(
             self.tensors,
@@ -168,15 +177,15 @@ class Recorder(RecordedLines):
             self.program.catches_errors,
             lines_that_raised,
         )
-        self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
-        self.counts = Counts(self.sizes, self.tensors, evaluation, counts_values, self.program.count_source)
-        self.data_dependent.are_constants = self.counts.are_constants
-        self.data_dependent.is_check = self.program.is_check
         self._sizes_of_values = SizesOfValues(
             self._run_function, lambda tensor: self._record_item(tensor, int), self.tensors.fake
         )
         self._masks = Masks(self._run_function, self.tensors.fake, self.counts.can_use_count)
         self.data = Data(self.tensors, self.data_dependent, self.function, self.program.on_query)
+
+    def _are_values_needed(self) -> bool:
+        """Whether computations at the program's present line need the values of numbers."""
+        return self.caught_errors.is_at_line_that_raised()
 
     @contextmanager
     def recording(self) -> Iterator[None]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -38,7 +37,9 @@ from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
-from thunder_core.frontend.acquire.traced_run import EagerFunctionCalls
+from thunder_core.frontend.acquire.run.options import RunOptions
+from thunder_core.frontend.acquire.run.program_state import CallState
+from thunder_core.frontend.acquire.run.run_inputs import RunInputs
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.lookup import python_method
@@ -80,15 +81,12 @@ def is_interpreted_object(kind: type) -> bool:
 class ObservedCalls(ObservedReads):
     """An observer that decides how each call of the program runs."""
 
-    subject: Callable[..., Any]
+    options: RunOptions
+    inputs: RunInputs
     replacements: Replacements
-    eager_functions: EagerFunctionCalls | None
-    leaves_threads_to_eager: bool
     cached_calls: CachedCalls
-    operations: frozenset[Callable[..., Any]]
+    calls: CallState
     code_origins: CodeOrigins
-    own_interrupt: BaseException | None
-    fills_caches: bool  # whether a function under `functools.lru_cache` has computed a tensor or a new object
 
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that is not interpreted, and return its result; otherwise return `NOT_TAKEN`.
@@ -211,14 +209,11 @@ class ObservedCalls(ObservedReads):
         if plain.__code__ is DYNAMO_DISABLED_CODE:
             return self.machine.call(plain.__wrapped__, *owner_of(function), *args, **kwargs)  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
-        if edge or plain in self.operations or is_native_code(plain):
+        if edge or self.code_origins.is_operation(plain) or is_native_code(plain):
             return self._call_without_interpreting(function, plain, args, kwargs)
-        if (
-            self.eager_functions is not None
-            and has_line(plain.__code__, self.eager_functions.lines)
-            and self._is_not_subject(function)
-        ):
-            return self.eager_functions(self, function, *args, **kwargs)
+        in_eager = self.options.eager_functions
+        if in_eager is not None and has_line(plain.__code__, in_eager.lines) and self._is_not_subject(function):
+            return in_eager(self, function, *args, **kwargs)
         self.classes.guard_called_method(plain, (*owner_of(function), *args))
         self.outside.guard_defaults(plain)
         return NOT_TAKEN
@@ -230,12 +225,13 @@ class ObservedCalls(ObservedReads):
         value = call_process_function(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
-        if plain in self.operations:
+        is_operation = self.code_origins.is_operation(plain)
+        if is_operation:
             self.outside.guard_operation_name(plain)
             self.native_calls.require_no_outside_iterator(function, (*args, *kwargs.values()))
         for arg in (*args, *kwargs.values()):
             self.outside.expand_whole(arg)
-        if plain not in self.operations:
+        if not is_operation:
             value = self.numbers.call_native(function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
@@ -245,18 +241,19 @@ class ObservedCalls(ObservedReads):
 
     def _is_not_subject(self, function: object) -> bool:
         """Whether a function is neither the traced function or module itself, nor the `forward` of the module."""
-        is_method = callable_attribute(function, "__self__") is self.subject
-        return function is not self.subject and not (is_method and callable_name(function) in ENTRY_METHODS)
+        subject = self.inputs.subject
+        is_method = callable_attribute(function, "__self__") is subject
+        return function is not subject and not (is_method and callable_name(function) in ENTRY_METHODS)
 
     def on_enter(self, frame: Frame) -> None:
-        """Note the code of a function that starts, if the codes of a loop or branch are collected (`entered_codes`)."""
-        if self.entered_codes is not None:
-            self.entered_codes.add(frame.code)
+        """Note the code of a function that starts, if the codes of a loop or branch are collected."""
+        if self.calls.entered_codes is not None:
+            self.calls.entered_codes.add(frame.code)
 
     def on_raise(self, error: BaseException) -> None:
         """Store a `KeyboardInterrupt` that the program itself raises, to distinguish it from the user's Ctrl-C."""
         if issubclass(type(error), KeyboardInterrupt):
-            self.own_interrupt = error
+            self.calls.note_interrupt(error)
 
     def on_cache_miss(self, cached: object) -> None:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
@@ -271,9 +268,7 @@ class ObservedCalls(ObservedReads):
         self, cached: object, arguments: tuple[Any, ...], keywords: dict[str, Any], value: object, *, hit: bool
     ) -> bool:
         """Guard the cache of `functools.lru_cache`, and return whether a new value stays in it."""
-        is_kept = self.cached_calls.guard_result(cached, arguments, keywords, value, hit=hit)
-        self.fills_caches |= not is_kept
-        return is_kept
+        return self.cached_calls.guard_result(cached, arguments, keywords, value, hit=hit)
 
     def interprets(self, function: types.FunctionType) -> bool:
         """Whether a Python function that C code calls is interpreted.
@@ -304,7 +299,7 @@ class ObservedCalls(ObservedReads):
         Raises `Retrace` for a function that starts a thread, if eager PyTorch may make the call.
         """
         edge = edge_of(function)
-        if edge is not None and edge.startswith(IN_THREAD) and self.leaves_threads_to_eager:
+        if edge is not None and edge.startswith(IN_THREAD) and self.options.leaves_threads_to_eager:
             self.leave_to_eager("the program starts a thread, whose code is not traced", "start it outside the program")
         if edge is not None:
             self.note_edge(edge, loud=edge.startswith(LOUD_PREFIXES) and not self.outside.is_functional)

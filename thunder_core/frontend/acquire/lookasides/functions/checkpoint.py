@@ -75,11 +75,11 @@ def _call_checkpointed(
     finally:
         indices = range(start, len(recorder.bound_symbols))
         bsyms = recorder.bound_symbols[indices.start : indices.stop]
-        run.checkpointed_ranges.append(indices)
+        run.notes.checkpointed_ranges.append(indices)
         for proxy in (proxy for bsym in bsyms for proxy in bsym.defines):
-            run.kept_operations.pop(proxy.name, None)
+            run.notes.kept_operations.pop(proxy.name, None)
         if policy is not None and torch.is_grad_enabled():
-            run.kept_operations |= saved_operations(run, policy, bsyms)
+            run.notes.kept_operations.update(saved_operations(run, policy, bsyms))
 
 
 def _call_function(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

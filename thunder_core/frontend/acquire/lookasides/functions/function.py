@@ -55,7 +55,7 @@ def apply(run: TracedRun, kind: Any, /, *args: Any, **kwargs: Any) -> Any:
         return levels.call(class_within_levels(run, kind).apply, args, kwargs)
     if kind is BackwardHookFunction and _is_tracked(run.recorder, args):
         return _as_one_operation(run, pass_gradients, args)
-    is_foreign = run.interprets_autograd_functions or issubclass(kind, FUNCTIONS_CALLING_USER_CODE)
+    is_foreign = run.options.interprets_autograd_functions or issubclass(kind, FUNCTIONS_CALLING_USER_CODE)
     if is_foreign or not tensors_in(args) or not _is_tracked(run.recorder, args):
         return NOT_TAKEN
     return run.functions.apply(kind, args, kwargs)

@@ -92,7 +92,7 @@ def record(
     except (TypeError, ValueError) as error:
         refuse(run, f"`{full_name}` with {error}")
     work = TracedWork(full_name, run.location().source, finish, partial(refuse_action, run))
-    run.works.append(work)
+    run.calls.works.append(work)
     if name not in WITHOUT_WORK:
         return work
     work.wait()
@@ -143,7 +143,7 @@ def refuse(run: TracedRun, operation: str, *, runs_in_eager: bool = True) -> NoR
 def refuse_action(run: TracedRun, action: str, fix: str, *, runs_in_eager: bool = True) -> NoReturn:
     """Raise the error for an action that cannot be traced, and store it in case the program swallows the error."""
     where = run.location().source
-    failure = run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
+    failure = run.recorder.fail(OperationFailed(f"the program {action}", fix=fix, where=where))
     failure.runs_in_eager = runs_in_eager
     raise failure
 
@@ -153,13 +153,12 @@ def finish_works(run: TracedRun, output: object) -> None:
 
     If the program returns a work, the error for it is stored as the failure of the recorder.
     """
-    for work in run.works:
+    for work in run.calls.works:
         work.wait()
     returned = next((leaf for leaf in tree_leaves(output) if type(leaf) is TracedWork), None)
     if returned is not None:
-        run.recorder.failure = OperationFailed(
-            f"the program returns the work of `{returned.name}`", fix=WAIT_FIRST, where=returned.where
-        )
+        what = f"the program returns the work of `{returned.name}`"
+        run.recorder.fail(OperationFailed(what, fix=WAIT_FIRST, where=returned.where))
 
 
 @lookaside(has_torch_function)

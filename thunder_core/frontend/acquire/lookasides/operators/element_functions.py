@@ -82,7 +82,7 @@ def element_function(
         proxy = recorder.proxy_of(output) if isinstance(output, torch.Tensor) else None
     except (ThunderError, RuntimeError, TypeError, ValueError):
         # The attention stays in the trace as the bound symbols for all elements.
-        recorder.failure = failure
+        recorder.reset_failure(failure)
         return None
     finally:
         recorder.replace_from(start, ())

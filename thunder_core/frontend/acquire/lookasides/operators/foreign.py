@@ -97,8 +97,7 @@ def refuse_operator(run: TracedRun, operator: HigherOrderOperator) -> NoReturn:
 
     The error is also stored in the recorder, because the program may catch it.
     """
-    run.recorder.failure = hides(operator, run.location().source)
-    raise run.recorder.failure
+    raise run.recorder.fail(hides(operator, run.location().source))
 
 
 def leave_to_eager(run: TracedRun, name: str, alternative: str = "") -> NoReturn:

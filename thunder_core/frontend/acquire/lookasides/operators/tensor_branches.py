@@ -65,12 +65,12 @@ def branch_on_tensor(run: TracedRun, frame: Frame, condition: object, if_true: i
     The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for all other branches, and for a branch
     that the next run may avoid by a detour.
     """
-    if run.may_read_values or not isinstance(condition, torch.Tensor) or is_wrapped(condition):
+    if run.options.may_read_values or not isinstance(condition, torch.Tensor) or is_wrapped(condition):
         return NOT_TAKEN
     request = ReadsCondition(frame.code, frame.program.offsets[frame.pc])
-    if request in run.read_conditions:
+    if request in run.options.read_conditions:
         return NOT_TAKEN
-    if run.detours.further() is not None and not is_random(run, condition):
+    if run.options.detours.further() is not None and not is_random(run, condition):
         return NOT_TAKEN
     if not (regions := branch_regions(frame)):
         return NOT_TAKEN
@@ -78,7 +78,7 @@ def branch_on_tensor(run: TracedRun, frame: Frame, condition: object, if_true: i
         for region in regions:
             arms = record(run, frame, condition, region, {"true_arm": if_true, "false_arm": if_false})
             if arms is not None:
-                run.recorded_arms.append(RecordedArms(request, *arms))
+                run.calls.recorded_arms.append(RecordedArms(request, *arms))
                 return region.end
     except Bug:
         raise
@@ -209,7 +209,7 @@ def require_distinct_tensors(run: TracedRun, output: object) -> None:
     clone after the branch, or if two results, or a result and an input, may be the same tensor after one arm only. All
     inputs count as one tensor.
     """
-    if not run.recorded_arms:
+    if not run.calls.recorded_arms:
         return
     bsyms = run.recorder.bound_symbols
     aliasing, same = alias_sets(bsyms), alias_sets(bsyms)
@@ -227,13 +227,13 @@ def require_distinct_tensors(run: TracedRun, output: object) -> None:
         names = (run.recorder.proxy_of(tensor).name for tensor in arms.tensors)
         return not written.isdisjoint(map(aliasing.representative, names))
 
-    for arms in run.recorded_arms:
+    for arms in run.calls.recorded_arms:
         for copied, result in itertools.product(arms.copied, arms.results):
             same.unite(name_of(copied), name_of(result))
     tensors = {id(leaf): leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor)}.values()
     counts = Counter(same.representative(name_of(tensor)) for tensor in tensors)
     counts[same.representative(INPUT)] += 1
-    for arms in run.recorded_arms:
+    for arms in run.calls.recorded_arms:
         is_shared = arms.copied and counts[same.representative(name_of(arms.results[0]))] > 1
         if is_shared or is_written_later(arms):
             raise Retrace(arms.request)
@@ -241,8 +241,8 @@ def require_distinct_tensors(run: TracedRun, output: object) -> None:
 
 def require_known_identity(run: TracedRun, left: object, right: object) -> None:
     """Raise `Retrace` if the result of `left is right` depends on the arm that a call takes."""
-    if not (run.recorded_arms and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
+    if not (run.calls.recorded_arms and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
         return
-    for arms in run.recorded_arms:
+    for arms in run.calls.recorded_arms:
         if any(tensor is left or tensor is right for tensor in arms.tensors):
             raise run.retrace(arms.request)

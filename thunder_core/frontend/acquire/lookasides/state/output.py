@@ -70,7 +70,7 @@ def print_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None
         if stream is None and target is not None:  # the methods of the file are interpreted
             return run.machine.call(print, *args, **{**kwargs, "file": target})  # type: ignore[no-any-return]
         return NOT_TAKEN
-    run.printed_streams.append(target)
+    run.output.streams.append(target)
     run.outside.effects.note_print(tuple(snapshot_or_text(run, arg) for arg in args), kwargs)
     return None
 
@@ -102,8 +102,7 @@ def is_stream(run: TracedRun, stream: object, *, named: bool) -> bool:
 
     Output to other streams, such as a `StringIO`, may be read by the program.
     """
-    is_of_process = any(stream is known_stream for known_stream in run.streams)
-    return is_of_process and (not named or run.outside.path_of(stream) is not None)
+    return run.process.has_stream(stream) and (not named or run.outside.path_of(stream) is not None)
 
 
 @lookaside_of_each(*LEVELS, *ROOT_LEVELS)
@@ -136,7 +135,7 @@ def require_known_handlers(run: TracedRun, logger: logging.Logger) -> None:
     is_own = run.settings.answers[f"logs_to_own_code({logger.name!r})"] = logs_to_own_code(logger.name)
     if is_own:
         run.leave_to_eager("the program logs to a handler or filter of the user's own code", FIX_FOR_LOGS)
-    run.log_handlers += handlers_of(logger)
+    run.output.log_handlers.extend(handlers_of(logger))
 
 
 @lookaside_of_each(logging.Logger.isEnabledFor, logging.Logger.getEffectiveLevel, logging.Logger.hasHandlers)
@@ -199,7 +198,7 @@ def copy_for_output(run: TracedRun, value: object, copies: dict[int, Any]) -> An
         return value
     if run.outside.path_of(value) is not None:
         if type(value) not in CONTAINERS:
-            run.printed.append((len(run.recorder.bound_symbols), value, run.location().source))
+            run.output.printed.append((len(run.recorder.bound_symbols), value, run.location().source))
             return value
         if not contains_tensors(value, set()):
             return value
@@ -252,26 +251,24 @@ def contains_tensors(value: Any, seen: set[int]) -> bool:
 
 def require_unread_output(run: TracedRun) -> None:
     """Request that eager PyTorch makes the call if the program may read what it prints or logs."""
-    for stream in run.printed_streams:
+    for stream in run.output.streams:
         path = run.outside.path_of(stream)
         if path is not None and (path.parent is None or path.parent.value is not sys):
             run.leave_to_eager("the program prints to a stream that the program also uses", FIX_FOR_LOGS)
-    for handler in run.log_handlers:
+    for handler in run.output.log_handlers:
         stream = getattr(handler, "stream", None)
-        is_of_process = any(stream is known_stream for known_stream in run.streams)
-        if run.outside.path_of(handler) or (not is_of_process and run.outside.path_of(stream)):
+        if run.outside.path_of(handler) or (not run.process.has_stream(stream) and run.outside.path_of(stream)):
             run.leave_to_eager("the program logs to a stream or handler that the program also uses", FIX_FOR_LOGS)
 
 
 def note_later_writes(run: TracedRun) -> None:
     """Report a sharp edge if the program may write to tensors of an outside object that the epilogue will show."""
     bsyms = run.recorder.bound_symbols
-    for index, value, where in run.printed:
+    for index, value, where in run.output.printed:
         state = getattr(value, "__dict__", None)
         has_tensors = isinstance(state, dict) and any(map(is_tensor, state.values()))
         if has_tensors and not isinstance(value, torch.nn.Module) and any(bsym.mutates for bsym in bsyms[index:]):
-            run.sharp_edges.setdefault(LATER_WRITES_EDGE, where)
-            run.loud_edges.add(LATER_WRITES_EDGE)
+            run.edges.note(LATER_WRITES_EDGE, where, loud=True)
 
 
 def is_tensor(value: object) -> bool:

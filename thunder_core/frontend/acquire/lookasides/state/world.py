@@ -83,13 +83,13 @@ def require_unchanged_file(run: TracedRun, name: object = None) -> None:
 
     The prologue reads files before the program changes them, so it would read other contents, or find no file.
     """
-    if not (run.loud_edges and isinstance(name, str | bytes)):
+    if not (run.edges.has_loud and isinstance(name, str | bytes)):
         return
     try:
         changed = os.lstat(name).st_ctime_ns
     except (OSError, ValueError):
         return
-    if changed >= run.started - CLOCK_STEP:
+    if changed >= run.process.started - CLOCK_STEP:
         run.leave_to_eager(
             f"the program reads {os.fsdecode(name)}, which it has changed itself",
             "write the file outside the compiled program",
