@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from thunder_core.frontend.acquire.acquire import trace_program
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic
 from thunder_core.frontend.acquire.run import run as module
 from thunder_core.frontend.acquire.run.options import RunOptions
@@ -63,3 +64,21 @@ def test_run_releases_its_arguments_if_they_cannot_be_examined() -> None:
 
     options = RunOptions(device=torch.device("meta"))
     assert not outlives_its_run(Unreadable(a=1), options=options, expected=LookupError)
+
+
+def test_run_has_only_its_declared_parts() -> None:
+    run = module.Run(lambda x: x * 2, (torch.randn(2),), {}, RunOptions())
+    built = set(vars(run))
+    trace_program(run)
+    assert built == set(module.PARTS) - {"machine", "retrace_request"}
+    assert set(vars(run)) - built == {"machine"}
+    run.release()
+    assert not vars(run)
+
+
+def test_released_run_leaves_no_recorder_to_the_garbage_collector() -> None:
+    run = module.Run(lambda x: torch.nn.functional.dropout(x * 2).sum(), (torch.randn(2),), {}, RunOptions())
+    trace_program(run)
+    parts = [weakref.ref(part) for part in (run.recorder, run.recorder.tensors, run.outside, run.numbers, run.texts)]
+    run.release()
+    assert [part() for part in parts] == [None] * len(parts)

@@ -94,6 +94,21 @@ FUNCTIONS_WITH_RULES = frozenset(
 OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # recorded without subsymbols if another call computed their metadata
 ZEROS = torch.ops.aten._efficientzerotensor.default  # makes zero tangents of a kind that fakes do not support
 
+# The parts of a recorder that refer to the recorder, by its methods.
+PARTS_WITH_CYCLES = (
+    *("program", "subclasses", "numbers", "counts", "data_dependent", "caught_errors", "data", "levels", "gradients"),
+    *(
+        "backward_of",
+        "_queries",
+        "_sizes_of_values",
+        "_masks",
+        "_operators",
+        "_call_cache",
+        "_binding",
+        "_number_calls",
+    ),
+)
+
 
 class Recorder(RecordedLines):
     """A recorder that runs the torch functions of a program on fake tensors and records them as bound symbols.
@@ -200,8 +215,9 @@ class Recorder(RecordedLines):
         """Release the objects of the recording, which refer to each other."""
         if self.sizes is not None:
             self.sizes.leave_program()
-        vars(self.tensors).clear()
-        vars(self).clear()
+        self.tensors.release()
+        for name in PARTS_WITH_CYCLES:
+            delattr(self, name)
 
     def _require_differentiable(self) -> None:
         """Check, before a backward pass, that autograd saw all recorded operations.

@@ -58,7 +58,8 @@ class GuardedPaths:
         """Release the paths and the objects at the paths, which refer to each other."""
         for path in (*self._roots.values(), *self.paths.values()):
             path.forget_children()
-        vars(self).clear()
+        for objects_by_key in (self._roots, self.paths, self.guards, self._created_classes):
+            objects_by_key.clear()
 
     def root(self, step: str, key: str, value: object) -> Path:
         """Return the root path of an object: an argument of the prologue, a class, or the globals of a module."""

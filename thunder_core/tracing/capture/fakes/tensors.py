@@ -69,6 +69,14 @@ class Tensors:
         self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by the identity of the result
         self._count = 0
 
+    def release(self) -> None:
+        """Release the tensors and objects, some of which refer to each other."""
+        for tensors in (self.objects, self._made, self.inputs, self._handles, self._shown, self.buffers):
+            tensors.clear()
+        for tensors in (self._fakes, self.reals, self._proxies, self._detached):
+            tensors.clear()
+        del self.mode, self._storages, self._name_input, self._device_of
+
     def next_name(self) -> str:
         """Return a new name for a result."""
         self._count += 1
