@@ -167,7 +167,7 @@ class AppliedFunctions:
             forward, _ = self._probe(forward_alone, (kind, given), {})
         if forward is None:
             return bool(self._run.outside.effects.effects)
-        return forward.fills_caches or self._make_handover(kind, forward).has_conflict()
+        return forward.cached_calls.has_new_values or self._make_handover(kind, forward).has_conflict()
 
     def _read_methods(self, kind: Function) -> None:
         """Make the program guard the methods of the function, because its backward is derived before the first call."""
@@ -199,7 +199,7 @@ class AppliedFunctions:
         both, _ = self._probe(
             gradients, (apply, kind, own_methods(kind), start, *rest, *stand_in_args), stand_in_kwargs
         )
-        backward = None if both is None or both.fills_caches else self._make_handover(kind, both)
+        backward = None if both is None or both.cached_calls.has_new_values else self._make_handover(kind, both)
         is_writing = backward is None or backward.written_path() is not None
         self._note_backward_objects(kind, objects_kept_by(output, copies), are_written=is_writing)
         self._guard_backward(kind, backward)

@@ -97,16 +97,8 @@ ZEROS = torch.ops.aten._efficientzerotensor.default  # makes zero tangents of a 
 # The parts of a recorder that refer to the recorder, by its methods.
 PARTS_WITH_CYCLES = (
     *("program", "subclasses", "numbers", "counts", "data_dependent", "caught_errors", "data", "levels", "gradients"),
-    *(
-        "backward_of",
-        "_queries",
-        "_sizes_of_values",
-        "_masks",
-        "_operators",
-        "_call_cache",
-        "_binding",
-        "_number_calls",
-    ),
+    *("backward_of", "_queries", "_sizes_of_values", "_masks", "_operators", "_call_cache", "_binding"),
+    "_number_calls",
 )
 
 

@@ -64,9 +64,9 @@ class StoredProgram(Program):
     def build_prologue(self) -> Prepare:
         """Return the function that checks the guards, and that skips statements for later tokens of a generation."""
         prepare = super().build_prologue()
-        return (
-            prepare if self.skipped is None else StoredPrologue(self.sources["prologue"], prepare, self.skipped).prepare
-        )
+        if self.skipped is None:
+            return prepare
+        return StoredPrologue(self.sources["prologue"], prepare, self.skipped).prepare
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before its last check of a value."""
