@@ -20,7 +20,7 @@ from thunder_core.compilation.compiler.transformation import checked_trace
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
 from thunder_core.foundation.options.compile_options import CompileOptions
-from thunder_core.frontend.acquire.acquire import trace_program
+from thunder_core.frontend.acquire.acquire import build_run, trace_program
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
@@ -280,7 +280,7 @@ class NestedCall:
             )
 
             def attempt(options: RunOptions) -> tuple[Run, Acquired, Any]:
-                run = Run(self.compiled.subject, args, kwargs, options)
+                run = build_run(self.compiled.subject, args, kwargs, options)
                 self._probes.append(run)
                 return run, *trace_program(run)
 

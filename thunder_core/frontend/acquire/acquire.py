@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation import package
-from thunder_core.foundation.errors import ThunderError, UnsupportedError
+from thunder_core.foundation.errors import OperationFailed, ThunderError, UnsupportedError
 from thunder_core.frontend.acquire.assembly import (
     Acquired,
     add_constraints,
@@ -19,14 +20,15 @@ from thunder_core.frontend.acquire.assembly import (
     prologue_of_guards,
 )
 from thunder_core.frontend.acquire.gradients import log_gradients
-from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
-from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import require_distinct_tensors
+from thunder_core.frontend.acquire.lookasides.rules import CALL_RULES
 from thunder_core.frontend.acquire.observed import observed_values
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge, apply_policy, users_line
 from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import DEFAULTS, RunOptions
 from thunder_core.frontend.acquire.run.process_state import process_state
+from thunder_core.frontend.acquire.run.recorded_arms import require_distinct_tensors
 from thunder_core.frontend.acquire.run.run import Run
+from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
 from thunder_core.frontend.interpreter import interpret
 from thunder_core.tracing.capture.torch_facts.texts import without_values
 from thunder_core.tracing.ir.program_errors import ProgramRaised
@@ -64,7 +66,7 @@ def acquire(
     def attempt(options: RunOptions) -> Acquired:
         if options.attempts is not None:
             options.attempts.tried = options.description
-        run = Run(subject, args, kwargs, options)
+        run = build_run(subject, args, kwargs, options)
         try:
             return trace_program(run)[0]
         finally:
@@ -77,6 +79,13 @@ def acquire(
         return following
 
     return retrace(attempt, options, after)
+
+
+def build_run(
+    subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: RunOptions = DEFAULTS
+) -> Run:
+    """Return a run with the rules of all lookasides."""
+    return Run(subject, args, kwargs, options, CALL_RULES)
 
 
 def trace_program(run: Run) -> tuple[Acquired, Any]:
@@ -190,6 +199,19 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
         del raised  # a reference cycle: the traceback of the program's error refers to this frame
 
 
+def finish_works(run: Run, output: object) -> None:
+    """Record that the program waits, at its end, for all unfinished works.
+
+    If the program returns a work, the error for it is stored as the failure of the recorder.
+    """
+    for work in run.calls.works:
+        work.wait()
+    returned = next((leaf for leaf in tree_leaves(output) if type(leaf) is TracedWork), None)
+    if returned is not None:
+        what = f"the program returns the work of `{returned.name}`"
+        run.recorder.fail(OperationFailed(what, fix=WAIT_FIRST, where=returned.where))
+
+
 def programs_traceback(error: BaseException) -> TracebackType | None:
     """Return the traceback of an error, without Thunder's own frames at its beginning."""
     entry = error.__traceback__
@@ -212,4 +234,4 @@ def _program_error(run: Run, state: Mapping[str, object], error: BaseException, 
     return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp, may_run_in_eager=in_eager)
 
 
-__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "add_constraints", "process_state", "trace_program"]
+__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "add_constraints", "build_run", "process_state", "trace_program"]

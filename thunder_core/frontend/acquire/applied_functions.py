@@ -93,11 +93,12 @@ class ReplacedFunctions(Protocol):
 class ProbedRecording(Recording, Protocol):
     """The attributes of a run that a probe needs: a separate run that interprets a function."""
 
-    options: Any
-
     @property
     def replacements(self) -> ReplacedFunctions:
         """The user's lookasides."""
+
+    def build_probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return a separate run for a part of the program."""
 
 
 class AppliedFunctions:
@@ -301,9 +302,8 @@ class AppliedFunctions:
     def _probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Interpret a function in a new run; return the run and the function's result. The run is None if it fails."""
         run, output = self._run, None
-        kind: Any = type(run)
         with without_recording():
-            probe: Any = kind(program, args, kwargs, run.options.for_probe(interprets_autograd_functions=True))
+            probe = run.build_probe(program, args, kwargs)
             self._probes.append(probe)
             # The annotation states that the exit of the context suppresses no exception.
             recording: AbstractContextManager[None] = probe.recorder.recording()

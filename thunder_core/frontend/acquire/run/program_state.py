@@ -18,6 +18,7 @@ from thunder_core.frontend.acquire.outside.sharp import SharpEdge
 from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.retrace import ReadsCondition
 from thunder_core.tracing.library.changes.tensor_class import replaced_entries
 
 
@@ -120,7 +121,7 @@ class CallState:
     works: list[TracedWork] = field(default_factory=list)
     script_methods: list[Any] = field(default_factory=list)
     capturing_hooks: dict[int, list[Callable[..., Any]]] = field(default_factory=dict)
-    recorded_arms: list[Any] = field(default_factory=list)
+    recorded_arms: list[RecordedArms] = field(default_factory=list)
     entered_codes: set[CodeType] | None = None
     interrupt: BaseException | None = None
     asyncio_depth: int = 0
@@ -147,3 +148,21 @@ class CallState:
     def note_interrupt(self, error: BaseException) -> None:
         """Store a `KeyboardInterrupt` that the program itself raises, to distinguish it from the user's Ctrl-C."""
         self.interrupt = error
+
+
+@dataclass(frozen=True)
+class RecordedArms:
+    """A branch whose arms are recorded.
+
+    `copied` are tensors that an arm passes through unchanged, so that the arm returns a clone of each. In eager
+    PyTorch, the result is the tensor itself. `request` asks for a trace that reads the condition.
+    """
+
+    request: ReadsCondition
+    copied: tuple[torch.Tensor, ...]
+    results: tuple[torch.Tensor, ...]
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """The tensors of which two may be the same object in eager PyTorch."""
+        return (*self.copied, *self.results)

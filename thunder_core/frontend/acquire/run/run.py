@@ -11,13 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
 from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
-from thunder_core.frontend.acquire.code_origins import CodeOrigins
 from thunder_core.frontend.acquire.counts import CountSources
 from thunder_core.frontend.acquire.gradients import OutsideGradients
-from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import combine_numbers
-from thunder_core.frontend.acquire.lookasides.state.output import note_later_writes, require_unread_output
-from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws
@@ -32,6 +27,10 @@ from thunder_core.frontend.acquire.outside.sharp import OutsideReads, SharpEdge,
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
+from thunder_core.frontend.acquire.run.call_rules import CallRules
+from thunder_core.frontend.acquire.run.code_origins import CodeOrigins
+from thunder_core.frontend.acquire.run.context_variables import ContextVariables
+from thunder_core.frontend.acquire.run.drawn_arrays import combine_numbers
 from thunder_core.frontend.acquire.run.observed_calls import ObservedCalls
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.run.program_state import (
@@ -41,7 +40,9 @@ from thunder_core.frontend.acquire.run.program_state import (
     RunningModules,
     TraceNotes,
 )
+from thunder_core.frontend.acquire.run.replacements import Replacements
 from thunder_core.frontend.acquire.run.run_inputs import RunInputs
+from thunder_core.frontend.acquire.run.unread_output import note_later_writes, require_unread_output
 from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.texts import Texts
@@ -59,7 +60,7 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 # The parts of a run, in the order in which they are built, and the parts with reference cycles of their own.
 PARTS = (
-    *("options", "process", "code_origins", "modules", "output", "edges", "notes", "calls", "settings"),
+    *("options", "rules", "process", "code_origins", "modules", "output", "edges", "notes", "calls", "settings"),
     *("outside", "writes", "native_calls", "classes", "native_reads"),
     *("inputs", "numbers", "outside_tensors", "recorder", "counts", "texts", "draws"),
     *("replacements", "context_variables", "cached_calls", "functions", "backward_hooks", "saved_tensors_hooks"),
@@ -84,8 +85,9 @@ class Run(ObservedCalls, RecordedProgram):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         options: RunOptions,
+        rules: CallRules,
     ) -> None:
-        self.options = options
+        self.options, self.rules = options, rules
         try:
             self._build_state(subject)
             self._build_observers()
@@ -168,6 +170,11 @@ class Run(ObservedCalls, RecordedProgram):
     def arguments(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         """Return the arguments as the program receives them, with symbolic numbers."""
         return self.inputs.arguments(self.numbers)
+
+    def build_probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """Return a separate run for a part of the program, which interprets `torch.autograd.Function`s."""
+        options = self.options.for_probe(interprets_autograd_functions=True)
+        return Run(program, args, kwargs, options, self.rules)
 
     def retrace(self, reason: RetraceReason) -> Retrace:
         """Return the exception that requests another trace. The request is stored, because the program may catch it."""

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import ThunderError
-from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
+from thunder_core.frontend.acquire.lookaside_table import lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.gradients import AUTOGRAD, hooks_in
 from thunder_core.tracing.capture.transform_levels import wrapped_tensors

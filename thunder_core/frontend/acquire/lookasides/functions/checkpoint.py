@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.functions.selective_checkpoint import (
     call_within,
     policy_of,
     saved_operations,
 )
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.analysis.aliasing import alias_sets

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken

@@ -18,7 +18,7 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
 from thunder_core.frontend.acquire.applied_functions import own_methods
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.fakes.tensors import tensors_in

@@ -21,14 +21,12 @@ from torch._functorch.eager_transforms import (
 from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd import forward_ad
 
-from thunder_core.frontend.acquire.lookasides.table import late_lookaside, lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.lookaside_table import late_lookaside, lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.transform_levels import NativeContext
 
 functorch: Any = torch._C._functorch
-# Modules whose globals are not guarded: PyTorch's own code, which uses some of them to count its active levels.
-FUNCTION_TRANSFORMS = frozenset(f"torch._functorch.{name}" for name in ("apis", "eager_transforms", "utils", "vmap"))
 BATCHES = {
     predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
     functorch._vmap_increment_nesting: functorch._vmap_decrement_nesting,

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import DataDependent
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete

@@ -9,9 +9,9 @@ import torch.nn.modules.module as nn_module
 from torch.jit import ScriptModule
 from torch.nn import Module
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script_module
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import call_capturing_hooks
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.guards.classes import KeepsCall
 from thunder_core.frontend.acquire.outside.guards.module_hooks import NoHooks, NoOtherHooks
 from thunder_core.frontend.acquire.outside.guards.values import Truth

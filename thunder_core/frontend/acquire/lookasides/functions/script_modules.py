@@ -10,7 +10,7 @@ from torch.jit import ScriptModule
 from torch.jit._script import RecursiveScriptModule
 from torch.nn import Module
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.traced_run import TracedRun

@@ -15,9 +15,9 @@ from torch._higher_order_ops.flex_attention import sdpa_dense
 from torch._higher_order_ops.utils import setup_compilation_env
 from torch.nn.attention import flex_attention
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.operators.element_functions import OperatorArguments, attention_of
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 

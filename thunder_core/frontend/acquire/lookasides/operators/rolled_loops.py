@@ -22,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.foundation.errors.tree import message_line
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import FlatteningFunction, record_over_slices
 from thunder_core.frontend.acquire.lookasides.operators.joined_rows import Rows
 from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopBody, rewrite_loop_body
@@ -36,7 +37,6 @@ from thunder_core.frontend.acquire.lookasides.operators.loop_values import (
     require_unshared_memory,
     require_unshared_rows,
 )
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.subtraces import Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name

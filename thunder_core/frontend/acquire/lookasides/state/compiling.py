@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
 

@@ -7,8 +7,8 @@ import warnings
 from types import FunctionType, MethodType
 from typing import Any
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.state.output import snapshot_or_text
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.builtin.warning import LocatedWarning, locate_warning

@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.lookasides.functions.generators import unsigned_seed
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import with_symbolic_scalars
-from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.run.drawn_arrays import with_symbolic_scalars
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete, to_proxies
 from thunder_core.tracing.capture.torch_facts.settings import GETTERS, SETTERS

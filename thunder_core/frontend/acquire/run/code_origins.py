@@ -12,7 +12,7 @@ import typing_extensions
 
 from thunder_core.foundation import package
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.lookasides import is_native_code
+from thunder_core.frontend.acquire.lookaside_table import is_native_code
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.tracing.capture.location import GENERATED_LOCATIONS, Location, generated_location
 from thunder_core.tracing.capture.torch_facts.symbols import is_pytorchs_code, operations
