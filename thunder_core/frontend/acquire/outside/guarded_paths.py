@@ -12,7 +12,7 @@ from thunder_core.frontend.acquire.outside.guards.identities import AllDifferent
 from thunder_core.frontend.acquire.outside.guards.objects import Misses
 from thunder_core.frontend.acquire.outside.guards.tensors import HasFact, OfTensors
 from thunder_core.frontend.acquire.outside.namespaces import is_loaded_module
-from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.paths import Path, Step
 from thunder_core.tracing.ir.constants import BY_IDENTITY
 from thunder_core.tracing.library.objects import is_native
 
@@ -61,7 +61,7 @@ class GuardedPaths:
         for objects_by_key in (self._roots, self.paths, self.guards, self._created_classes):
             objects_by_key.clear()
 
-    def root(self, step: str, key: str, value: object) -> Path:
+    def root(self, step: Step, key: str, value: object) -> Path:
         """Return the root path of an object: an argument of the prologue, a class, or the globals of a module."""
         path = self._roots.get(id(value))
         if path is None:
