@@ -117,7 +117,8 @@ def trace_without_data(
         for proxy, name in zip(proxies, names, strict=True)
     }
     floats = {
-        leaf: recorder.numbers.unknown(name, float, refuse_value) for leaf, name in names_of_floats(arguments).items()
+        leaf: recorder.numbers.unknown_number(name, float, refuse_value)
+        for leaf, name in names_of_floats(arguments).items()
     }
     args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, floats, fork))
     named = {} if parameters is None else dict(zip((parameter.name for parameter in parameters), args, strict=True))
@@ -152,7 +153,7 @@ def _adopt(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
     """Return a tensor without data with the metadata of an argument, and record it under the name."""
     fake = fresh_fake(MemoizedResult(proxy, None, 0), [], recorder.tensors.mode)
     fake = fake.requires_grad_(True) if proxy.requires_grad else fake
-    recorder.tensors.adopt(fake, proxy.named(name))
+    recorder.tensors.adopt(fake, proxy.with_name(name))
     return fake
 
 

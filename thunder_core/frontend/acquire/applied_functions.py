@@ -256,7 +256,7 @@ class AppliedFunctions:
 
     def _requires_grad(self, name: str) -> bool:
         """Whether autograd tracks the tensor of this name."""
-        fake = self._run.recorder.tensors.named(name)
+        fake = self._run.recorder.tensors.tensor_named(name)
         with torch._C.DisableTorchFunction():
             return fake is not None and fake.requires_grad
 

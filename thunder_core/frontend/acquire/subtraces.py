@@ -108,7 +108,7 @@ class Subtraces:
 
     def memories(self, names: Iterable[str]) -> set[int]:
         """Return the identities of the memory of the tensors with these names."""
-        tensors = (self.recorder.tensors.named(name) for name in names)
+        tensors = (self.recorder.tensors.tensor_named(name) for name in names)
         return {memory_of(self.fake(tensor)) for tensor in tensors if tensor is not None}
 
     def _require_own_memory(

@@ -86,7 +86,7 @@ class RecordedSegment:
 
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
         """Return the program's tensor for a proxy; make a new tensor for the proxy of an appended bound symbol."""
-        recorded = self.recorder.tensors.named(proxy.name)
+        recorded = self.recorder.tensors.tensor_named(proxy.name)
         if recorded is not None:
             return recorded
         with without_recorder():

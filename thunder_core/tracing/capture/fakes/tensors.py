@@ -230,7 +230,7 @@ class Tensors:
         """Return the identity of the storage of the tensor that has, or had, this name."""
         return self._memories.get(name)
 
-    def named(self, name: str) -> torch.Tensor | None:
+    def tensor_named(self, name: str) -> torch.Tensor | None:
         """Return the tensor of the program whose proxy has this name, or None."""
         fake_of_name = next((fake for fake, proxy, *_ in self._proxies.values() if proxy.name == name), None)
         return None if fake_of_name is None else self.reals.get(id(fake_of_name), fake_of_name)

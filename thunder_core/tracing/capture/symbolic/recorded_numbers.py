@@ -94,7 +94,7 @@ class Numbers:
         self.from_outside[name] = number
         return number
 
-    def unknown(self, name: str, kind: type, refuse: Callable[[], NoReturn]) -> SymbolicNumber:
+    def unknown_number(self, name: str, kind: type, refuse: Callable[[], NoReturn]) -> SymbolicNumber:
         """Return a number of unknown value with this name; `refuse` raises the error for a read of the value."""
         self.has_symbolic = True
         number: SymbolicNumber = SYMBOLIC_CLASSES[kind](Proxy(name, kind=kind), self, refuse)

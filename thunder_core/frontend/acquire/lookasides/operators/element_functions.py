@@ -119,7 +119,7 @@ def canonical(
         for index, proxy in enumerate(proxies):
             if not isinstance(proxy, TensorProxy):
                 return None
-            names.setdefault(proxy.name, proxy.named(f"{stem}{index}"))
+            names.setdefault(proxy.name, proxy.with_name(f"{stem}{index}"))
     renamed = tuple(replace(operation.rename(names, at=(None, "")), subsymbols=()) for operation in operations)
     inputs = tuple(names[proxy.name] for proxy in (*parameters, *captured))
     lines = [*map(describe, inputs), *map(text_of, renamed), f"return {names[output.name].name}"]
