@@ -11,6 +11,7 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -37,7 +38,7 @@ class FollowedFiles:
 
     def note_stack(self) -> None:
         """Add the files on the current call stack."""
-        frame = sys._getframe(1)
+        frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             filename = frame.f_code.co_filename
             if filename.startswith(FOLDERS):

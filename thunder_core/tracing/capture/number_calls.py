@@ -71,6 +71,9 @@ class NumberRecorder(Protocol):
     def run(self, function: Callable[..., Any], args: object, kwargs: object, call: RecordedCall) -> Any:
         """Run a function on fakes, and record its effects in `call`."""
 
+    def reset_failure(self, failure: ThunderError | None) -> None:
+        """Restore the failure that was stored before an attempt."""
+
     def append(self, bsym: BoundSymbol) -> None:
         """Append a bound symbol."""
 

@@ -58,8 +58,9 @@ class GuardedPaths:
         """Release the paths and the objects at the paths, which refer to each other."""
         for path in (*self._roots.values(), *self.paths.values()):
             path.forget_children()
-        for objects_by_key in (self._roots, self.paths, self.guards, self._created_classes):
-            objects_by_key.clear()
+        with_objects: tuple[dict[Any, Any], ...] = (self._roots, self.paths, self.guards, self._created_classes)
+        for objects in with_objects:
+            objects.clear()
 
     def root(self, step: Step, key: str, value: object) -> Path:
         """Return the root path of an object: an argument of the prologue, a class, or the globals of a module."""

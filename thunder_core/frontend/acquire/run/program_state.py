@@ -19,7 +19,7 @@ from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import ReadsCondition
-from thunder_core.tracing.library.changes.tensor_class import replaced_entries
+from thunder_core.tracing.library.changes import tensor_class
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class ProcessBefore:
     started: int = field(default_factory=time.time_ns)
     streams: tuple[Any, ...] = field(default_factory=lambda: (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
     warning_filters: Any = field(default_factory=lambda: warnings.filters)
-    replaced_entries: tuple[Any, ...] = field(default_factory=replaced_entries)
+    replaced_entries: tensor_class.Replaced = field(default_factory=tensor_class.replaced_entries)
 
     def has_stream(self, stream: object) -> bool:
         """Whether a stream is one of the process's output streams from before the program."""
@@ -84,7 +84,7 @@ class NotedEdges:
         """Whether a loud edge was noted."""
         return bool(self._loud)
 
-    def list(self) -> tuple[SharpEdge, ...]:
+    def in_order(self) -> tuple[SharpEdge, ...]:
         """Return the sharp edges in the order in which they were noted."""
         return tuple(SharpEdge(what, where, what in self._loud) for what, where in self._lines.items())
 

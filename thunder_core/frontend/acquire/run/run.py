@@ -312,7 +312,7 @@ class Run(ObservedCalls, RecordedProgram):
             description = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"
             self.edges.note(description, bsym.source)
         note_later_writes(self)
-        return (*outside_reads, *self.edges.list())
+        return (*outside_reads, *self.edges.in_order())
 
     def release(self) -> None:
         """Release all objects of the run: its parts refer to each other, and to the user's tensors.

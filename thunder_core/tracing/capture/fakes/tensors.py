@@ -71,10 +71,12 @@ class Tensors:
 
     def release(self) -> None:
         """Release the tensors and objects, some of which refer to each other."""
-        for tensors in (self.objects, self._made, self.inputs, self._handles, self._shown, self.buffers):
-            tensors.clear()
-        for tensors in (self._fakes, self.reals, self._proxies, self._detached):
-            tensors.clear()
+        by_identity: tuple[dict[int, Any], ...] = (
+            *(self.objects, self._made, self.inputs, self._handles, self._shown, self.buffers),
+            *(self._fakes, self.reals, self._proxies, self._detached),
+        )
+        for objects in by_identity:
+            objects.clear()
         del self.mode, self._storages, self._name_input, self._device_of
 
     def next_name(self) -> str:

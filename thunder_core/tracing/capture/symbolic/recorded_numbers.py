@@ -28,6 +28,9 @@ class HasNumberSources(Protocol):
 
     number_sources: Sources | None
 
+    def combine_numbers(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Return an operator's result for a number and a value of another library, or `NotImplemented`."""
+
 
 class Numbers:
     """The symbolic numbers of one recording.
