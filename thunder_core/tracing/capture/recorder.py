@@ -190,6 +190,14 @@ class Recorder(RecordedLines):
         self._masks = Masks(self._run_function, self.tensors.fake, self.counts.can_use_count)
         self.data = Data(self.tensors, self.data_dependent, self.function, self.program.on_query)
 
+    def begin_derivative(self) -> None:
+        """Note that a derivative of the recorded operations is about to be taken."""
+        self.derivatives_in_progress += 1
+
+    def end_derivative(self) -> None:
+        """Note that the derivative that was begun last has been taken."""
+        self.derivatives_in_progress -= 1
+
     def _are_values_needed(self) -> bool:
         """Whether computations at the program's present line need the values of numbers."""
         return self.caught_errors.is_at_line_that_raised()
