@@ -69,10 +69,12 @@ def render(records: Sequence[Record] | None = None) -> str:
     """Return the whole page."""
     runs = sorted(read_records() if records is None else records, key=order, reverse=True)
     resolved = "\n".join(f"| {torch} | {triton} |" for torch, triton in RESOLVED.items())
-    return "\n".join([HEAD + "\n".join(tested()), TEXT.format(resolved=resolved) + "\n".join(map(row, runs))]) + "\n"
+    return (
+        "\n".join([HEAD + "\n".join(version_rows()), TEXT.format(resolved=resolved) + "\n".join(map(row, runs))]) + "\n"
+    )
 
 
-def tested() -> Iterator[str]:
+def version_rows() -> Iterator[str]:
     """Yield a row for each package."""
     yield f"| Python | {text_of(SUPPORTED_VERSIONS[0])} to {text_of(SUPPORTED_VERSIONS[-1])} |"
     yield from (f"| {package} | {releases} |" for package, releases in TESTED.items())

@@ -284,6 +284,20 @@ def test_plug_ins_are_not_imported_by_their_own_names() -> None:
     assert not direct, "\n".join(direct)
 
 
+def test_core_imports_its_lookasides_in_one_place() -> None:
+    """Only the module that composes runs imports the rules of the lookasides; a listing imports their tables."""
+    folder = "thunder_core.frontend.acquire.lookasides"
+    imports = {
+        (found.source, found.target)
+        for found in all_imports()
+        if found.target.startswith(folder) and not found.source.startswith(folder)
+    }
+    assert imports == {
+        ("thunder_core.frontend.acquire.acquire", f"{folder}.rules"),
+        ("thunder_core.compilation.compiler.lookaside_listing", folder),
+    }
+
+
 def test_functions_import_nothing() -> None:
     hidden = [str(found) for found in all_imports() if found.inside and not found.source.startswith("thunder_cli.")]
     assert not hidden, "\n".join(hidden)

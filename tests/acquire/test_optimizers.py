@@ -264,7 +264,8 @@ def test_a_llama_trains_for_fifty_steps_as_in_eager() -> None:
 
     ours, eager, compiled = made(), made(), thunder.jit(train)
     curves = [
-        [one(*pair, batches[number % 3]) for number in range(50)] for one, pair in ((compiled, ours), (train, eager))
+        [train_step(*pair, batches[number % 3]) for number in range(50)]
+        for train_step, pair in ((compiled, ours), (train, eager))
     ]
     torch.testing.assert_close(*curves)
     assert curves[0][-1] < curves[0][0] / 2

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from thunder_core.frontend.acquire.acquire import build_run, trace_program
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic
 from thunder_core.frontend.acquire.run import run as module
 from thunder_core.frontend.acquire.run.options import RunOptions
@@ -25,7 +26,7 @@ PROBE = RunOptions(symbolic=Symbolic(arguments=True, probing=True))
 
 @pytest.fixture(autouse=True)
 def first_run(without_collector: None) -> None:
-    module.Run(torch.sin, (), {}, RunOptions()).release()  # PyTorch makes cycles of its own when it is first used
+    build_run(torch.sin, (), {}).release()  # PyTorch makes cycles of its own when it is first used
     gc.collect()
 
 
@@ -35,7 +36,7 @@ def outlives_its_run(*others: Any, options: RunOptions, expected: type[BaseExcep
     reference = weakref.ref(x)
     was_built = False
     with suppress(expected):
-        module.Run(lambda *args: args[0] * 2, (x, *others), {}, options)
+        build_run(lambda *args: args[0] * 2, (x, *others), {}, options)
         was_built = True
     assert not was_built
     del x
@@ -63,3 +64,21 @@ def test_run_releases_its_arguments_if_they_cannot_be_examined() -> None:
 
     options = RunOptions(device=torch.device("meta"))
     assert not outlives_its_run(Unreadable(a=1), options=options, expected=LookupError)
+
+
+def test_run_has_only_its_declared_parts() -> None:
+    run = build_run(lambda x: x * 2, (torch.randn(2),), {})
+    built = set(vars(run))
+    trace_program(run)
+    assert built == set(module.PARTS) - {"machine", "retrace_request"}
+    assert set(vars(run)) - built == {"machine"}
+    run.release()
+    assert not vars(run)
+
+
+def test_released_run_leaves_no_recorder_to_the_garbage_collector() -> None:
+    run = build_run(lambda x: torch.nn.functional.dropout(x * 2).sum(), (torch.randn(2),), {})
+    trace_program(run)
+    parts = [weakref.ref(part) for part in (run.recorder, run.recorder.tensors, run.outside, run.numbers, run.texts)]
+    run.release()
+    assert [part() for part in parts] == [None] * len(parts)

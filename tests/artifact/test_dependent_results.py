@@ -66,10 +66,10 @@ def gradients(program: Callable[..., Any]) -> list[Any]:
     results = tree_leaves(program(x))
     found: list[Any] = []
     for result in results:
-        for other in results:
+        for input_result in results:
             asked = {"allow_unused": True, "retain_graph": True}
-            found += torch.autograd.grad(result.sum(), [other, x], **asked)
-            found += torch.autograd.grad(result.sum(), other, materialize_grads=True, retain_graph=True)
+            found += torch.autograd.grad(result.sum(), [input_result, x], **asked)
+            found += torch.autograd.grad(result.sum(), input_result, materialize_grads=True, retain_graph=True)
     for number, result in enumerate(results):
         result.retain_grad()
         result.register_hook(lambda gradient, number=number: met.update({number: gradient * number}))

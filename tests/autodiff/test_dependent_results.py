@@ -228,7 +228,7 @@ def test_results_that_are_not_computed_from_each_other_stay_unconnected() -> Non
         powers, *others = compile_(program)(leaf())
         found = [torch.autograd.grad(item, powers, allow_unused=True, retain_graph=True) for item in others]
         return [gradient is None for (gradient,) in found], [
-            error_of(lambda one=one: torch.autograd.grad(one, powers, retain_graph=True)) for one in others
+            error_of(lambda power=power: torch.autograd.grad(power, powers, retain_graph=True)) for power in others
         ]
 
     assert_same(run)

@@ -13,6 +13,7 @@ import torch
 
 from thunder_core.workflow.benchmark import measure
 from thunder_core.workflow.benchmark.machine_load import MachineLoad, observe_load
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 
 SPIN = "import time\nend = time.time() + 60\nwhile time.time() < end: pass"
 CPU = torch.device("cpu")
@@ -72,7 +73,7 @@ def test_an_unstable_result_names_the_load(monkeypatch):
     monkeypatch.setattr(psutil, "cpu_times", lambda: next(found))
     slow = iter([0.001, 0.1] * 8)
     calls = {name: lambda: time.sleep(next(slow)) for name in ("eager", "thunder")}
-    report = measure(calls, runs=7, warmup=1, device=CPU)
+    report = measure(calls, MeasurementSettings(runs=7, warmup=1, device=CPU))
     assert report.load.startswith("busy: other processes use ")
     second = report.candidates[1]
     assert report.verdict(second) == "unstable"

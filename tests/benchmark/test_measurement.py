@@ -13,7 +13,7 @@ import torch
 
 from thunder_core.foundation.errors import BadOption
 from thunder_core.workflow.benchmark import BenchmarkReport, measure, measurement, threads_in_use, timing
-from thunder_core.workflow.benchmark.measurement import affordable_rounds
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings, affordable_rounds
 from thunder_core.workflow.benchmark.statistics import speedup
 
 CPU = torch.device("cpu")
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 def measure_three(calls: list[str], **options: object) -> BenchmarkReport:
     """Measure three candidates that record their calls."""
     candidates: dict[str, Callable[[], object]] = {name: lambda name=name: calls.append(name) for name in "abc"}
-    return measure(candidates, **{"runs": 6, "warmup": 2, "device": CPU, **options})
+    return measure(candidates, MeasurementSettings(**{"runs": 6, "warmup": 2, "device": CPU, **options}))
 
 
 def test_every_round_calls_each_candidate_once_in_a_changing_order() -> None:
@@ -57,7 +57,7 @@ def test_figures_are_computed_from_the_times() -> None:
 
 def test_memory_is_counted_on_a_cpu_on_request() -> None:
     calls = {"none": lambda: None, "a mebibyte": lambda: torch.empty(1 << 18)}
-    report = measure(calls, runs=2, warmup=1, device=CPU, memory=True)
+    report = measure(calls, MeasurementSettings(runs=2, warmup=1, device=CPU, memory=True))
     nothing, something = (candidate.peak_bytes for candidate in report.candidates)
     assert nothing == 0
     assert 1 << 20 <= something < 1.01 * (1 << 20)
@@ -109,7 +109,7 @@ def test_halved_time_is_a_speedup_of_two(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr("thunder_core.workflow.benchmark.timing.time.perf_counter", lambda: clock[0])
     candidates = {"slow": lambda: takes(0.5), "fast": lambda: takes(0.25)}
-    fast = measure(candidates, runs=5, warmup=1, device=CPU).candidates[1]
+    fast = measure(candidates, MeasurementSettings(runs=5, warmup=1, device=CPU)).candidates[1]
     assert fast.speedup.low == fast.speedup.value == fast.speedup.high == 2.0
 
 
@@ -119,11 +119,11 @@ def test_garbage_collection_is_disabled_during_calls_and_restored(enabled: bool)
     try:
         (gc.enable if enabled else gc.disable)()
         states: list[bool] = []
-        measure({"a": lambda: states.append(gc.isenabled())}, runs=2, warmup=0, device=CPU)
+        measure({"a": lambda: states.append(gc.isenabled())}, MeasurementSettings(runs=2, warmup=0, device=CPU))
         assert states == [False, False]
         assert gc.isenabled() == enabled
         with pytest.raises(ZeroDivisionError):
-            measure({"a": lambda: 1 / 0}, runs=2, warmup=0, device=CPU)
+            measure({"a": lambda: 1 / 0}, MeasurementSettings(runs=2, warmup=0, device=CPU))
         assert gc.isenabled() == enabled
     finally:
         (gc.enable if was else gc.disable)()
@@ -160,7 +160,9 @@ def test_the_interval_holds_the_ratio_and_narrows_with_rounds() -> None:
 def test_on_a_gpu_the_work_is_timed_and_its_memory_counted() -> None:
     device = torch.device("cuda")
     x = torch.randn(4096, 4096, device=device)
-    report = measure({"one": lambda: x @ x, "four": lambda: x @ x @ x @ x @ x}, runs=5, warmup=2, device=device)
+    report = measure(
+        {"one": lambda: x @ x, "four": lambda: x @ x @ x @ x @ x}, MeasurementSettings(runs=5, warmup=2, device=device)
+    )
     one, four = report.candidates
     assert 2.5 < four.median / one.median < 5.5
     assert one.peak_bytes is not None
@@ -183,10 +185,7 @@ def test_rounds_that_fit_into_the_time_follow_from_the_first_round():
 def test_benchmark_of_slow_calls_ends_when_its_time_is_over():
     report = measure(
         {"eager": lambda: time.sleep(0.02), "thunder": lambda: time.sleep(0.02)},
-        runs=200,
-        warmup=5,
-        device=torch.device("cpu"),
-        seconds=0.4,
+        MeasurementSettings(runs=200, warmup=5, device=torch.device("cpu"), seconds=0.4),
     )
     assert 2 <= report.runs <= 10
     assert report.warmup <= 3

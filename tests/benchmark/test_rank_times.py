@@ -75,9 +75,9 @@ def test_collectives_of_a_step_are_recorded_with_the_lines_of_the_traces(recipe:
     }
     recorded = {name: [one.line for one in times.collectives if one.trace == name] for name in lines}
     assert recorded == lines
-    for one in times.collectives:
-        assert one.bytes > 0
-        assert one.start < one.wait < one.end
+    for timed in times.collectives:
+        assert timed.bytes > 0
+        assert timed.start < timed.wait < timed.end
     pairs = pairwise(times.collectives)
     assert any(later.start < earlier.end for earlier, later in pairs)  # two are in flight at the same time
     without = recorder.times(0)

@@ -198,8 +198,8 @@ def test_grouped_products_match_the_kernel(dtype: torch.dtype, count: int | None
             return "refused"
 
     offsets = [] if count is None else [torch.zeros(count, dtype=torch.int32)]
-    for one, other, across in itertools.product(*FACTORS, (False, True)):
-        x, y = torch.zeros(one, dtype=dtype), torch.zeros(other, dtype=dtype)
+    for left, right, across in itertools.product(*FACTORS, (False, True)):
+        x, y = torch.zeros(left, dtype=dtype), torch.zeros(right, dtype=dtype)
         compare(call, [x, y.mT.contiguous().mT if across else y, *offsets])
 
 

@@ -106,8 +106,8 @@ def test_other_objects_have_no_attempts() -> None:
 def test_copies_and_pickles_do_not_share_attempts() -> None:
     compiled = thunder.jit(torch.nn.Linear(3, 3))
     compiled(X)
-    for other in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
-        other(torch.ones(5, 3))
+    for copied in (copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        copied(torch.ones(5, 3))
         assert len(thunder.tracing_attempts(compiled)) == 1
 
 

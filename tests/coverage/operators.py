@@ -104,9 +104,9 @@ def forward(op: Any, dtype: torch.dtype, variant: str, program: Any, pairs: Any)
     """Compare the results on samples without gradients."""
     compiled = Compiled(program)
     defined = not op.name.startswith(UNDEFINED)
-    for number, (one, other) in enumerate(pairs):
-        eager = outcome(program, one.input, *one.args, **one.kwargs)
-        found = outcome(compiled, other.input, *other.args, **other.kwargs)
+    for number, (eager_sample, sample) in enumerate(pairs):
+        eager = outcome(program, eager_sample.input, *eager_sample.args, **eager_sample.kwargs)
+        found = outcome(compiled, sample.input, *sample.args, **sample.kwargs)
         yield Finding(
             "forward", str(dtype), variant, number, difference(eager, found, defined=defined), compiled.guarded
         )
@@ -120,8 +120,8 @@ def backward_of(
 ) -> Iterator[Finding]:
     """Compare the gradients on samples that require gradients."""
     compiled = Compiled(program)
-    for number, (one, other) in enumerate(pairs):
-        eager, found = differentiated(program, one, derive), differentiated(compiled, other, derive)
+    for number, (eager_sample, sample) in enumerate(pairs):
+        eager, found = differentiated(program, eager_sample, derive), differentiated(compiled, sample, derive)
         failure = difference(eager, found, exact=False)
         yield Finding(DIRECTION[derive], str(dtype), variant, number, failure, compiled.guarded)
 
@@ -147,8 +147,8 @@ def errors(op: Any) -> Iterator[Finding]:
     for _ in range(2):
         seed()
         copies.append(list(op.error_inputs("cpu")))
-    for number, (one, other) in enumerate(zip(*copies, strict=True)):
-        one, other = one.sample_input, other.sample_input
-        eager = outcome(program, one.input, *one.args, **one.kwargs)
-        found = outcome(compiled, other.input, *other.args, **other.kwargs)
+    for number, (eager_sample, sample) in enumerate(zip(*copies, strict=True)):
+        eager_sample, sample = eager_sample.sample_input, sample.sample_input
+        eager = outcome(program, eager_sample.input, *eager_sample.args, **eager_sample.kwargs)
+        found = outcome(compiled, sample.input, *sample.args, **sample.kwargs)
         yield Finding("errors", "", "function", number, difference(eager, found), compiled.guarded)

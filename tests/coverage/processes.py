@@ -107,7 +107,9 @@ def received(pipe: Any, child: Child) -> dict[str, Any]:
     except EOFError:
         answer = child.crashed("the process died")
     child.process.join()
-    for direction, one in answer.items():
-        if one["failure"]:
-            sys.stderr.write(f"{child.name} {direction}: {one['failed']} of {one['tried']}: {one['failure']}\n")
+    for direction, finding in answer.items():
+        if finding["failure"]:
+            sys.stderr.write(
+                f"{child.name} {direction}: {finding['failed']} of {finding['tried']}: {finding['failure']}\n"
+            )
     return answer

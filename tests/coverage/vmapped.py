@@ -51,7 +51,8 @@ def batched(given: Given, sizes: tuple[int, ...], choose: random.Random) -> Batc
         chosen = [choose.random() < 0.7 for _ in tensors]
         chosen[choose.randrange(len(tensors))] = True
         dims = [
-            choose.randrange(-1, tensor.dim() + 1) if one else None for tensor, one in zip(tensors, chosen, strict=True)
+            choose.randrange(-1, tensor.dim() + 1) if is_batched else None
+            for tensor, is_batched in zip(tensors, chosen, strict=True)
         ]
         tensors = [
             tensor if dim is None else stacked(tensor, size, dim) for tensor, dim in zip(tensors, dims, strict=True)

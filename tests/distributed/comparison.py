@@ -32,12 +32,12 @@ def assert_equal(actual: Any, expected: Any) -> None:
     """Assert that two trees have the same structure and equal leaves, tensors bit by bit."""
     (leaves, structure), (others, other_structure) = tree_flatten(actual), tree_flatten(expected)
     assert structure == other_structure
-    for leaf, other in zip(leaves, others, strict=True):
+    for leaf, expected_leaf in zip(leaves, others, strict=True):
         if isinstance(leaf, torch.Tensor):
-            torch.testing.assert_close(leaf, other, rtol=0, atol=0)
+            torch.testing.assert_close(leaf, expected_leaf, rtol=0, atol=0)
         else:
-            assert type(leaf) is type(other)
-            assert not isinstance(leaf, int | float | str | bool | None) or leaf == other
+            assert type(leaf) is type(expected_leaf)
+            assert not isinstance(leaf, int | float | str | bool | None) or leaf == expected_leaf
 
 
 def assert_refused(program: Callable[..., Any], *arguments: Any, name: str) -> ThunderError:

@@ -23,11 +23,11 @@ def assert_same(actual, expected):
     """Assert that two outcomes are equal in values, layouts, and `requires_grad`."""
     first, second = tree_leaves(actual), tree_leaves(expected)
     assert len(first) == len(second)
-    for one, other in zip(first, second, strict=True):
-        assert type(one) is type(other)
-        if isinstance(one, torch.Tensor):
-            assert one.requires_grad == other.requires_grad
-            assert one.stride() == other.stride()
-            torch.testing.assert_close(one, other)
+    for left, right in zip(first, second, strict=True):
+        assert type(left) is type(right)
+        if isinstance(left, torch.Tensor):
+            assert left.requires_grad == right.requires_grad
+            assert left.stride() == right.stride()
+            torch.testing.assert_close(left, right)
         else:
-            assert one == other
+            assert left == right

@@ -96,9 +96,9 @@ def check_all(convolve, panel, shapes=SHAPES, layouts=LAYOUTS):
         padding = (around[0], around[0], around[1], around[1])
         like = functional.conv2d(x, weight, None, stride, around, dilation)
         addend = torch.randn_like(like).contiguous(memory_format=torch.channels_last)
-        for bias, other in ((None, None), (torch.randn(out), None), (torch.randn(out), addend)):
+        for bias, added in ((None, None), (torch.randn(out), None), (torch.randn(out), addend)):
             activation = next(activations)
-            given = (x, weight, bias, other, activation, stride, padding, dilation)
+            given = (x, weight, bias, added, activation, stride, padding, dilation)
             for method in methods_of(kernel, stride, dilation):
                 found = by_kernel(convolve, method, panel, *given)
                 torch.testing.assert_close(found, expected_for(*given), rtol=1e-4, atol=2e-5)
@@ -118,8 +118,8 @@ def check_depthwise(convolve, panel):
             continue
         rows, columns = ((edge + sum(around) - size) // step + 1 for edge in (9, width))
         addend = torch.randn(2, channels, rows, columns).contiguous(memory_format=torch.channels_last)
-        for other in (None, addend):
-            given = (x, weight, torch.randn(channels), other, next(activations), (step, step), padding, (1, 1))
+        for added in (None, addend):
+            given = (x, weight, torch.randn(channels), added, next(activations), (step, step), padding, (1, 1))
             found = by_kernel(convolve, "depthwise", panel, *given)
             torch.testing.assert_close(found, expected_for(*given, channels), rtol=1e-4, atol=1e-5)
 

@@ -29,6 +29,7 @@ from thunder_core.foundation.errors import OutOfTolerance
 from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.validation import validate
+from thunder_core.workflow.validation.comparison import ValidationSettings
 from thunder_executors.cudagraphs import graph
 
 SLOTS = 64  # of the static cache
@@ -172,7 +173,7 @@ def examine_last(model: Any, compiled: Any, arguments: dict[str, Any]) -> None:
 def validate_last(model: Any, compiled: Any, inputs: dict[str, Any], *, train: bool) -> None:
     """Compare with eager PyTorch, and run the internal check; the accuracy is not the question here."""
     with suppress(OutOfTolerance):
-        validate(compiled, model, [inputs], Tolerance(), language_model=True, train=train)
+        validate(compiled, model, [inputs], Tolerance(), ValidationSettings(language_model=True, train=train))
     with nullcontext() if train else torch.no_grad():
         examine_last(model, compiled, inputs)
 

@@ -108,14 +108,14 @@ def differences(candidate: Program, way: str) -> Iterator[str]:
     if ours[0].shape == eager[0].shape and not same_strides(ours[0], eager[0]):
         yield f"the result has strides {ours[0].stride()} instead of {eager[0].stride()}"
     noise = rounding(eager) if way == "inductor" else 0.0
-    for number, (one, other) in enumerate(zip(ours, eager, strict=True)):
+    for number, (actual, expected) in enumerate(zip(ours, eager, strict=True)):
         what = f"the gradient of input {number - 1}" if number else "the result"
-        if one is None or other is None:
-            if one is not other:
-                yield f"{what} is {'there' if other is None else 'missing'}"
-        elif not close(one, other, noise):
-            off = float((one - other).abs().max() / other.abs().max())
-            yield f"{what}, {list(other.shape)}, is off by {off:.2g} of the largest"
+        if actual is None or expected is None:
+            if actual is not expected:
+                yield f"{what} is {'there' if expected is None else 'missing'}"
+        elif not close(actual, expected, noise):
+            off = float((actual - expected).abs().max() / expected.abs().max())
+            yield f"{what}, {list(expected.shape)}, is off by {off:.2g} of the largest"
 
 
 def same_strides(one: Tensor, other: Tensor) -> bool:

@@ -64,7 +64,7 @@ def test_a_decoders_tokens_follow_from_labels_as_in_the_models_forward(t5: Loade
 
 
 def test_a_class_that_does_not_say_how_shifts_its_labels(t5: LoadedModel) -> None:
-    draw = RandomInputs.seeded(t5.config, batch=1, seq=4, seed=0)
+    draw = RandomInputs.from_seed(t5.config, batch=1, seq=4, seed=0)
     labels = torch.tensor([[9, 8, 1], [4, -100, -100]])
     shifted = decoder_tokens(torch.nn.Identity(), labels, draw)
     assert shifted.tolist() == [[0, 9, 8], [0, 4, 0]]

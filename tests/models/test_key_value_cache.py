@@ -47,7 +47,7 @@ def test_a_mask_is_of_the_cache_and_the_tokens_behind_it() -> None:
     assert not mask.all()  # texts of one batch are of different lengths
     again = example_inputs(sample("llama"), batch=3, seq=2, seed=0, cache=20)
     assert all(
-        torch.equal(one, other) for (_, one), (_, other) in zip(tensors_in(inputs), tensors_in(again), strict=True)
+        torch.equal(left, right) for (_, left), (_, right) in zip(tensors_in(inputs), tensors_in(again), strict=True)
     )
 
 

@@ -117,4 +117,4 @@ def test_task_other_is_refused_for_a_class_that_has_a_task() -> None:
 def test_time_series_of_an_unknown_form_are_refused() -> None:
     config: Any = SimpleNamespace(model_type="timesfm")
     with pytest.raises(NoExampleInputs, match="no example time series for the family 'timesfm'"):
-        series(RandomInputs.seeded(config, batch=1, seq=4, seed=0))
+        series(RandomInputs.from_seed(config, batch=1, seq=4, seed=0))

@@ -130,9 +130,9 @@ def test_the_report_has_tokens_and_divergences_of_each_step(artifact: Path) -> N
     assert (found["passed"], found["exact"], found["new_tokens"]) == (True, True, 7)
     sizes = ["1 x 9", "1 x 1", "1 x 3", "3 x 3", "3 x 9, padded"]
     assert [prompt["size"] for prompt in found["prompts"]] == sizes
-    for one in found["prompts"]:
-        assert one["equal"] == one["tokens"] == 7 * int(one["size"][0])
-        assert len(one["divergences"]) == 7
+    for prompt in found["prompts"]:
+        assert prompt["equal"] == prompt["tokens"] == 7 * int(prompt["size"][0])
+        assert len(prompt["divergences"]) == 7
     for page in ("report.md", "report.html"):
         text = (artifact / page).read_text()
         assert "Validation of generation" in text and "63 of 63 greedy tokens agree with eager" in text

@@ -13,6 +13,7 @@ from tests.generation.models import Uncompiled, model_of, prompt_of
 from thunder_core.foundation.errors import CannotGenerate
 from thunder_core.workflow.benchmark import BenchmarkSuite
 from thunder_core.workflow.benchmark.generation import GeneratedTokens, GenerationBenchmark
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 from thunder_core.workflow.pipeline.generation.generation_speed import Contender, generated_tokens, measure_generation
 
 CPU = torch.device("cpu")
@@ -44,7 +45,10 @@ def measure_contenders(
     given = {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}
     named = {name: Contender(model) for name, model in contenders.items()}
     return measure_generation(
-        named, given, new_tokens, **{"runs": 2, "warmup": 1, "device": CPU, "memory": False, **options}
+        named,
+        given,
+        new_tokens,
+        MeasurementSettings(**{"runs": 2, "warmup": 1, "device": CPU, "memory": False, **options}),
     )
 
 

@@ -59,15 +59,15 @@ def other_lines(epilogue: Trace) -> Iterator[tuple[str, str, str]]:
         head, equals, rest = line.partition("=")
         used = [word for word in re.findall(r"\w+", rest) if word in names]
         for word in re.finditer(r"\w+", rest):
-            for other in names:
-                if word[0] in names and other != word[0]:
-                    yield "another result", line, head + equals + rest[: word.start()] + other + rest[word.end() :]
-        for one, other in itertools.pairwise(used):
-            if one != other:
-                swapped = {one: other, other: one}
+            for result in names:
+                if word[0] in names and result != word[0]:
+                    yield "another result", line, head + equals + rest[: word.start()] + result + rest[word.end() :]
+        for name, next_name in itertools.pairwise(used):
+            if name != next_name:
+                swapped = {name: next_name, next_name: name}
                 yield "swapped", line, head + equals + re.sub(r"\w+", lambda w, s=swapped: s.get(w[0], w[0]), rest)
-        for constant, other in CONSTANTS.items():
+        for constant, replacement in CONSTANTS.items():
             if constant in rest:
-                yield "another constant", line, head + equals + rest.replace(constant, other, 1)
+                yield "another constant", line, head + equals + rest.replace(constant, replacement, 1)
         if equals and not line.startswith("result") and (line.startswith("fill(") or "." in head):
             yield "left out", line, ""

@@ -71,9 +71,9 @@ def is_near(ours: Leaves | str, eager: Leaves | str) -> bool:
         return False
     pairs = [(value, eager.tensors[path]) for path, value in ours.tensors.items()]
     return all(
-        (one.dtype, one.shape, one.requires_grad) == (other.dtype, other.shape, other.requires_grad)
-        and torch.allclose(one, other, rtol=CLOSE, atol=CLOSE, equal_nan=True)
-        for one, other in pairs
+        (left.dtype, left.shape, left.requires_grad) == (right.dtype, right.shape, right.requires_grad)
+        and torch.allclose(left, right, rtol=CLOSE, atol=CLOSE, equal_nan=True)
+        for left, right in pairs
     )
 
 

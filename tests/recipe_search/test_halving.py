@@ -128,8 +128,8 @@ def test_500_simulated_searches_keep_bounds_and_budget_and_prefer_the_simple(oth
     leader = leader_of(found, bounds)
     assert leader is not None
     assert leader is winner or found[winner].score.high >= found[leader].score.low
-    for other, finding in found.items():
-        if other.rank < winner.rank and meets(bounds, finding) and finding.is_settled:
+    for candidate, finding in found.items():
+        if candidate.rank < winner.rank and meets(bounds, finding) and finding.is_settled:
             assert finding.score.high < found[leader].score.low, "a simpler candidate that cannot be told apart wins"
 
 

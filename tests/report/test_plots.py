@@ -89,7 +89,7 @@ def test_the_worst_output_comes_first_with_its_tolerance() -> None:
     assert failed.optimized > failed.allowed > failed.eager
     assert equal.optimized == equal.eager
     assert better.optimized < better.eager
-    assert found.allowed(found.outputs[0]) == pytest.approx(3e-6)
+    assert found.allowed_error(found.outputs[0]) == pytest.approx(3e-6)
 
 
 def test_errors_of_zero_can_be_drawn() -> None:

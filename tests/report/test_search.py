@@ -68,8 +68,11 @@ def test_numbers_of_near_marks_are_not_written_over_each_other(search):
     near = tuple(candidate(n, f"c{n}", 1.0 + n / 500, 0.0, 400) for n in range(1, 6))
     plot = pareto_plot(search.model_copy(update={"candidates": near}))
     assert plot is not None
-    for one, other in combinations(plot.marks, 2):
-        assert abs(one.x - other.x) >= MIN_LABEL_DISTANCE or abs(one.number_y - other.number_y) >= LABEL_HEIGHT - 1
+    for mark, neighbour in combinations(plot.marks, 2):
+        assert (
+            abs(mark.x - neighbour.x) >= MIN_LABEL_DISTANCE
+            or abs(mark.number_y - neighbour.number_y) >= LABEL_HEIGHT - 1
+        )
 
 
 def test_an_interval_that_is_very_wide_leaves_room_for_the_others(search):

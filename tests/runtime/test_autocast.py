@@ -85,10 +85,10 @@ def test_second_derivatives_under_autocast():
     weight = torch.randn(4, 4, generator=torch.Generator().manual_seed(2)).requires_grad_(True)
     function = lambda x: (x @ weight).float().tanh().sum()  # noqa: E731
     found = []
-    for one in (function, thunder.jit(function)):
+    for call in (function, thunder.jit(function)):
         x = torch.ones(2, 4, requires_grad=True)
         with torch.autocast("cpu", torch.bfloat16):
-            value = one(x)
+            value = call(x)
         (first,) = torch.autograd.grad(value, [x], create_graph=True)
         found.append(torch.autograd.grad(first.square().sum(), [x, weight]))
     torch.testing.assert_close(*found, rtol=0.02, atol=0.02)

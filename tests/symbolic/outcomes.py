@@ -119,9 +119,9 @@ def difference(
     if expected.classes != found.classes:
         return f"classes {expected.classes} became {found.classes}"
     for part in ("results", "arguments", "gradients"):
-        for index, (one, other) in enumerate(zip(getattr(expected, part), getattr(found, part), strict=True)):
-            text = differs(one, other, exact=part != "gradients")
-            if text and not (part == "gradients" and is_rounding(one, other, index, expected.epsilon, nudged)):
+        for index, (wanted, actual) in enumerate(zip(getattr(expected, part), getattr(found, part), strict=True)):
+            text = differs(wanted, actual, exact=part != "gradients")
+            if text and not (part == "gradients" and is_rounding(wanted, actual, index, expected.epsilon, nudged)):
                 return f"{part} {index}: {text}"
     if expected.sharing != found.sharing:
         return f"memory {expected.sharing} became {found.sharing}"

@@ -303,10 +303,10 @@ def test_two_floats_are_two_parameters() -> None:
         executors=[executor_of(twice, lambda x, scale: twice(x, scale))],
         cache="symbolic values",
     )
-    for one, other in ((0.5, 2.0), (3.0, 0.25), (1.5, 1.5)):
+    for scale, factor in ((0.5, 2.0), (3.0, 0.25), (1.5, 1.5)):
         x = torch.randn(3)
-        expected = twice(x, one) + (x.tanh() * one).exp() * other
-        torch.testing.assert_close(compiled(x, one, other), expected, rtol=0, atol=0)
+        expected = twice(x, scale) + (x.tanh() * scale).exp() * factor
+        torch.testing.assert_close(compiled(x, scale, factor), expected, rtol=0, atol=0)
     assert count_claimed(compiled).total() == 1
     assert thunder.cache_misses(compiled) == 1
 

@@ -16,6 +16,7 @@ from thunder_core.foundation.errors import NotComparable, OutOfTolerance
 from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, comparison, precision, validate
+from thunder_core.workflow.validation.comparison import ValidationSettings
 
 Inputs = list[dict[str, torch.Tensor]]
 
@@ -57,7 +58,7 @@ def with_changed_output(model: Small, change: Callable[[dict[str, object]], obje
 
 def check(optimized: Callable[..., object], model: torch.nn.Module, **options: object) -> ValidationReport:
     """Validate on the usual inputs with a tolerance for rounding."""
-    return validate(optimized, model, inputs_for(), Tolerance(), language_model=False, **options)
+    return validate(optimized, model, inputs_for(), Tolerance(), ValidationSettings(language_model=False, **options))
 
 
 def test_eager_itself_passes_and_the_model_is_unchanged(model: Small) -> None:
@@ -114,10 +115,16 @@ def test_the_smallest_tolerance_is_the_smallest_that_passes(model: Small) -> Non
     smallest = caught.value.report.worst.smallest_tolerance
     wrong = with_changed_output(model, lambda out: {**out, "y": out["y"] + 1e-5})
     enough = Tolerance(times_eager=smallest * 1.0001)
-    assert validate(wrong, model, inputs_for(), enough, language_model=False).passed
+    assert validate(wrong, model, inputs_for(), enough, ValidationSettings(language_model=False)).passed
     wrong = with_changed_output(model, lambda out: {**out, "y": out["y"] + 1e-5})
     with pytest.raises(OutOfTolerance):
-        validate(wrong, model, inputs_for(), Tolerance(times_eager=smallest * 0.999), language_model=False)
+        validate(
+            wrong,
+            model,
+            inputs_for(),
+            Tolerance(times_eager=smallest * 0.999),
+            ValidationSettings(language_model=False),
+        )
 
 
 def test_integers_must_be_equal(model: Small) -> None:
@@ -153,7 +160,7 @@ def test_another_structure_is_not_comparable(model: Small) -> None:
     with pytest.raises(NotComparable, match="`output` is tuple"):
         check(with_changed_output(model, lambda out: tuple(out.values())), model)
     with pytest.raises(NotComparable, match="contains no tensor"):
-        validate(lambda x: None, Nothing(), inputs_for(), Tolerance(), language_model=False)
+        validate(lambda x: None, Nothing(), inputs_for(), Tolerance(), ValidationSettings(language_model=False))
 
 
 class Nothing(torch.nn.Module):
@@ -230,7 +237,7 @@ def test_a_model_on_a_gpu_is_validated_there(llama: LlamaForCausalLM) -> None:
     there = copy.deepcopy(llama).cuda()
     tokens = [{name: value.cuda() for name, value in given.items()} for given in TOKENS]
     state = torch.cuda.get_rng_state()
-    report = validate(copy.deepcopy(there), there, tokens, Tolerance(), language_model=True)
+    report = validate(copy.deepcopy(there), there, tokens, Tolerance(), ValidationSettings(language_model=True))
     assert report.passed
     assert report.outputs[0].eager.maximum > 0
     assert torch.equal(torch.cuda.get_rng_state(), state)
@@ -257,7 +264,7 @@ TOKENS: Inputs = [{"input_ids": torch.arange(24).reshape(2, 12) + shift} for shi
 def test_a_language_model_in_bfloat16_passes_with_its_logits_measured(llama: LlamaForCausalLM) -> None:
     other = copy.deepcopy(llama)
     other.set_attn_implementation("eager")
-    report = validate(other, llama, TOKENS, Tolerance(floor=1e-2), language_model=True)
+    report = validate(other, llama, TOKENS, Tolerance(floor=1e-2), ValidationSettings(language_model=True))
     logits, *caches = report.outputs
     assert logits.language is not None
     assert logits.language.kl < 1e-3
@@ -272,14 +279,14 @@ def test_a_language_model_with_other_predictions_fails(llama: LlamaForCausalLM) 
         other.lm_head.weight.copy_(other.lm_head.weight.flip(0))
     loose = Tolerance(times_eager=1e9)
     with pytest.raises(OutOfTolerance) as caught:
-        validate(other, llama, TOKENS, loose, language_model=True)
+        validate(other, llama, TOKENS, loose, ValidationSettings(language_model=True))
     assert "KL divergence" in str(caught.value)
     assert "top-1 agreement" in str(caught.value)
     assert "a tolerance of" not in caught.value.fix
 
 
 def test_a_language_model_without_logits_is_noted(model: Small) -> None:
-    report = validate(model, model, inputs_for(), Tolerance(), language_model=True)
+    report = validate(model, model, inputs_for(), Tolerance(), ValidationSettings(language_model=True))
     assert report.notes == (
         f"no output is named `{comparison.LOGITS}`, so KL divergence and top-1 agreement were not measured",
     )
@@ -303,10 +310,16 @@ def test_the_reference_keeps_the_imaginary_parts_of_complex_tensors() -> None:
     torch.manual_seed(0)
     model = Rotated()
     inputs = [{"x": torch.randn(3, 4), "shift": torch.randn(3, 2, dtype=torch.complex64)}]
-    (output,) = validate(model, model, inputs, Tolerance(), language_model=False).outputs
+    (output,) = validate(model, model, inputs, Tolerance(), ValidationSettings(language_model=False)).outputs
     assert output.eager.maximum < 1e-6
     with pytest.raises(OutOfTolerance):
-        validate(lambda x, shift: model(x, shift) * 1.01, model, inputs, Tolerance(), language_model=False)
+        validate(
+            lambda x, shift: model(x, shift) * 1.01,
+            model,
+            inputs,
+            Tolerance(),
+            ValidationSettings(language_model=False),
+        )
 
 
 class CountsLargeBatches(torch.nn.Module):
@@ -326,7 +339,9 @@ class CountsLargeBatches(torch.nn.Module):
 def test_sizes_are_judged_if_only_some_inputs_change_the_state() -> None:
     model = CountsLargeBatches()
     inputs = [{"x": torch.randn(batch, 4)} for batch in (2, 4)]
-    report = validate(model, model, inputs, Tolerance(), language_model=False, sizes=("2 x 4", "4 x 4"))
+    report = validate(
+        model, model, inputs, Tolerance(), ValidationSettings(language_model=False, sizes=("2 x 4", "4 x 4"))
+    )
     assert [(point.size, point.inputs, point.passed) for point in report.sizes] == [
         ("2 x 4", 1, True),
         ("4 x 4", 1, True),

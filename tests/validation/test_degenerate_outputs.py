@@ -10,6 +10,7 @@ import torch
 from thunder_core.foundation.errors import AllZero, NotFinite, OutOfTolerance
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, validate
+from thunder_core.workflow.validation.comparison import ValidationSettings
 
 
 class Masked(torch.nn.Module):
@@ -30,7 +31,9 @@ class Masked(torch.nn.Module):
 def check(model: torch.nn.Module, optimized: object = None, **options: object) -> ValidationReport:
     """Compare the model, or a replacement, with the model on two inputs."""
     inputs = [{"x": torch.tensor([1.0, 2.0, 3.0])}, {"x": torch.tensor([1.0, 1.0, 3.0])}]
-    return validate(optimized or model, model, inputs, Tolerance(floor=4e-6), language_model=False, **options)
+    return validate(
+        optimized or model, model, inputs, Tolerance(floor=4e-6), ValidationSettings(language_model=False, **options)
+    )
 
 
 @pytest.mark.parametrize("train", [False, True], ids=["inference", "training"])

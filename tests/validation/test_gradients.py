@@ -10,6 +10,7 @@ import torch
 from thunder_core.foundation.errors import NoLoss, NotComparable, NotFinite, OtherRandomNumbers, OutOfTolerance
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, validate
+from thunder_core.workflow.validation.comparison import ValidationSettings
 from thunder_core.workflow.validation.draws import DrawnValues
 from thunder_core.workflow.validation.gradients import loss_of, preserve_gradients
 
@@ -43,7 +44,9 @@ def check(
 ) -> ValidationReport:
     """Validate a training step on two inputs, or on the given number."""
     inputs = [{"x": torch.randn(6, 8, generator=torch.Generator().manual_seed(n))} for n in range(count)]
-    return validate(optimized, net, inputs, Tolerance(floor=4e-6), language_model=False, train=True, **options)
+    return validate(
+        optimized, net, inputs, Tolerance(floor=4e-6), ValidationSettings(language_model=False, train=True, **options)
+    )
 
 
 def test_loss_outputs_and_gradients_are_compared_and_no_mark_is_left(net: Net) -> None:

@@ -13,7 +13,7 @@ from thunder_core.foundation.errors import Bug
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.tracing.capture.fakes import fake
 from thunder_core.tracing.ir.proxy import tensor_proxy
-from thunder_core.workflow.validation.comparison import validate
+from thunder_core.workflow.validation.comparison import ValidationSettings, validate
 from thunder_core.workflow.validation.layouts import LayoutWatch, check_layouts, differs
 
 
@@ -80,11 +80,16 @@ def test_validation_notes_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
     module = Viewing()
     tolerance = Tolerance(times_eager=1.5, floor=1e-6, kl=1.0, top1=0.0)
     inputs = [{"x": torch.randn(1, 16, 8)}]
-    wrong = validate(compiled_wrongly(monkeypatch, module), module, inputs, tolerance, language_model=False)
+    wrong = validate(
+        compiled_wrongly(monkeypatch, module), module, inputs, tolerance, ValidationSettings(language_model=False)
+    )
     assert any("the layout of a tensor differs" in note and "view(1, 8, 4, 4)" in note for note in wrong.notes)
     monkeypatch.undo()
     assert not any(
-        "laid out" in n for n in validate(thunder.jit(module), module, inputs, tolerance, language_model=False).notes
+        "laid out" in n
+        for n in validate(
+            thunder.jit(module), module, inputs, tolerance, ValidationSettings(language_model=False)
+        ).notes
     )
 
 

@@ -11,6 +11,7 @@ from tests.validation.live_bytes import LiveBytes
 from thunder_core.backend.claiming import deferred_tensor
 from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.validation import validate, wide_weights
+from thunder_core.workflow.validation.comparison import ValidationSettings
 from thunder_core.workflow.validation.precision import reference_bytes
 
 MIB = 1 << 20
@@ -37,7 +38,7 @@ def test_reference_holds_one_large_weight_and_few_small_weights_at_once(name, mo
     weights = list(model.parameters())
     inputs = {"input": torch.randn(ROWS, weights[0].shape[0], dtype=weights[0].dtype)}
     with LiveBytes(model) as live:
-        report = validate(model, model, [inputs], Tolerance(), language_model=False)
+        report = validate(model, model, [inputs], Tolerance(), ValidationSettings(language_model=False))
     assert report.by_layer
     assert report.reference_dtype == "float64"
     largest = 8 * max(weight.numel() for weight in weights)
@@ -73,7 +74,7 @@ def test_buffers_that_no_call_writes_to_have_one_copy(dtype):
     size = sum(buffer.nbytes for buffer in model.buffers())
     inputs = [{"x": torch.randn(ROWS, 1024, dtype=dtype)} for _ in range(2)]
     with LiveBytes(model) as live:
-        report = validate(model, model, inputs, Tolerance(), language_model=False)
+        report = validate(model, model, inputs, Tolerance(), ValidationSettings(language_model=False))
     assert report.reference_dtype == "float64"
     assert report.notes == ()
     assert live.peak < size + 1024 * 1024 * 8 + MIB, f"{live.peak / size:.2f} times"
@@ -85,7 +86,11 @@ def test_buffers_that_a_call_writes_to_are_held_by_each_of_the_compared_models()
     written = sum(buffer.nbytes for buffer in model.buffers() if buffer.is_floating_point())
     with LiveBytes(model) as live:
         report = validate(
-            model, model, [{"x": torch.randn(ROWS, 1024)}], Tolerance(), language_model=False, allow_non_finite=True
+            model,
+            model,
+            [{"x": torch.randn(ROWS, 1024)}],
+            Tolerance(),
+            ValidationSettings(language_model=False, allow_non_finite=True),
         )
     assert sum(output.is_state for output in report.outputs) == 8
     # The state before, of eager and of the optimized model, twice as much in float64, and one conversion.
@@ -111,11 +116,11 @@ def test_reference_that_writes_to_a_deferred_buffer_runs_with_a_copy(monkeypatch
     model, inputs = WritesInFloat64(), [{"x": torch.randn(ROWS, 1024)}]
     model.table.clamp_(0.5)  # so that the sum rounds to the same value
     before = model.table.clone()
-    deferred = validate(model, model, inputs, Tolerance(), language_model=False)
+    deferred = validate(model, model, inputs, Tolerance(), ValidationSettings(language_model=False))
     assert torch.equal(model.table, before)
     monkeypatch.setattr(deferred_tensor, "MIN_DEFERRED", 1 << 40)
     monkeypatch.setattr(deferred_tensor, "SMALL_BYTES", 1 << 40)
-    assert validate(model, model, inputs, Tolerance(), language_model=False) == deferred
+    assert validate(model, model, inputs, Tolerance(), ValidationSettings(language_model=False)) == deferred
     assert (deferred.reference_dtype, deferred.notes) == ("float64", ())
 
 
@@ -132,6 +137,6 @@ def test_attribute_that_shares_memory_with_a_buffer_sees_its_writes(kind):
             return self.cache.sum(0)
 
     model = Shared()
-    report = validate(model, model, [{"x": torch.randn(1024)}], Tolerance(), language_model=False)
+    report = validate(model, model, [{"x": torch.randn(1024)}], Tolerance(), ValidationSettings(language_model=False))
     assert report.passed
     assert model.cache.count_nonzero() == 0

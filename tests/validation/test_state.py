@@ -12,6 +12,7 @@ from thunder_core.backend.quantization.replacement import QuantizationSettings, 
 from thunder_core.foundation.errors import NotComparable, OutOfTolerance
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, validate
+from thunder_core.workflow.validation.comparison import ValidationSettings
 from thunder_core.workflow.validation.leaves import Leaves
 from thunder_core.workflow.validation.state import changed_paths, state_of
 
@@ -40,7 +41,9 @@ class Stateful(torch.nn.Module):
 def check(optimized: Callable[..., object], model: torch.nn.Module, *, train: bool = False) -> ValidationReport:
     """Validate on two inputs of different lengths."""
     inputs = [{"x": torch.randn(6 + n, 4, generator=torch.Generator().manual_seed(n))} for n in range(2)]
-    return validate(optimized, model, inputs, Tolerance(floor=4e-6), language_model=False, train=train)
+    return validate(
+        optimized, model, inputs, Tolerance(floor=4e-6), ValidationSettings(language_model=False, train=train)
+    )
 
 
 @pytest.fixture

@@ -82,7 +82,7 @@ def test_the_figures_belong_to_a_single_input() -> None:
     report = report_of(rough, wrong, rough, tolerance=Tolerance(floor=0.0))
     (output,) = report.outputs
     assert (output.optimized, output.eager, output.scale) == (wrong.distance.optimized, wrong.distance.eager, 1.0)
-    assert output.optimized.maximum > report.allowed(output) == pytest.approx(2e-4)
+    assert output.optimized.maximum > report.allowed_error(output) == pytest.approx(2e-4)
     language = [LANGUAGE.model_copy(update={"kl": kl, "eager_kl": eager}) for kl, eager in ((3e-3, 1e-3), (9e-3, 9e-3))]
     told = judge("y", [measurement(EAGER, language=figures) for figures in language], Tolerance()).language
     assert told is not None

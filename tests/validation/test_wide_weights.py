@@ -12,6 +12,7 @@ from thunder_core.backend.quantization.replacement import QuantizationSettings, 
 from thunder_core.foundation.errors import OutOfTolerance
 from thunder_core.passes.recipe import Tolerance
 from thunder_core.workflow.validation import ValidationReport, comparison, precision, validate, wide_weights
+from thunder_core.workflow.validation.comparison import ValidationSettings
 from thunder_core.workflow.validation.streamed_gradients import stream_gradients
 
 FAMILIES = ("llama", "gpt2", "bert", "t5", "mixtral")
@@ -42,7 +43,11 @@ def reports(model: torch.nn.Module, inputs: object, monkeypatch: pytest.MonkeyPa
 
     def validated() -> ValidationReport:
         return validate(
-            model, model, [inputs], Tolerance(times_eager=4.0), language_model=False, allow_non_finite=True, **options
+            model,
+            model,
+            [inputs],
+            Tolerance(times_eager=4.0),
+            ValidationSettings(language_model=False, allow_non_finite=True, **options),
         )
 
     whole = validated()
@@ -126,7 +131,13 @@ def test_wrong_gradient_is_refused_where_the_reference_is_held_by_layer(monkeypa
         return {"loss": loss.detach() + (loss - loss.detach()) * 1.01}
 
     with pytest.raises(OutOfTolerance, match=r"layer\.bias\.grad"):
-        validate(optimized, model, [{"x": torch.randn(4, 8)}], Tolerance(), language_model=False, train=True)
+        validate(
+            optimized,
+            model,
+            [{"x": torch.randn(4, 8)}],
+            Tolerance(),
+            ValidationSettings(language_model=False, train=True),
+        )
 
 
 def test_gradients_that_are_taken_are_dropped_one_by_one():
@@ -176,7 +187,7 @@ def test_inputs_beyond_the_time_limit_are_left_out_and_noted(monkeypatch):
 
     def validated(seconds: float) -> ValidationReport:
         monkeypatch.setattr("thunder_core.workflow.validation.budget.time.perf_counter", Clock())
-        return validate(model, model, inputs, Tolerance(), language_model=False, seconds=seconds)
+        return validate(model, model, inputs, Tolerance(), ValidationSettings(language_model=False, seconds=seconds))
 
     assert validated(1000.0).inputs == 5
     assert validated(0.0).inputs == 1

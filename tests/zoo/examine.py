@@ -265,16 +265,16 @@ def require_same_gradients(model: torch.nn.Module, twin: torch.nn.Module, inputs
     gradients = (parameter.grad for parameter in twin.parameters() if parameter.grad is not None)
     largest = max((float(gradient.abs().max()) for gradient in gradients if gradient.numel()), default=0.0)
     changes: dict[str, float] = {}
-    for (name, parameter), other in zip(model.named_parameters(), twin.parameters(), strict=True):
-        if (parameter.grad is None) != (other.grad is None):
+    for (name, parameter), twin_parameter in zip(model.named_parameters(), twin.parameters(), strict=True):
+        if (parameter.grad is None) != (twin_parameter.grad is None):
             raise AssertionError(f"one gradient of {name} is missing")
-        if parameter.grad is None or other.grad is None:
+        if parameter.grad is None or twin_parameter.grad is None:
             continue
         try:
-            require_close(f"the gradient of {name}", parameter.grad, other.grad, largest * ROUNDING)
+            require_close(f"the gradient of {name}", parameter.grad, twin_parameter.grad, largest * ROUNDING)
         except AssertionError:
             changes = changes or changes_by_rounding(twin, inputs)
-            require_close(f"the gradient of {name}", parameter.grad, other.grad, CHANGES * changes[name])
+            require_close(f"the gradient of {name}", parameter.grad, twin_parameter.grad, CHANGES * changes[name])
 
 
 def changes_by_rounding(twin: torch.nn.Module, inputs: dict[str, Any]) -> dict[str, float]:
@@ -289,9 +289,9 @@ def changes_by_rounding(twin: torch.nn.Module, inputs: dict[str, Any]) -> dict[s
         outputs_after_backward(perturbed, inputs)
     pairs = zip(twin.named_parameters(), perturbed.parameters(), strict=True)
     return {
-        name: float((parameter.grad - other.grad).abs().max())
-        for (name, parameter), other in pairs
-        if parameter.grad is not None and other.grad is not None and parameter.grad.numel()
+        name: float((parameter.grad - twin_parameter.grad).abs().max())
+        for (name, parameter), twin_parameter in pairs
+        if parameter.grad is not None and twin_parameter.grad is not None and parameter.grad.numel()
     }
 
 

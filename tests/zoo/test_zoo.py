@@ -155,8 +155,8 @@ def test_gradients_may_differ_by_rounding_errors_alone() -> None:
     require_same_gradients(model, twin, inputs)
     for name, _ in model.named_parameters():
         changed = copy.deepcopy(model)
-        for other, original in zip(changed.parameters(), model.parameters(), strict=True):
-            other.grad = None if original.grad is None else original.grad.clone()
+        for copied, original in zip(changed.parameters(), model.parameters(), strict=True):
+            copied.grad = None if original.grad is None else original.grad.clone()
         gradient = dict(changed.named_parameters())[name].grad
         assert gradient is not None
         gradient += gradient.abs().max() / 10 + 100

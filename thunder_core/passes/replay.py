@@ -99,7 +99,7 @@ class Replay(RecordedProgram):
         if isinstance(proxy, NumberProxy):
             return proxy.value
         if proxy.kind is not None:
-            return self._recorder.numbers.unknown(proxy.name, proxy.kind, self._refuse_value)
+            return self._recorder.numbers.unknown_number(proxy.name, proxy.kind, self._refuse_value)
         if not isinstance(proxy, TensorProxy):
             return proxy
         fake = fresh_fake(MemoizedResult(proxy, None, 0), [], self._recorder.tensors.mode)

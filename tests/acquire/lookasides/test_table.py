@@ -14,9 +14,8 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
 from thunder_core.foundation import plugins
-from thunder_core.frontend.acquire.lookasides import LOOKASIDES
-from thunder_core.frontend.acquire.lookasides import lookaside as register
-from thunder_core.frontend.acquire.lookasides.table import LATE_LOOKASIDES, late_lookaside_of
+from thunder_core.frontend.acquire.lookaside_table import LATE_LOOKASIDES, LOOKASIDES, late_lookaside_of
+from thunder_core.frontend.acquire.lookaside_table import lookaside as register
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter import NOT_TAKEN
 

@@ -427,8 +427,8 @@ def test_derivatives_are_the_same_in_inference_mode(derivative: str, inside: boo
     with torch.inference_mode(not inside):
         x = x if inside else x.clone()  # created in inference mode
         found = thunder.jit(program)(x) if inside else take(thunder, x)
-    for one, other in zip(leaves_of(found), leaves_of(expected), strict=True):
-        torch.testing.assert_close(one.clone(), other)
+    for actual, wanted in zip(leaves_of(found), leaves_of(expected), strict=True):
+        torch.testing.assert_close(actual.clone(), wanted)
 
 
 def leaves_of(tree: Any) -> list[torch.Tensor]:

@@ -139,7 +139,7 @@ def measured(monkeypatch):
     from thunder_core.workflow.benchmark.statistics import describe_candidate
 
     def set_to(milliseconds):
-        def measure(candidates, *, runs, warmup, device, progress, configuration, memory, release):
+        def measure(candidates, settings):
             eager = [0.010, 0.011, 0.010, 0.010] * 2
             first, *others = candidates
             described = (
@@ -148,8 +148,8 @@ def measured(monkeypatch):
             )
             return BenchmarkReport(
                 machine="m",
-                device=str(device),
-                configuration=dict(configuration),
+                device=str(settings.device),
+                configuration=dict(settings.configuration),
                 runs=8,
                 warmup=0,
                 candidates=described,

@@ -232,13 +232,13 @@ def program_in_eager_on_one_rank() -> None:
     group = dist.new_group([0, 1])
     reduced, sent = reduced_in(group), sent_in(group)
     compiled = thunder.jit(reduced), thunder.jit(sent)
-    for one, function in zip(compiled, (reduced, sent), strict=True):
-        assert_equal(one(numbers(0, 3)), function(numbers(0, 3)))
+    for program, function in zip(compiled, (reduced, sent), strict=True):
+        assert_equal(program(numbers(0, 3)), function(numbers(0, 3)))
     start = time.monotonic()
     for size in (4, 5):
         mixed = (reduced, compiled[1]) if dist.get_rank() else (compiled[0], sent)
-        for one, function in zip(mixed, (reduced, sent), strict=True):
-            assert_equal(one(numbers(0, size)), function(numbers(0, size)))
+        for program, function in zip(mixed, (reduced, sent), strict=True):
+            assert_equal(program(numbers(0, size)), function(numbers(0, size)))
     assert time.monotonic() - start < PATIENCE
 
 

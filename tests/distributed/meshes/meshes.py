@@ -67,9 +67,9 @@ def twin(dtype: torch.dtype = torch.float64) -> Any:
 def hybrid_equals_pytorch(dtype: str, optimizer: str, reshard_after_forward: bool) -> None:
     compiled, expected = hybrid(DTYPES[dtype], reshard_after_forward=reshard_after_forward), twin(DTYPES[dtype])
     assert_equal(*(steps_of(model, optimizer, steps=STEPS) for model in (compiled, expected)))
-    for actual, other in zip(compiled.parameters(), expected.parameters(), strict=True):
-        assert actual.placements == other.placements
-        assert torch.equal(actual.to_local(), other.to_local())
+    for actual, wanted in zip(compiled.parameters(), expected.parameters(), strict=True):
+        assert actual.placements == wanted.placements
+        assert torch.equal(actual.to_local(), wanted.to_local())
 
 
 def hybrid_clips_and_accumulates() -> None:
@@ -268,10 +268,10 @@ def both_equal_pytorch(dtype: str, optimizer: str, reshard_after_forward: bool) 
         *(steps_of(model, optimizer, loss=data_loss, steps=STEPS) for model in (actual, expected)),
         tensor_parallel.ROUNDING[dtype],
     )
-    for one, other in zip(actual.parameters(), expected.parameters(), strict=True):
-        assert one.placements == other.placements
-        assert one.device_mesh == other.device_mesh
-        assert one.to_local().shape == other.to_local().shape
+    for parameter, wanted in zip(actual.parameters(), expected.parameters(), strict=True):
+        assert parameter.placements == wanted.placements
+        assert parameter.device_mesh == wanted.device_mesh
+        assert parameter.to_local().shape == wanted.to_local().shape
 
 
 def both_give_one_program_in_either_order() -> None:

@@ -61,8 +61,8 @@ def undivided_tables_have_sparse_gradients() -> None:
     twin: Any = copy.deepcopy(model)
     plan = {"up": "colwise", "down": "rowwise"}
     compiled: Any = thunder.compile(model, "tensor-parallel", without=EAGER, parallelize_plan=plan)
-    for one in (compiled, twin):
-        one(tokens).sum().backward()
+    for module in (compiled, twin):
+        module(tokens).sum().backward()
     gradient, expected = (one.table.weight.grad for one in (compiled, twin))
     assert gradient.is_sparse
     torch.testing.assert_close(gradient.to_dense(), expected.to_dense())

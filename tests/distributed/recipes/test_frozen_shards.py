@@ -28,8 +28,8 @@ def test_parameters_follow_requires_grad(frozen_first: bool) -> None:
     model[0].weight.requires_grad_(not frozen_first)
     compiled = thunder.compile(model, "fsdp", without=["inductor"])
     for frozen in (frozen_first, not frozen_first, frozen_first):
-        for one in (eager, compiled):
-            dict(one.named_parameters())["0.weight"].requires_grad = not frozen
+        for module in (eager, compiled):
+            dict(module.named_parameters())["0.weight"].requires_grad = not frozen
         expected, found = step(eager), step(compiled)
         assert (expected[0] is None) is frozen
         assert all(a is None if b is None else torch.equal(a, b) for a, b in zip(found, expected, strict=True))

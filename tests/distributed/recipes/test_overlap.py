@@ -78,8 +78,8 @@ class Delaying(dist.ProcessGroup):
 
     def begin(self, kind: str, outputs: list[Tensor], inputs: list[Tensor]) -> Delayed:
         BEGUN.append((kind, sum(one.nbytes for one in inputs)))
-        for output, one in zip(outputs, inputs, strict=True):
-            output.copy_(one.view_as(output))
+        for output, value in zip(outputs, inputs, strict=True):
+            output.copy_(value.view_as(output))
         now = time.monotonic()
         Delaying.free = (max(now, Delaying.free) if self.queues else now) + DELAY
         return Delayed(outputs, Delaying.free - DELAY)

@@ -134,8 +134,8 @@ def ddp_refuses_writes_to_parameters() -> None:
 
 def assert_close(actual: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float) -> None:
     """Assert that tensors differ by rounding alone: regions and recomputation add in another order."""
-    for one, other in zip(actual, expected, strict=True):
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    for value, wanted in zip(actual, expected, strict=True):
+        torch.testing.assert_close(value, wanted, rtol=tolerance, atol=tolerance)
 
 
 def ddp_with_activation_checkpoints() -> None:

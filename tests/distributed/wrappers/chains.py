@@ -106,8 +106,8 @@ def part_first(model: Any, loss: Callable[[Any], Tensor]) -> None:
     """Gradients of some parameters only, and then of all."""
     value = loss(model)
     for parameters in ([next(model.parameters())], list(model.parameters())[-1:]):
-        for one in torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True):
-            assert one is None or one.isfinite().all()
+        for gradient in torch.autograd.grad(value, parameters, retain_graph=True, allow_unused=True):
+            assert gradient is None or gradient.isfinite().all()
     value.backward()
 
 

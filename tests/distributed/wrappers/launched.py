@@ -131,9 +131,9 @@ def main(library: str, way: str) -> None:
     torch.set_num_threads(1)
     train = LIBRARIES[library]
     expected = train("eager-fsdp" if way == "recipe-fsdp" else "eager")
-    for one, other in zip(train(way), expected, strict=True):
-        tolerance = 1e-12 if other.dtype is torch.float64 else 1e-5
-        torch.testing.assert_close(one, other, rtol=tolerance, atol=tolerance)
+    for value, wanted in zip(train(way), expected, strict=True):
+        tolerance = 1e-12 if wanted.dtype is torch.float64 else 1e-5
+        torch.testing.assert_close(value, wanted, rtol=tolerance, atol=tolerance)
     print("equal", flush=True)
 
 

@@ -21,6 +21,7 @@ from thunder_core.foundation.errors import Bug, OutOfTolerance
 from thunder_core.foundation.options.tolerance import Tolerance
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.validation import validate
+from thunder_core.workflow.validation.comparison import ValidationSettings
 from thunder_executors.cudagraphs import EXECUTOR, graph
 from thunder_executors.cudagraphs.address_changes import EARLY_CHANGES, FEW_REPLAYS
 
@@ -396,9 +397,9 @@ def test_validation_on_one_input_replays_a_graph(cuda, monkeypatch):
     model = Model().eval()
     compiled = thunder.jit(model, executors=(OnCpu(), "torch"))
     inputs, tolerance = [{"x": torch.randn(2, 4)}], Tolerance()
-    assert validate(compiled, model, inputs, tolerance, language_model=False).passed
+    assert validate(compiled, model, inputs, tolerance, ValidationSettings(language_model=False)).passed
     assert (cuda.records, cuda.replays) == (1, 1)
     replay = graph.Recording.__call__
     monkeypatch.setattr(graph.Recording, "__call__", lambda *args: tuple(2 * result for result in replay(*args)))
     with pytest.raises(OutOfTolerance):
-        validate(compiled, model, inputs, tolerance, language_model=False)
+        validate(compiled, model, inputs, tolerance, ValidationSettings(language_model=False))

@@ -139,8 +139,8 @@ def test_every_configuration_is_timed_and_the_fastest_one_is_kept(function, comp
     ours, expected = ([drawn(proxy) for proxy in region.inputs] for _ in range(2))
     found = code.function("region_0")([*ours])
     wanted = evaluate_region(region, tuple(expected))
-    for one, other in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
+    for actual, expected_result in zip(found if isinstance(found, tuple) else (found,), wanted, strict=True):
+        torch.testing.assert_close(actual, expected_result, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(ours, expected)
 
 

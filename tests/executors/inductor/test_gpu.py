@@ -214,9 +214,9 @@ def test_one_region_serves_all_sizes(function, interpreted):
             given = [drawn(with_sizes(proxy, size_of_call)) for proxy in region.inputs]
             expected = evaluate_region(region, (*given, *symbols.values()))
             found = run([*given, *symbols.values()])
-            for one, expected_result in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
-                torch.testing.assert_close(one, expected_result, rtol=1e-4, atol=1e-5)
-                assert layout(one) == layout(expected_result)
+            for actual, expected_result in zip(found if isinstance(found, tuple) else (found,), expected, strict=True):
+                torch.testing.assert_close(actual, expected_result, rtol=1e-4, atol=1e-5)
+                assert layout(actual) == layout(expected_result)
 
 
 def rounded_rows(x, w):
@@ -420,8 +420,8 @@ def test_kernels_survive_as_bytes():
     cubins = [Cubin(kind, image, "k", 8, "sm_90", "triton") for image in (b"one", b"twotwo")]
     kernels = {str(number): launch.CubinLaunch(cubin, ("x", "n"), (7, 1, 1)) for number, cubin in enumerate(cubins)}
     found = launch.kernels_of(launch.library_of(kernels))
-    assert {name: (one.cubin, one.arguments, one.grid) for name, one in found.items()} == {
-        name: (one.cubin, one.arguments, one.grid) for name, one in kernels.items()
+    assert {name: (kernel.cubin, kernel.arguments, kernel.grid) for name, kernel in found.items()} == {
+        name: (kernel.cubin, kernel.arguments, kernel.grid) for name, kernel in kernels.items()
     }
 
 

@@ -350,8 +350,8 @@ def test_on_a_gpu_kept_machine_code_equals_triton(
             for specialization in specializations
         }
         with monkeypatch.context() as patch:
-            for one, kernel in kernels.items():
-                patch.setitem(STORED_KERNELS, one, kernel)
+            for specialization, kernel in kernels.items():
+                patch.setitem(STORED_KERNELS, specialization, kernel)
             actual = tensors(operator(*arguments))
         assert all(kernel.loaded.functions for kernel in kernels.values())
         for found, wanted in zip(actual, expected, strict=True):

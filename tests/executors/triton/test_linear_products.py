@@ -106,8 +106,8 @@ def run(module: nn.Module, *inputs: Tensor, **options: Any) -> tuple[list[str], 
     compiled = thunder.jit(module, executors=["triton", "torch"], **options)
     with torch.no_grad():
         found, expected = compiled(*inputs), module(*inputs)
-    for one, wanted in zip(*([x] if isinstance(x, Tensor) else x for x in (found, expected)), strict=True):
-        assert_close(one, wanted.double())
+    for actual, wanted in zip(*([x] if isinstance(x, Tensor) else x for x in (found, expected)), strict=True):
+        assert_close(actual, wanted.double())
     trace = thunder.last_traces(compiled)[-1]
     names = [bsym.symbol.short_name for bsym in trace.bound_symbols if bsym.executor == "triton"]
     return names, trace

@@ -131,9 +131,9 @@ def program_async_errors():
             pass
 
     found = []
-    for one in (f, g):
+    for coroutine in (f, g):
         try:
-            asyncio.run(one())
+            asyncio.run(coroutine())
         except TypeError as error:
             found.append(str(error))
     return found
@@ -288,8 +288,8 @@ def program_asynchronous_loop_that_ends_and_one_that_raises():
 
     async def collected(last):
         found = []
-        async for one in Counting(last):
-            found.append(one)
+        async for number in Counting(last):
+            found.append(number)
         else:
             found.append("else")
         return found

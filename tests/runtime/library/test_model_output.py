@@ -124,9 +124,9 @@ def test_outputs_inside_of_outputs_are_exchanged_and_others_are_not() -> None:
     nested = CausalLMOutput(logits=library_output())
     assert type(plain_output(nested).logits) is ModelOutput
     assert plain_output(nested).logits[0] is HIDDEN
-    for other in ((HIDDEN,), {"a": HIDDEN}, HIDDEN, None):
-        assert plain_output(other) is other
-        assert tuple_outputs(torch.nn.Linear(1, 1), (), other) is other
+    for output in ((HIDDEN,), {"a": HIDDEN}, HIDDEN, None):
+        assert plain_output(output) is output
+        assert tuple_outputs(torch.nn.Linear(1, 1), (), output) is output
 
 
 def test_outputs_of_an_unknown_kind_are_refused() -> None:

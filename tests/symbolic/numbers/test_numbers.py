@@ -40,9 +40,9 @@ def test_sizes_of_slices_are_symbolic() -> None:
         return x[0] * (x[2].size(2) + more), x[2].size(2) + more
 
     compiled = thunder.jit(parted, cache="symbolic values")
-    for one, other, size in ((2, 3, 10), (2, 4, 12), (3, 5, 20), (1, 1, 9)):
+    for first, second, size in ((2, 3, 10), (2, 4, 12), (3, 5, 20), (1, 1, 9)):
         a = torch.randn(2, 3, size)
-        expected, found = parted(a, one, other, 4), compiled(a, one, other, 4)
+        expected, found = parted(a, first, second, 4), compiled(a, first, second, 4)
         assert torch.equal(expected[0], found[0])
         assert expected[1] == found[1] and type(found[1]) is int
     assert thunder.cache_misses(compiled) == 1

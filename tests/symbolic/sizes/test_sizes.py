@@ -150,8 +150,8 @@ def test_sizes_of_different_tensors_are_different_symbols() -> None:
         return x[:, None] + y if x.shape[0] != y.shape[0] else x + y
 
     compiled = thunder.jit(outer, cache="symbolic values")
-    for one, other in ((3, 4), (5, 2), (3, 3), (7, 7)):
-        x, y = torch.randn(one), torch.randn(other)
+    for rows, columns in ((3, 4), (5, 2), (3, 3), (7, 7)):
+        x, y = torch.randn(rows), torch.randn(columns)
         assert torch.equal(compiled(x, y), outer(x, y))
     assert thunder.cache_misses(compiled) == 2
 

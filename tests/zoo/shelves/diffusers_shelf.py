@@ -27,6 +27,6 @@ def subject(name: str) -> Subject:
     config = config_of_model(model)
 
     def inputs(batch: int) -> dict[str, Any]:
-        return diffusers_inputs(RandomInputs.seeded(config, batch=batch, seq=TOKENS, seed=1))
+        return diffusers_inputs(RandomInputs.from_seed(config, batch=batch, seq=TOKENS, seed=1))
 
     return Subject(model, inputs, (BATCH,))

@@ -36,13 +36,13 @@ def functionalize_local(bsyms: Sequence[BoundSymbol], names: Iterator[str]) -> l
     result: list[BoundSymbol] = []
     for index, bsym in enumerate(operations):
         if index not in replacements:
-            first = {p.name: p.named(next(names)) for p in bsym.tensors if p.name in last_write}
+            first = {p.name: p.with_name(next(names)) for p in bsym.tensors if p.name in last_write}
             result.append(bsym.rename(current | first))
             current |= first
             continue
         name = bsym.mutates[0]
         *before, write = (operation.rename(current) for operation in replacements[index])
-        current[name] = bsym.output if last_write[name] == index else bsym.output.named(next(names))
+        current[name] = bsym.output if last_write[name] == index else bsym.output.with_name(next(names))
         result += [*before, replace(write, output=current[name])]
     return result
 

@@ -133,13 +133,13 @@ def _canonical_names(
     inputs: Sequence[TensorProxy], numbers: Sequence[Proxy], operations: Iterable[BoundSymbol]
 ) -> dict[str, Proxy]:
     """Return, for each name of the trace, the proxy with its canonical name in the region."""
-    names: dict[str, Proxy] = {proxy.name: proxy.named(f"x{index}") for index, proxy in enumerate(inputs)}
+    names: dict[str, Proxy] = {proxy.name: proxy.with_name(f"x{index}") for index, proxy in enumerate(inputs)}
     names |= {proxy.name: Proxy(f"f{index}") for index, proxy in enumerate(numbers)}
     input_count = len(names)
     for operation in operations:
         for proxy in operation.defines:
             new = f"v{len(names) - input_count}"
-            names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else replace(proxy, name=new)
+            names[proxy.name] = proxy.with_name(new) if isinstance(proxy, TensorProxy) else replace(proxy, name=new)
     return names
 
 

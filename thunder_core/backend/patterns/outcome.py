@@ -71,10 +71,20 @@ class FunctionOutcome:
 
 @dataclass(frozen=True)
 class FunctionRun:
-    """A run of a function on tensors without data: its outcome, and all its bound symbols."""
+    """A run of a function on tensors without data: its outcome, all its bound symbols, and its arguments' names."""
 
     outcome: FunctionOutcome
     bound_symbols: tuple[BoundSymbol, ...]
+    argument_names: frozenset[str]
+
+    @property
+    def effects(self) -> list[str]:
+        """The names of the operations whose effect a program sees: a write to an argument, or a change of state."""
+        return [
+            bsym.symbol.name
+            for bsym in self.bound_symbols
+            if bsym.has_effect and (bsym.ordered or not self.argument_names.isdisjoint(bsym.mutates))
+        ]
 
     @property
     def distinguishes_copies_from_views(self) -> bool:
@@ -100,12 +110,15 @@ def trace_without_data(
     environment = environment or environment_of(leaf for leaf in leaves(arguments) if isinstance(leaf, Proxy))
     fork = None if environment is None else environment.fork()
     recorder = Recorder(ParametersOnly(), environment=fork)
+    proxies = proxies_in(arguments)
+    names = [f"x{number}" for number in range(len(proxies))]
     fakes = {
-        proxy.name: _adopt(proxy if fork is None else Move(fork).leaf(proxy), f"x{number}", recorder)
-        for number, proxy in enumerate(proxies_in(arguments))
+        proxy.name: _adopt(proxy if fork is None else Move(fork).leaf(proxy), name, recorder)
+        for proxy, name in zip(proxies, names, strict=True)
     }
     floats = {
-        leaf: recorder.numbers.unknown(name, float, refuse_value) for leaf, name in names_of_floats(arguments).items()
+        leaf: recorder.numbers.unknown_number(name, float, refuse_value)
+        for leaf, name in names_of_floats(arguments).items()
     }
     args = replace_leaves(arguments, lambda leaf: _stand_in(leaf, fakes, floats, fork))
     named = {} if parameters is None else dict(zip((parameter.name for parameter in parameters), args, strict=True))
@@ -125,7 +138,7 @@ def trace_without_data(
         environment=fork,
         conditions=() if fork is None or environment is None else fork.decided_since(environment),
     )
-    return FunctionRun(outcome, tuple(recorder.bound_symbols))
+    return FunctionRun(outcome, tuple(recorder.bound_symbols), frozenset(names))
 
 
 def _tensors_of(output: Any) -> list[torch.Tensor]:
@@ -140,7 +153,7 @@ def _adopt(proxy: TensorProxy, name: str, recorder: Recorder) -> torch.Tensor:
     """Return a tensor without data with the metadata of an argument, and record it under the name."""
     fake = fresh_fake(MemoizedResult(proxy, None, 0), [], recorder.tensors.mode)
     fake = fake.requires_grad_(True) if proxy.requires_grad else fake
-    recorder.tensors.adopt(fake, proxy.named(name))
+    recorder.tensors.adopt(fake, proxy.with_name(name))
     return fake
 
 

@@ -65,8 +65,9 @@ class Replacement:
         except Exception as error:  # the reason is reported, and the program runs as it was written
             message = error.what if isinstance(error, ThunderError) else error
             return f"{self.symbol.short_name} fails on tensors without data: {type(error).__name__}: {message}"
-        effects = [bsym.symbol.name for bsym in run.bound_symbols if bsym.has_effect and _has_visible_effect(bsym)]
-        return f"{self.symbol.short_name} has an effect: {', '.join(effects)}" if effects else run.outcome
+        if run.effects:
+            return f"{self.symbol.short_name} has an effect: {', '.join(run.effects)}"
+        return run.outcome
 
 
 def replacement(
@@ -89,14 +90,6 @@ def replacement(
     except ValueError:
         pass  # a C function without a signature
     return Replacement(of, Symbol.of_function(function), supports, meta)
-
-
-def _has_visible_effect(bsym: BoundSymbol) -> bool:
-    """Whether a program can see the effect of a replacement's bound symbol.
-
-    A visible effect is a write to an argument, or a change of state.
-    """
-    return bsym.ordered or any(name.startswith("x") for name in bsym.mutates)
 
 
 def _count_text(outcome: FunctionOutcome) -> str:

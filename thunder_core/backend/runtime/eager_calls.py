@@ -26,7 +26,7 @@ from thunder_core.tracing.library.tracers import FORWARD_AD
 MAX_GUARDED_CALLS = 8  # prologues of each list; each call that is about to be traced checks all of them
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class GuardedCall:
     """The calls for which the guards of a prologue hold."""
 
@@ -34,7 +34,7 @@ class GuardedCall:
     prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], Any] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "prepare", executable(print_trace(self.prologue), "prologue"))
+        self.prepare = executable(print_trace(self.prologue), "prologue")
 
     def takes(self, subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Whether the guards hold for the arguments of a call."""

@@ -238,10 +238,10 @@ def for_one_module(method: Method, own: Method, state: dict[str, Any]) -> Method
     """Return a method for the module with this state, and the class's own method for modules with another state."""
 
     @functools.wraps(own)
-    def chosen(self: object, *args: Any, **kwargs: Any) -> Any:
+    def call_method(self: object, *args: Any, **kwargs: Any) -> Any:
         return (method if self.__dict__ is state else own)(self, *args, **kwargs)
 
-    return chosen
+    return call_method
 
 
 def plain_twin(module: torch.nn.Module, kind: type[torch.nn.Module]) -> torch.nn.Module:

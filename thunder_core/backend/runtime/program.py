@@ -12,7 +12,7 @@ import torch
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature
 from thunder_core.backend.runtime.blame import add_source_line, leave_inference_modes, user_line
 from thunder_core.backend.runtime.generate import executable, executable_trace
-from thunder_core.backend.runtime.prologues.quick_prologue import install_quick_prologue
+from thunder_core.backend.runtime.prologues.quick_prologue import Prepare, quick_prologue_of
 from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.backend.runtime.retracing import draws, lines_caught
 from thunder_core.backend.runtime.tracers import blame_tracer
@@ -28,7 +28,7 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.memory_words import CAN_WATCH
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue, UntracedError
 
-FUNCTION_NAMES = {"prepare": "prologue", "_computation": "computation", "_epilogue": "epilogue"}
+FUNCTION_NAMES = ("prologue", "computation", "epilogue")
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class Derivative(Protocol):
         """Compile the backward for all results if no backward was compiled yet."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Program:
     """A function for the inputs that its prologue accepts; `stages` are the stages of its traces.
 
@@ -99,7 +99,7 @@ class Program:
     module_reads: ModuleReads | None = field(default=None, repr=False)
     _written: tuple[int, ...] | None = field(init=False)
     _written_before_caught: tuple[int, ...] | None = field(init=False)
-    prepare: Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]] = field(init=False, repr=False)
+    prepare: Prepare = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
     _switches_autocast: bool = field(init=False, repr=False)
@@ -108,20 +108,26 @@ class Program:
 
     def __post_init__(self) -> None:
         computation = self.last("computation")
-        object.__setattr__(self, "_written", self.written_before_last_check())
-        object.__setattr__(
-            self, "_written_before_caught", inputs_written_before_caught_error(computation, self.caught_lines)
-        )
-        for attribute, name in FUNCTION_NAMES.items():
-            object.__setattr__(self, attribute, self.build_function(name))
-        switches = any(map(switches_autocast, computation.bound_symbols))
-        object.__setattr__(self, "_switches_autocast", switches)
-        object.__setattr__(self, "_restores_random", bool(self.caught_lines) and draws(computation))
-        object.__setattr__(self, "_settings", settings_of(computation.bound_symbols))
-        if self.module_reads is not None and CAN_WATCH:
-            install_quick_prologue(self, self.last("prologue"), self.module_reads)
-        if self.derivative is not None:
-            object.__setattr__(self, "_computation", self.derivative.bridge(self._computation))
+        self._written = self.written_before_last_check()
+        self._written_before_caught = inputs_written_before_caught_error(computation, self.caught_lines)
+        self._switches_autocast = any(map(switches_autocast, computation.bound_symbols))
+        self._restores_random = bool(self.caught_lines) and draws(computation)
+        self._settings = settings_of(computation.bound_symbols)
+        forward = self.build_function("computation")
+        self._computation = forward if self.derivative is None else self.derivative.bridge(forward)
+        self._epilogue = self.build_function("epilogue")
+        self.prepare = self.build_prologue()
+
+    def build_prologue(self) -> Prepare:
+        """Return the function that checks the guards, and that skips reads of an unchanged module where possible."""
+        prepare = self.build_function("prologue")
+        if self.module_reads is None or not CAN_WATCH:
+            return prepare
+        return quick_prologue_of(self, prepare, self.last("prologue"), self.module_reads)
+
+    def replace_prologue(self, prepare: Prepare) -> None:
+        """Let later calls check the guards with another function, which accepts the same calls."""
+        self.prepare = prepare
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the indices of the inputs that may be written to up to and including the last check of a value.

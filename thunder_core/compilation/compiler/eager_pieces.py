@@ -87,11 +87,11 @@ class PieceCall(NestedCall):
         indices = [index for index in range(len(self.args)) if index not in piece.constants]
         args = self._bound_arguments(tuple(self.args[index] for index in indices))
         kwargs = self._bound_arguments(dict(self.kwargs))
-        probe, acquired = self._probe()
+        probe, acquired, output = self._probe()
         if probe.outside.effects.effects or names_written_to(acquired.computation):
             self.refuse("writes to its arguments or to other state")
         captured, _ = self._captured_and_mutated(probe, acquired.computation)
-        leaves, spec = tree_flatten(probe.output)
+        leaves, spec = tree_flatten(output)
         proxies = {proxy.name: proxy for proxy in acquired.computation.output}
         parts = [self._part(leaf, probe, proxies) for leaf in leaves]
         if any(getattr(part, "requires_grad", False) for part, _ in parts):
@@ -106,7 +106,7 @@ class PieceCall(NestedCall):
             self.recorder.emit(check)
         return tree_unflatten([value for _, value in parts], spec)
 
-    def _probe(self) -> tuple[Run, Acquired]:
+    def _probe(self) -> tuple[Run, Acquired, Any]:
         """Trace the function on the tensors of this call."""
         if self.recorder.sizes is None:
             return super()._probe()

@@ -18,6 +18,7 @@ from thunder_core.backend.runtime.compiled import COMPILING, Specializations
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
+from thunder_core.backend.runtime.prologues.quick_prologue import Prepare
 from thunder_core.backend.runtime.retraces import subject_name
 from thunder_core.compilation.compiler.binding import bind_compiler
 from thunder_core.compilation.compiler.compiler import Compiler
@@ -126,7 +127,7 @@ class CompilerForDevice:
         return EagerProgram(**values, device=self.device)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class EagerProgram(Program):
     """A program for a device that this machine may not have, whose calls run in eager PyTorch on the meta device.
 
@@ -135,12 +136,12 @@ class EagerProgram(Program):
 
     device: torch.device = WITHOUT_DATA
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
+    def build_prologue(self) -> Prepare:
+        """Return the function that checks the guards, which accepts tensors on the meta device, too."""
         source = self.source("prologue")
         constants = {name: accepting_meta_device(value, self.device) for name, value in source.constants.items()}
         accepts = executable(Source(source.text, constants), "prologue")
-        object.__setattr__(self, "prepare", partial(self._prepare, accepts))
+        return partial(self._prepare, accepts)
 
     def _prepare(
         self, accepts: Callable[..., Any], subject: object, args: tuple[Any, ...], kwargs: dict[str, Any]

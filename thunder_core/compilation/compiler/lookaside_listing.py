@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from thunder_core.compilation.compiler.last_call import specializations_of
-from thunder_core.frontend.acquire.lookasides.table import LATE_LOOKASIDES, LOOKASIDES
+from thunder_core.frontend.acquire.lookasides import LATE_LOOKASIDES, LOOKASIDES
 from thunder_core.tracing.extension.lookaside import Lookaside, name_of
 
 

@@ -20,7 +20,7 @@ from thunder_core.compilation.compiler.transformation import checked_trace
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
 from thunder_core.foundation.options.compile_options import CompileOptions
-from thunder_core.frontend.acquire.acquire import trace_program
+from thunder_core.frontend.acquire.acquire import build_run, trace_program
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import Handover
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
@@ -123,7 +123,7 @@ def record_call(
                 call.release()
     except ThunderError as error:
         error.where = error.where or run.location().source
-        run.recorder.failure = error
+        run.recorder.fail(error)
         raise
 
 
@@ -184,14 +184,14 @@ class NestedCall:
         for name in self.kwargs.keys() & OWN_KEYWORDS:
             self.refuse(f"takes a keyword argument `{name}`, a name that Thunder uses itself")
         arguments = self._bound_arguments((self.args, self.kwargs))
-        probe, acquired = self._probe()
+        probe, acquired, output = self._probe()
         handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
         handover.require_no_conflict()
         if not self.own.options.functional:
             handover.guard()
         trace = self._transform(acquired)
         captured, mutates = self._captured_and_mutated(probe, acquired.computation)
-        leaves, spec = tree_flatten(probe.output)
+        leaves, spec = tree_flatten(output)
         proxies = dict(zip((proxy.name for proxy in acquired.computation.output), trace.output, strict=True))
         parts = [self._part(leaf, probe, proxies) for leaf in leaves]
         call = CompiledCall(
@@ -242,7 +242,7 @@ class NestedCall:
 
     # ---- tracing ----
 
-    def _probe(self) -> tuple[Run, Acquired]:
+    def _probe(self) -> tuple[Run, Acquired, Any]:
         """Trace the function without data.
 
         If it reads values of tensors, trace it again on the tensors of this call.
@@ -266,7 +266,7 @@ class NestedCall:
                     self.refuse(f"reads the value of a tensor, and {reason}")
                 self.stand_ins.give(tensor, value)
 
-    def _trace(self, *, evaluates_tensor_values: bool) -> tuple[Run, Acquired]:
+    def _trace(self, *, evaluates_tensor_values: bool) -> tuple[Run, Acquired, Any]:
         args, kwargs = self._with_stand_ins((self.args, self.kwargs))
         options = self.own.options
         with without_recording():
@@ -279,9 +279,10 @@ class NestedCall:
                 lookasides=self.own.lookasides,
             )
 
-            def attempt(options: RunOptions) -> tuple[Run, Acquired]:
-                self._probes.append(Run(self.compiled.subject, args, kwargs, options))
-                return self._probes[-1], trace_program(self._probes[-1])
+            def attempt(options: RunOptions) -> tuple[Run, Acquired, Any]:
+                run = build_run(self.compiled.subject, args, kwargs, options)
+                self._probes.append(run)
+                return run, *trace_program(run)
 
             try:
                 return retrace(attempt, run_options, RunOptions.after)

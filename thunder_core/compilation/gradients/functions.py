@@ -144,10 +144,10 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
 def _detach_unless_tracked(tree: object, is_tracked: bool) -> Any:
     """Return a tree of results; unless `is_tracked`, its tensors are detached from autograd's graph."""
 
-    def shown(leaf: object) -> Any:
+    def detach(leaf: object) -> Any:
         return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_tracked else leaf
 
-    return tree_map(shown, tree)
+    return tree_map(detach, tree)
 
 
 def _depends_on_others(results: Sequence[object], starts: Sequence[torch.Tensor]) -> bool:

@@ -24,7 +24,7 @@ from thunder_core.compilation.gradients.trees import (
     require_tensors,
     split_aux,
 )
-from thunder_core.frontend.acquire.lookasides import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
 from thunder_core.passes.autodiff.forward_mode import forward_sweep

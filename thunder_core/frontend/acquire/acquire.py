@@ -8,9 +8,10 @@ from types import TracebackType
 from typing import Any
 
 import torch
+from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation import package
-from thunder_core.foundation.errors import ThunderError, UnsupportedError
+from thunder_core.foundation.errors import OperationFailed, ThunderError, UnsupportedError
 from thunder_core.frontend.acquire.assembly import (
     Acquired,
     add_constraints,
@@ -19,14 +20,15 @@ from thunder_core.frontend.acquire.assembly import (
     prologue_of_guards,
 )
 from thunder_core.frontend.acquire.gradients import log_gradients
-from thunder_core.frontend.acquire.lookasides.operators.collectives import finish_works
-from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import require_distinct_tensors
+from thunder_core.frontend.acquire.lookasides.rules import CALL_RULES
 from thunder_core.frontend.acquire.observed import observed_values
-from thunder_core.frontend.acquire.outside.sharp import OutsideReads, SharpEdge, apply_policy, users_line
+from thunder_core.frontend.acquire.outside.sharp import SharpEdge, apply_policy, users_line
 from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import DEFAULTS, RunOptions
 from thunder_core.frontend.acquire.run.process_state import process_state
+from thunder_core.frontend.acquire.run.recorded_arms import require_distinct_tensors
 from thunder_core.frontend.acquire.run.run import Run
+from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
 from thunder_core.frontend.interpreter import interpret
 from thunder_core.tracing.capture.torch_facts.texts import without_values
 from thunder_core.tracing.ir.program_errors import ProgramRaised
@@ -64,9 +66,9 @@ def acquire(
     def attempt(options: RunOptions) -> Acquired:
         if options.attempts is not None:
             options.attempts.tried = options.description
-        run = Run(subject, args, kwargs, options)
+        run = build_run(subject, args, kwargs, options)
         try:
-            return trace_program(run)
+            return trace_program(run)[0]
         finally:
             run.release()
 
@@ -79,18 +81,23 @@ def acquire(
     return retrace(attempt, options, after)
 
 
-def trace_program(run: Run) -> Acquired:
-    """Interpret a program and return its traces.
+def build_run(
+    subject: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], options: RunOptions = DEFAULTS
+) -> Run:
+    """Return a run with the rules of all lookasides."""
+    return Run(subject, args, kwargs, options, CALL_RULES)
 
-    Set `run.output` to the program's result, and undo the program's writes to the user's objects. The caller releases
-    the run when the run is not needed any more.
+
+def trace_program(run: Run) -> tuple[Acquired, Any]:
+    """Interpret a program; return its traces and its result.
+
+    The program's writes to the user's objects are undone. The caller releases the run when the run is not needed any
+    more.
     """
-    if run.options.functional:
-        run.outside.outside_reads = OutsideReads(lambda: run.location().source)
-    state = process_state(run.device)
+    state = process_state(run.options.device)
     try:
-        output = run.output = _interpret(run, state)
-        require_complete(run)
+        output = _interpret(run, state)
+        require_complete(run, output)
         run.functions.require_unshared_containers(output)
         run.functions.leave_changed_backwards_to_autograd()
         run.recorder.record_autocast_changes()
@@ -100,7 +107,7 @@ def trace_program(run: Run) -> Acquired:
         apply_policy(run.options.sharp_edges, edges)
         log_gradients(run)
         with pause_collection(), torch._C.DisableTorchFunction():
-            return assemble(run, state | run.settings.answers, output, edges)
+            return assemble(run, state | run.settings.answers, output, edges), output
     except Retrace as retrace_request:
         raise _with_guards(run, state, retrace_request) from None
     except Exception as error:
@@ -139,7 +146,7 @@ def _with_guards(run: Run, state: dict[str, Any], request: Retrace) -> Retrace:
     return Retrace(replace(request.reason, prologue=prologue, observed=observed))
 
 
-def require_complete(run: Run) -> None:
+def require_complete(run: Run, output: object) -> None:
     """Raise `Retrace` if the program must be traced again, even if the program has caught an earlier `Retrace`.
 
     Raise `OperationFailed` if the program sets hooks of saved tensors and runs a backward pass itself.
@@ -148,7 +155,7 @@ def require_complete(run: Run) -> None:
         raise Retrace(NeedsNumbers())
     if run.retrace_request is not None:
         raise run.retrace_request
-    require_distinct_tensors(run, run.output)
+    require_distinct_tensors(run, output)
     if run.recorder.met_hidden_numbers:
         raise Retrace(HidesNumbers())
     if run.recorder.failure is None:
@@ -165,7 +172,7 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
     args, kwargs = run.arguments()
     try:
         with pause_collection(), torch.set_grad_enabled(torch.is_grad_enabled()), run.recorder.recording():
-            output = interpret(run.subject, observer=run)(*args, **kwargs)
+            output = interpret(run.inputs.subject, observer=run)(*args, **kwargs)
             if contains_itself(output):
                 run.refuse("the program returns a container that contains itself", "return its items instead")
             finish_works(run, output)
@@ -174,12 +181,12 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
         raise
     except BaseException as error:
         # The user sent this interrupt (Ctrl-C); the program did not raise it.
-        if isinstance(error, KeyboardInterrupt) and error is not run.own_interrupt:
+        if isinstance(error, KeyboardInterrupt) and error is not run.calls.interrupt:
             raise
         if run.recorder.failure is not None:
             raise run.recorder.failure from None
         run.texts.require_reusable_texts()
-        if run.device is not None:
+        if run.options.device is not None:
             raise
         if run.replacements.were_called or run.options.differs_from_eager:
             raise error.with_traceback(programs_traceback(error)) from None
@@ -190,6 +197,19 @@ def _interpret(run: Run, state: dict[str, object]) -> Any:
         raise raised
     finally:
         del raised  # a reference cycle: the traceback of the program's error refers to this frame
+
+
+def finish_works(run: Run, output: object) -> None:
+    """Record that the program waits, at its end, for all unfinished works.
+
+    If the program returns a work, the error for it is stored as the failure of the recorder.
+    """
+    for work in run.calls.works:
+        work.wait()
+    returned = next((leaf for leaf in tree_leaves(output) if type(leaf) is TracedWork), None)
+    if returned is not None:
+        what = f"the program returns the work of `{returned.name}`"
+        run.recorder.fail(OperationFailed(what, fix=WAIT_FIRST, where=returned.where))
 
 
 def programs_traceback(error: BaseException) -> TracebackType | None:
@@ -214,4 +234,4 @@ def _program_error(run: Run, state: Mapping[str, object], error: BaseException, 
     return ProgramRaised(error, users_line(error), prologue, observed, sharp=sharp, may_run_in_eager=in_eager)
 
 
-__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "add_constraints", "process_state", "trace_program"]
+__all__ = ["Acquired", "Run", "SharpEdge", "acquire", "add_constraints", "build_run", "process_state", "trace_program"]

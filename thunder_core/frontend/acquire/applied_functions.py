@@ -86,16 +86,19 @@ class ReplacedFunctions(Protocol):
 
     were_called: bool
 
+    def note_call(self) -> None:
+        """Note that a replacement was called."""
+
 
 class ProbedRecording(Recording, Protocol):
     """The attributes of a run that a probe needs: a separate run that interprets a function."""
 
-    interprets_autograd_functions: bool
-    options: Any
-
     @property
     def replacements(self) -> ReplacedFunctions:
         """The user's lookasides."""
+
+    def build_probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Return a separate run for a part of the program."""
 
 
 class AppliedFunctions:
@@ -165,7 +168,7 @@ class AppliedFunctions:
             forward, _ = self._probe(forward_alone, (kind, given), {})
         if forward is None:
             return bool(self._run.outside.effects.effects)
-        return forward.fills_caches or self._make_handover(kind, forward).has_conflict()
+        return forward.cached_calls.has_new_values or self._make_handover(kind, forward).has_conflict()
 
     def _read_methods(self, kind: Function) -> None:
         """Make the program guard the methods of the function, because its backward is derived before the first call."""
@@ -197,7 +200,7 @@ class AppliedFunctions:
         both, _ = self._probe(
             gradients, (apply, kind, own_methods(kind), start, *rest, *stand_in_args), stand_in_kwargs
         )
-        backward = None if both is None or both.fills_caches else self._make_handover(kind, both)
+        backward = None if both is None or both.cached_calls.has_new_values else self._make_handover(kind, both)
         is_writing = backward is None or backward.written_path() is not None
         self._note_backward_objects(kind, objects_kept_by(output, copies), are_written=is_writing)
         self._guard_backward(kind, backward)
@@ -253,7 +256,7 @@ class AppliedFunctions:
 
     def _requires_grad(self, name: str) -> bool:
         """Whether autograd tracks the tensor of this name."""
-        fake = self._run.recorder.tensors.named(name)
+        fake = self._run.recorder.tensors.tensor_named(name)
         with torch._C.DisableTorchFunction():
             return fake is not None and fake.requires_grad
 
@@ -299,9 +302,8 @@ class AppliedFunctions:
     def _probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Interpret a function in a new run; return the run and the function's result. The run is None if it fails."""
         run, output = self._run, None
-        kind: Any = type(run)
         with without_recording():
-            probe: Any = kind(program, args, kwargs, run.options.for_probe(interprets_autograd_functions=True))
+            probe = run.build_probe(program, args, kwargs)
             self._probes.append(probe)
             # The annotation states that the exit of the context suppresses no exception.
             recording: AbstractContextManager[None] = probe.recorder.recording()
@@ -312,7 +314,8 @@ class AppliedFunctions:
                 probe = None
             finally:
                 self._probes[-1].outside.effects.undo()
-                run.replacements.were_called |= self._probes[-1].replacements.were_called
+                if self._probes[-1].replacements.were_called:
+                    run.replacements.note_call()
         return probe, output
 
     def _stand_ins(self, objects: GivenObjects) -> Any:

@@ -98,7 +98,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
         writes_to_inputs(computation),
         symbols,
         run.draws.paths,
-        run.replaced_entries,
+        run.process.replaced_entries,
     )
     prologue_trace = prologue.trace(
         with_merged_items(guards_of_later_calls(run)), (paths, list(epilogue.outside_inputs))
@@ -147,8 +147,8 @@ def computation_of(
         constants={proxy.name: value for value, proxy, path in (*inputs, *objects) if path is None},
         aliases=aliases,
         blocks=blocks_of(run),
-        kept_operations=run.kept_operations,
-        attentions=run.attentions,
+        kept_operations=run.notes.kept_operations,
+        attentions=run.notes.attentions,
     )
     return computation, [path for _, path in sources]
 
@@ -175,7 +175,7 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
         {},
         symbols=paths_of_symbols(sizes),
         draws=run.draws.paths,
-        replaced_entries=run.replaced_entries,
+        replaced_entries=run.process.replaced_entries,
     )
     trace = prologue.trace(with_merged_items(guards_of_later_calls(run)), ((), ()))
     return trace if sizes is None else with_constraint_checks(trace, prologue.num_count_statements, sizes)
@@ -189,7 +189,7 @@ def paths_of_symbols(sizes: SymbolicSizes | None) -> dict[str, Path]:
 def blocks_of(run: Run) -> dict[str, int]:
     """Map each name that a call of a checkpointed function defines to the number of the outermost such call."""
     blocks: dict[str, int] = {}
-    for number, indices in enumerate(run.checkpointed_ranges):
+    for number, indices in enumerate(run.notes.checkpointed_ranges):
         bsyms = run.recorder.bound_symbols[indices.start : indices.stop]
         blocks |= {proxy.name: number for bsym in bsyms for proxy in bsym.defines}
     return blocks

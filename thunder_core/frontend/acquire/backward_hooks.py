@@ -118,3 +118,6 @@ class BackwardHooks:
             )
         )
         return new_proxy
+
+
+METHODS_OF_NODES = frozenset({"register_hook", "register_prehook"})

@@ -48,7 +48,7 @@ class Handover:
             if leads_from_draw(path):
                 self._refuse("draws random numbers outside of PyTorch, which a trace cannot repeat there")
             if self.is_changed(path):
-                shown = self._translated(path) or path
+                shown = self._outer_path(path) or path
                 self._refuse(f"reads or writes {shown}, which the calling program has changed before")
         printed = any(effect.owner is None for effect in self.outer.effects.effects)  # a print has no owner
         for effect in self.inner.effects.effects:
@@ -77,7 +77,7 @@ class Handover:
         """Add to `outer.outdated` an object that the inner program writes to; refuse a tensor or a new object."""
         if isinstance(owner.value, torch.Tensor):
             self._refuse("sets an attribute of a tensor, or runs backward()")  # `backward` sets `.grad`
-        if self.outer.path_of(owner.value) is None and self._translated(owner) is None:
+        if self.outer.path_of(owner.value) is None and self._outer_path(owner) is None:
             self._refuse(f"writes to {object_of_class(type(owner.value))} that the calling program creates")
         self.outer.outdated[id(owner.value)] = (owner.value, self._line)
 
@@ -96,12 +96,12 @@ class Handover:
 
     def outer_path(self, path: Path) -> Path | None:
         """Return the outer program's path to the value at a path; None for a value that the outer program passes."""
-        return self._translated(path)
+        return self._outer_path(path)
 
     def guard(self) -> None:
         """Make the outer program guard the reads of the inner program."""
         for path in list(self.inner.paths.values()):
-            translated = self._translated(path)
+            translated = self._outer_path(path)
             if translated is not None and translated.parent is not None:
                 self.outer.paths.setdefault(id(path.value), translated)
                 self._note_outside_read(translated)
@@ -129,16 +129,16 @@ class Handover:
 
     def _translated_guard(self, guard: Guard) -> Guard | None:
         """Return the guard with paths of the outer program; None for a value that the outer program passes."""
-        path = self._translated(guard.path)
+        path = self._outer_path(guard.path)
         if isinstance(guard, AllDifferent):
-            paths = [outer for inner in (guard.path, *guard.rest) if (outer := self._translated(inner)) is not None]
+            paths = [outer for inner in (guard.path, *guard.rest) if (outer := self._outer_path(inner)) is not None]
             return AllDifferent(paths[0], tuple(paths[1:])) if len(paths) > 1 else None
         if path is None or not isinstance(guard, TwoPathGuard):
             return None if path is None else replace(guard, path=path)
-        second_path = self._translated(guard.second_path)
+        second_path = self._outer_path(guard.second_path)
         return None if second_path is None else replace(guard, path=path, second_path=second_path)
 
-    def _translated(self, path: Path) -> Path | None:
+    def _outer_path(self, path: Path) -> Path | None:
         """Return the outer program's path to the value at a path; None for a value that the outer program passes."""
         if path not in self._translations:
             self._translations[path] = self._translate(path)
@@ -151,8 +151,8 @@ class Handover:
         if path.parent is None:
             # the root "root" is the inner program itself, with its arguments
             return None if path.step == "root" else self.outer.root(path.step, path.key, path.value)
-        parent = self._translated(path.parent)
+        parent = self._outer_path(path.parent)
         if parent is None:
             return None
-        key = self._translated(path.key) if isinstance(path.key, Path) else path.key
+        key = self._outer_path(path.key) if isinstance(path.key, Path) else path.key
         return None if key is None and path.key is not None else parent.child(path.step, key, path.value)

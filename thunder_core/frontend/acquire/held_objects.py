@@ -93,7 +93,7 @@ class SideEffects:
     def __init__(self, run: Recording, function: object) -> None:
         self._run = run
         self._effects = tuple(run.outside.effects.effects)
-        self._print_count, self._draw_count = len(run.printed), len(run.draws.paths)
+        self._print_count, self._draw_count = len(run.output.printed), len(run.draws.paths)
         self._held_objects = HeldObjects(function, lambda value: run.outside.path_of(value) is not None)
 
     def change_objects(self) -> bool:
@@ -102,7 +102,7 @@ class SideEffects:
         Changes that the function has reversed do not count.
         """
         has_effects = tuple(self._run.outside.effects.effects) != self._effects
-        return has_effects or len(self._run.printed) != self._print_count or self._held_objects.have_changed()
+        return has_effects or len(self._run.output.printed) != self._print_count or self._held_objects.have_changed()
 
     def draw_numbers(self) -> bool:
         """Whether the function has drawn random numbers outside of PyTorch, which the prologue draws at each call."""

@@ -30,6 +30,10 @@ class Settings:
         self._device_contexts = device_contexts()
         self._changed_answers: dict[Callable[..., Any], object] = {}
 
+    def note_autocast_change(self) -> None:
+        """Note that the program has changed autocast: later reads of its state need no guard."""
+        self.has_changed_autocast = True
+
     def change(self, setting: Setting, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Note that the program has changed a setting: later reads of the setting need no guard."""
         self._changed.add(id(setting))

@@ -48,10 +48,10 @@ class Subtraces:
 
     def refuse(self, reason: str, fix: str = FIX) -> OperationFailed:
         """Return the error for a function that cannot be a sub-trace, and store the error."""
-        self.recorder.failure = OperationFailed(
-            f"a function passed to `{self.operator}` {reason}", fix=fix, where=self.run.location().source
+        where = self.run.location().source
+        return self.recorder.fail(
+            OperationFailed(f"a function passed to `{self.operator}` {reason}", fix=fix, where=where)
         )
-        return self.recorder.failure
 
     def placeholder(self, like: TensorProxy) -> torch.Tensor:
         """Return a new tensor with the metadata of a proxy, for an argument or a result of the function."""
@@ -108,7 +108,7 @@ class Subtraces:
 
     def memories(self, names: Iterable[str]) -> set[int]:
         """Return the identities of the memory of the tensors with these names."""
-        tensors = (self.recorder.tensors.named(name) for name in names)
+        tensors = (self.recorder.tensors.tensor_named(name) for name in names)
         return {memory_of(self.fake(tensor)) for tensor in tensors if tensor is not None}
 
     def _require_own_memory(

@@ -18,13 +18,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.format_fields import with_values
-from thunder_core.frontend.acquire.lookasides.state.output import (
-    CONTAINERS,
-    NotShownError,
-    contains_tensors,
-    copy_for_output,
-)
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
+from thunder_core.frontend.acquire.run.output_copies import CONTAINERS, NotShownError, contains_tensors, copy_for_output
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import CodeType
 from typing import Any, NoReturn, Protocol
 
@@ -15,11 +15,15 @@ from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws
 from thunder_core.frontend.acquire.outside.native_reads import NativeReads
 from thunder_core.frontend.acquire.outside.recording import Recording
+from thunder_core.frontend.acquire.run.program_state import (
+    CallState,
+    NotedEdges,
+    ProcessBefore,
+    RunningModules,
+    TraceNotes,
+)
 from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
-from thunder_core.frontend.acquire.works import TracedWork
-from thunder_core.tracing.ir.attention import FlexAttention
-from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace, RetraceReason
 
 
@@ -65,48 +69,59 @@ class CacheStatistics(Protocol):
         """Note that the program calls `cache_info` of a cached function."""
 
 
+class TracedOptions(Protocol):
+    """The options of a run that lookasides read (`acquire.run.options.RunOptions`)."""
+
+    @property
+    def detours(self) -> Detours:
+        """The calls of `torch.compiler.is_compiling()` that return True."""
+
+    @property
+    def nested(self) -> Nested | None:
+        """The callback that records a call of a compiled function as one bound symbol."""
+
+    @property
+    def may_read_values(self) -> bool:
+        """Whether this run or a later run may evaluate the values of tensors."""
+
+    @property
+    def unrolled_loops(self) -> Mapping[tuple[CodeType, int], str]:
+        """The loops whose iterations are all recorded, each with the reason."""
+
+    @property
+    def read_conditions(self) -> frozenset[ReadsCondition]:
+        """The branches on tensors whose conditions are read."""
+
+    @property
+    def interprets_autograd_functions(self) -> bool:
+        """Whether the forward of a `torch.autograd.Function` is interpreted."""
+
+    @property
+    def reads_assignment_indices(self) -> bool:
+        """Whether the indices from `linear_sum_assignment` are read as values."""
+
+
 class TracedRun(Recording, Protocol):
     """One run of the program under the interpreter (`acquire.run.run.Run`), with all its parts."""
 
+    options: TracedOptions
+    process: ProcessBefore
+    code_origins: LibraryCode
+    modules: RunningModules
+    edges: NotedEdges
+    notes: TraceNotes
+    calls: CallState
     settings: Settings
     classes: Classes
-    detours: Detours
+    native_reads: NativeReads
     numbers: OutsideNumbers
+    texts: ProgramTexts
     draws: ProgramDraws
-    unrolled_loops: Mapping[tuple[CodeType, int], str]
-    may_read_values: bool
-    read_conditions: frozenset[ReadsCondition]
-    recorded_arms: list[Any]
-    entered_codes: set[CodeType] | None
-    code_origins: LibraryCode
+    context_variables: Any
+    cached_calls: CacheStatistics
     functions: AppliedFunctions
     backward_hooks: BackwardHooks
-    cached_calls: CacheStatistics
     saved_tensors_hooks: SavedTensorsHooks
-    native_reads: NativeReads
-    works: list[TracedWork]
-    modules: list[str]
-    module_names: Mapping[int, str]
-    checkpointed_ranges: list[range]
-    kept_operations: dict[str, frozenset[str]]
-    attentions: dict[str, FlexAttention]
-    seeds: dict[int, int | None]
-    script_methods: list[Any]
-    asyncio_run_depth: int
-    contexts: dict[int, tuple[Any, Proxy]]
-    capturing_hooks: dict[int, list[Callable[..., Any]]]
-    sharp_edges: dict[str, SourceLine | None]
-    loud_edges: set[str]
-    started: int  # the result of `time.time_ns()` at the start
-    streams: tuple[Any, ...]
-    log_handlers: list[Any]
-    printed_streams: list[Any]
-    warning_filters: Any
-    interprets_autograd_functions: bool
-    reads_assignment_indices: bool
-    texts: ProgramTexts
-    context_variables: Any
-    nested: Nested | None
     replacements: ReplacedFunctions
 
     def retrace(self, reason: RetraceReason) -> Retrace:

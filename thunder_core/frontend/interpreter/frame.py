@@ -257,6 +257,10 @@ class Machine(ABC):
     depth = 0
     limit = 0
 
+    def end(self) -> None:
+        """Note that the run is over."""
+        self.is_over = True
+
     # Calls
 
     def call(self, function: Callable[..., Any], /, *arguments: Any, **keywords: Any) -> Any:

@@ -50,7 +50,7 @@ class ObservedMachine(PlainMachine):
         self.redirection: Redirection | None = None
         self.reach = Reach(self._is_redirected, observer.quiet)
         self.profiler = NativeCodeProfiler(observer.on_native_code) if observer.watches_native_code else None
-        observer.machine = self
+        observer.on_start(self)
 
     def _is_redirected(self, function: FunctionType) -> bool:
         """Whether calls of a function from C code are redirected to the machine."""

@@ -37,6 +37,10 @@ class Observer:
     # Whether `arguments_for_c` replaces arguments of C functions.
     substitutes_arguments = False
 
+    def on_start(self, machine: Machine) -> None:
+        """Receive the machine that is about to run the program."""
+        self.machine = machine
+
     def on_load_global(self, frame: Frame, name: str, value: object) -> Any:  # noqa: ARG002
         """Receive a global or builtin that was read; `dict.__contains__(frame.globals, name)` is true for a global."""
         return value

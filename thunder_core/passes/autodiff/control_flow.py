@@ -65,9 +65,11 @@ class BranchDerivation(Derivation):
             index for index, _ in enumerate(operands) if any(reads_input(backward, index) for backward in backwards)
         ]
         traces, numbers = backward_traces(backwards, used, [backward.function.name for backward in backwards])
-        names = tuple(None if proxy is None else proxy.named(f"%c{index}") for index, proxy in enumerate(cotangents))
+        names = tuple(
+            None if proxy is None else proxy.with_name(f"%c{index}") for index, proxy in enumerate(cotangents)
+        )
         arguments = (*(operands[index] for index in used), *numbers, *(name for name in names if name is not None))
-        gradients = tuple(like.named(f"%d{index}") for index, like in enumerate(traces[0].output))
+        gradients = tuple(like.with_name(f"%d{index}") for index, like in enumerate(traces[0].output))
         call = BoundSymbol(symbol_of(cond), (self.bsym.args[0], *traces, arguments), {}, gradients, fresh=True)
         return VJP(names, (call,), gradients, (None,) * len(gradients))
 

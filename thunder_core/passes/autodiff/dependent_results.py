@@ -83,7 +83,7 @@ def cut_at_sources(body: Trace, names: Sequence[str]) -> Trace:
             for proxy in bsym.outputs
             if isinstance(proxy, TensorProxy) and proxy.name in replacements.keys() - computed
         ]
-        computed |= {proxy.name: proxy.named(f"{proxy.name}_computed") for proxy in sources}
+        computed |= {proxy.name: proxy.with_name(f"{proxy.name}_computed") for proxy in sources}
         bsyms.append(bsym.rename({proxy.name: computed[proxy.name] for proxy in sources}))
         bsyms += [
             BoundSymbol(symbol_of(replaced), (computed[proxy.name], replacements[proxy.name]), {}, proxy)

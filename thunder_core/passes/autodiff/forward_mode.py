@@ -67,7 +67,7 @@ class ForwardSweep:
         for proxy in bsym.defines:
             if proxy.name not in proxies:
                 new = next(self.fresh_names)
-                proxies[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else Proxy(new)
+                proxies[proxy.name] = proxy.with_name(new) if isinstance(proxy, TensorProxy) else Proxy(new)
 
 
 def forward_sweep(

@@ -106,7 +106,7 @@ class DifferentiatedFunction:
 
         `cotangents` has one gradient, or None, for each result of the function.
         """
-        renamed_cotangents = [None if proxy is None else proxy.named(next(self.names)) for proxy in cotangents]
+        renamed_cotangents = [None if proxy is None else proxy.with_name(next(self.names)) for proxy in cotangents]
         seeds = {
             proxy.name: cotangent
             for proxy, cotangent in zip(self.function.output, renamed_cotangents, strict=True)
@@ -169,7 +169,7 @@ def _copy_into_own_contiguous_memory(backward: FunctionBackward) -> None:
         copy = bind_operation("", torch.ops.aten.clone.default, gradient, memory_format=torch.contiguous_format)
         is_contiguous = comparison_keys(copy.output.stride) == comparison_keys(gradient.stride)
         if memory in representatives or not is_contiguous or not gradient.is_resolved:
-            copy = replace(copy, output=copy.output.named(next(backward.names)))
+            copy = replace(copy, output=copy.output.with_name(next(backward.names)))
             backward.bsyms.append(copy)
             backward.gradients[index] = copy.output
         representatives.add(memory)

@@ -123,7 +123,7 @@ class ReverseSweep:
         for proxy in bsym.defines:
             if proxy.name not in assigned:
                 new = next(self._names)
-                names[proxy.name] = proxy.named(new) if isinstance(proxy, TensorProxy) else Proxy(new)
+                names[proxy.name] = proxy.with_name(new) if isinstance(proxy, TensorProxy) else Proxy(new)
 
     # ---- backward -------------------------------------------------------------------------------------------
 

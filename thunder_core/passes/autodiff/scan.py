@@ -97,7 +97,9 @@ class ScanDerivation(Derivation):
     def _differentiate(self, cotangents: Cotangents, accumulated: Cotangents) -> VJP:
         if any(accumulated):
             raise Underivable("a scan cannot add to gradients that were accumulated before")
-        names = tuple(None if proxy is None else proxy.named(f"%c{index}") for index, proxy in enumerate(cotangents))
+        names = tuple(
+            None if proxy is None else proxy.with_name(f"%c{index}") for index, proxy in enumerate(cotangents)
+        )
         by_result = {proxy.name: cotangent for proxy, cotangent in zip(self.results, names, strict=True)}
         backward = ReverseScan(self, [by_result.get(proxy.name) for proxy in self.bsym.output])
         return VJP(names, tuple(backward.bsyms), backward.gradients, (None,) * len(self.indices))
@@ -161,7 +163,7 @@ class ReverseScan:
         call = self.call
         gradients: dict[int, Any] = dict(zip(self._differentiated_indices([*carries]), backward.gradients, strict=True))
         accumulators = {
-            index: gradients[index].named(next(backward.names)) for index in gradients if call.is_operand(index)
+            index: gradients[index].with_name(next(backward.names)) for index in gradients if call.is_operand(index)
         }
         slice_indices = [index for index in gradients if call.is_slice(index)]
         totals = [backward.call(aten.add.Tensor, total, gradients[index]) for index, total in accumulators.items()]
@@ -176,7 +178,7 @@ class ReverseScan:
             (*(call.inputs[index] for index in operands), *numbers),
         )
         count = len(carries) + len(accumulators)
-        outputs = [proxy.named(next(self._names)) for proxy in trace.output[:count]]
+        outputs = [proxy.with_name(next(self._names)) for proxy in trace.output[:count]]
         outputs += [reverse.stack(next(self._names), proxy) for proxy in trace.output[count:]]
         self.bsyms.append(reverse.bound_symbol(outputs))
         by_index = dict(zip((*carries, *accumulators, *slice_indices), outputs, strict=True))

@@ -28,12 +28,12 @@ class RecordedSegment:
     def __post_init__(self) -> None:
         self.recorder.levels.require_none("a derivative by thunder_core is taken", "use torch.func")
         self.start = len(self.recorder.bound_symbols)
-        self.recorder.derivatives_in_progress += 1
+        self.recorder.begin_derivative()
 
     def close(self) -> None:
         """End the segment after the last recorded bound symbol."""
         self.bsyms = self.recorder.bound_symbols[self.start :]
-        self.recorder.derivatives_in_progress -= 1
+        self.recorder.end_derivative()
 
     @property
     def writes(self) -> bool:
@@ -86,7 +86,7 @@ class RecordedSegment:
 
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
         """Return the program's tensor for a proxy; make a new tensor for the proxy of an appended bound symbol."""
-        recorded = self.recorder.tensors.named(proxy.name)
+        recorded = self.recorder.tensors.tensor_named(proxy.name)
         if recorded is not None:
             return recorded
         with without_recorder():

@@ -348,11 +348,11 @@ def add_gradients(left: TensorProxy, right: TensorProxy, name: str) -> BoundSymb
     """Return the bound symbol that adds two gradients."""
     environment = environment_of((left, right))
     total = (
-        _cached_sum(left.named(""), right.named(""))
+        _cached_sum(left.with_name(""), right.with_name(""))
         if environment is None
         else _sum_of_gradients(left, right, environment)
     )
-    total = total.named(name)
+    total = total.with_name(name)
     return BoundSymbol(symbol_of(torch.ops.aten.add.Tensor), (left, right), {}, total)
 
 

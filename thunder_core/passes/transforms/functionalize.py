@@ -152,7 +152,7 @@ class _Rewriting:
         output = renamed_proxies(self.source.output, self._output_names(self._copies()))
         return self.source.having(self.bsyms, made_by=MADE_BY, output=output)
 
-    def _functionalized(self, names: Iterable[str]) -> set[str]:
+    def _functionalized_sets(self, names: Iterable[str]) -> set[str]:
         """Return representatives: of the alias sets that contain these names and are functionalized at this index."""
         touched = {self.aliasing.representative(name) for name in names} & self.representatives
         return {representative for representative in touched if self.index >= self.separated_at.get(representative, 0)}
@@ -160,9 +160,9 @@ class _Rewriting:
     def _must_be_functionalized(self, bsym: BoundSymbol) -> bool:
         """Whether a bound symbol writes to a functionalized alias set, or returns a view of an input in such a set."""
         inputs, outputs = (
-            self._functionalized(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines)
+            self._functionalized_sets(proxy.name for proxy in proxies) for proxies in (bsym.inputs, bsym.defines)
         )
-        return bool(self._functionalized(bsym.mutates) or inputs & outputs)
+        return bool(self._functionalized_sets(bsym.mutates) or inputs & outputs)
 
     def _run(self, bsym: BoundSymbol) -> None:
         """Functionalize the aten operations of a bound symbol and append the resulting operations.
@@ -171,10 +171,10 @@ class _Rewriting:
         Also raises `_KeepWrites` if the bound symbol has a derivative rule of its own and autograd tracks an input: the
         operations of the bound symbol do not have this rule.
         """
-        representatives = self._functionalized(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
+        representatives = self._functionalized_sets(proxy.name for proxy in (*bsym.inputs, *bsym.outputs))
         if has_derivative_rule(bsym) and any(proxy.name in self._tracked for proxy in bsym.inputs):
             raise _KeepWrites(representatives)
-        if not {self.aliasing.representative(name) for name in bsym.mutates} <= self._functionalized(bsym.mutates):
+        if not {self.aliasing.representative(name) for name in bsym.mutates} <= self._functionalized_sets(bsym.mutates):
             raise _KeepWrites(representatives)  # the bound symbol also writes to an alias set that keeps its writes
         try:
             for operation in bsym.at_level("aten"):
@@ -190,7 +190,7 @@ class _Rewriting:
             if isinstance(proxy, TensorProxy) and proxy.name in bsym.mutates:
                 self._functionalizer.value(proxy)  # now, because later the grad mode may differ
         for proxy in bsym.tensors:
-            if not self._functionalized([proxy.name]):
+            if not self._functionalized_sets([proxy.name]):
                 self._renamed[proxy.name] = self._value(proxy, representatives)
         self._append_recorded(bsym)
 
@@ -199,12 +199,14 @@ class _Rewriting:
 
         Tensors that the bound symbol makes in functionalized alias sets are added to the functionalizer.
         """
-        read = [proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and self._functionalized([proxy.name])]
+        read = [
+            proxy for proxy in bsym.inputs if isinstance(proxy, TensorProxy) and self._functionalized_sets([proxy.name])
+        ]
         names: dict[str, Proxy] = {proxy.name: self._value(proxy) for proxy in read}
         names |= {proxy.name: self._renamed[proxy.name] for proxy in bsym.inputs if proxy.name in self._renamed}
         self._append_recorded(bsym)
         for proxy in bsym.tensors:
-            if self._functionalized([proxy.name]):
+            if self._functionalized_sets([proxy.name]):
                 self._functionalizer.add(proxy)
         return bsym.rename(names) if names else bsym
 
@@ -218,7 +220,7 @@ class _Rewriting:
 
         Raises `_KeepWrites` if the shape, strides or dtype of the value differ from those in the trace.
         """
-        representatives = representatives or self._functionalized([proxy.name])
+        representatives = representatives or self._functionalized_sets([proxy.name])
         try:
             value = self._functionalizer.value(proxy)
         except Exception as error:  # PyTorch may raise any exception under functionalization
@@ -236,13 +238,13 @@ class _Rewriting:
             used[name] for name in (*(p.name for p in self.source.inputs), *self.source.constants) if name in used
         ]
         for proxy in inputs_used:
-            if isinstance(proxy, TensorProxy) and self._functionalized([proxy.name]):
+            if isinstance(proxy, TensorProxy) and self._functionalized_sets([proxy.name]):
                 last_write = last[self.aliasing.representative(proxy.name)]
                 value = self._value(proxy)
                 self._append_recorded(last_write)
                 copy = BoundSymbol(symbol_of(COPY), (proxy, value), {}, proxy, mutates=(proxy.name,))
                 self.bsyms.append(replace(copy, source=last_write.source, module=last_write.module))
-        return self._functionalized(proxy.name for proxy in inputs_used)
+        return self._functionalized_sets(proxy.name for proxy in inputs_used)
 
     def _output_names(self, written: set[str]) -> dict[str, Proxy]:
         """Map the names of outputs to their proxies in the functionalized trace.
@@ -254,9 +256,9 @@ class _Rewriting:
         names: dict[str, Proxy] = dict(self._renamed)
         values: set[str] = set()
         for proxy in {proxy.name: proxy for proxy in self.source.outputs}.values():
-            if self._functionalized([proxy.name]) & written:
+            if self._functionalized_sets([proxy.name]) & written:
                 self._replay_views(proxy, names)
-            elif self._functionalized([proxy.name]) and isinstance(proxy, TensorProxy):
+            elif self._functionalized_sets([proxy.name]) and isinstance(proxy, TensorProxy):
                 value = self._value(proxy)
                 self._append_recorded(None)
                 names[proxy.name] = self._alias(value) if value.name in values else value
@@ -265,7 +267,7 @@ class _Rewriting:
 
     def _alias(self, value: TensorProxy) -> TensorProxy:
         """Append a view of a whole tensor, and return its proxy."""
-        alias = value.named(next(self._fresh))
+        alias = value.with_name(next(self._fresh))
         self.bsyms.append(BoundSymbol(symbol_of(ALIAS), (value,), {}, alias))
         return alias
 
@@ -275,13 +277,13 @@ class _Rewriting:
         if maker is None or proxy.name in names:
             return
         if maker.has_effect or not is_view(maker):
-            raise _KeepWrites(self._functionalized([proxy.name]))
+            raise _KeepWrites(self._functionalized_sets([proxy.name]))
         for operand in maker.inputs:
             self._replay_views(operand, names)
         read = {operand.name for operand in maker.inputs}
         for name in _nested_outputs(maker):
             if isinstance(name, TensorProxy) and name.name not in read:
-                names[name.name] = name.named(next(self._fresh))
+                names[name.name] = name.with_name(next(self._fresh))
         self.bsyms.append(maker.rename(names))
 
 

@@ -34,7 +34,7 @@ class Quantize(QuantizationSettings, Transform):
         """Whether the inputs of layers decide how their weights are rounded."""
         return self.scheme == CALIBRATED_SCHEME
 
-    def calibrated(self, model: torch.nn.Module, calls: Iterable[Callable[[], object]]) -> Quantize:
+    def calibrate(self, model: torch.nn.Module, calls: Iterable[Callable[[], object]]) -> Quantize:
         """Return the transform with weights rounded according to the layers' inputs in these calls of the model."""
         result = replace(self)
         object.__setattr__(result, "importances", importances_of(model, self, calls))

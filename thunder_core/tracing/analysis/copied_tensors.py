@@ -39,7 +39,7 @@ def copied_tensor(bsym: BoundSymbol) -> TensorProxy | None:
     result = bsym.output
     if source is None or not isinstance(result, TensorProxy):
         return None
-    return source if has_constant_sizes(result) and source.named(result.name) == result else None
+    return source if has_constant_sizes(result) and source.with_name(result.name) == result else None
 
 
 def has_constant_sizes(tensor: TensorProxy) -> bool:

@@ -68,12 +68,12 @@ class CallCache:
             proxies[proxy.name] = self._tensors.proxy(tensor)
             new_tensors[id(old)] = tensor
         for proxy in call.intermediates:
-            proxies[proxy.name] = proxy.named(self._tensors.next_name())
+            proxies[proxy.name] = proxy.with_name(self._tensors.next_name())
         for output, old in zip(call.results, call.fresh, strict=True):
             fake = new_tensors[id(old)] = fresh_fake(output, tensors_read, self._tensors.mode)
             if output.is_differentiable_view and output.view_of is not None:
                 self._make_view(fake, tensors_read[output.view_of])
-            proxies[output.proxy.name] = self._tensors.adopt(fake, output.proxy.named(self._tensors.next_name()))
+            proxies[output.proxy.name] = self._tensors.adopt(fake, output.proxy.with_name(self._tensors.next_name()))
         bsym = call.bsym
         if bsym is not None:
             location = get_location()

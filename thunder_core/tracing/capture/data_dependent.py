@@ -32,10 +32,10 @@ class DataDependentValues:
     bsyms: Sequence[BoundSymbol]
     emit: Callable[[BoundSymbol], None]
     fail: Callable[[Callable[..., Any], Exception | None], ThunderError]
+    are_constants: Callable[[Sequence[Proxy]], bool]
+    is_check: Callable[[], bool]
     allowed: bool
     bsyms_read: list[BoundSymbol] = field(default_factory=list)
-    are_constants: Callable[[Sequence[Proxy]], bool] = lambda proxies: False
-    is_check: Callable[[], bool] = lambda: False
 
     def allows(self, function: Callable[..., Any]) -> bool:
         """Whether the program may read a value with a function; a condition of a check may always be read."""

@@ -71,6 +71,9 @@ class NumberRecorder(Protocol):
     def run(self, function: Callable[..., Any], args: object, kwargs: object, call: RecordedCall) -> Any:
         """Run a function on fakes, and record its effects in `call`."""
 
+    def reset_failure(self, failure: ThunderError | None) -> None:
+        """Restore the failure that was stored before an attempt."""
+
     def append(self, bsym: BoundSymbol) -> None:
         """Append a bound symbol."""
 
@@ -120,7 +123,7 @@ class NumberCalls:
                 function, self._returning_call(function), (args, kwargs), numbers
             )
         except Exception:  # stand-in values may not work where the real values do
-            self._recording.failure = before
+            self._recording.reset_failure(before)
             return self._with_values(function, args, kwargs)
         bsym = self._binding.bind(function, args, kwargs, output, call)
         if requires_grad and self._recording.derivatives_read_numbers and bsym is not None:
@@ -218,7 +221,7 @@ class NumberCalls:
             names = FloatProxies(list(zip(floats, pairs, strict=True)), number_of)
             output, call = run_on_floats(self._returning_call(function), arguments, keys, names)
         except Exception:  # stand-in values may not work where the real values do
-            self._recording.failure = before
+            self._recording.reset_failure(before)
             return self._recording.function(function, *symbols)
         restrict(floats)
         self.has_hidden |= requires_grad

@@ -91,11 +91,11 @@ class Queries:
         # fakes with symbolic sizes do not share memory
         memory = {memory_of(real) for real, other in outside if memory_of(other) == memory_of(fake)}
         sharing = [(real, other) for real, other in outside if memory_of(real) in memory]
-        for real, other in sharing:
-            if other is fake:
+        for real, sharing_fake in sharing:
+            if sharing_fake is fake:
                 continue
             self._note_query(real, QUERY_EXPRESSIONS[VERSION], real._version)
-            if len(sharing) > 1 and other is not fake._base and other._version != real._version:
+            if len(sharing) > 1 and sharing_fake is not fake._base and sharing_fake._version != real._version:
                 raise self._refuse(
                     "the program reads the version of a tensor after a write to another input that shares its memory",
                     "read the version of the tensor that is written to, or pass only one of the two",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -34,6 +34,8 @@ from thunder_core.tracing.capture.torch_facts.wrappers import Wrapped, is_wrappe
 from thunder_core.tracing.capture.transform_levels import TransformLevels
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
+
+Failure = TypeVar("Failure", bound=ThunderError)
 
 
 class RecordedLines:
@@ -136,11 +138,20 @@ class RecordedLines:
     def _note_grad_mode(self, enabled: bool) -> None:
         self.emit(BoundSymbol(symbol_of(SET_GRAD), (enabled,), {}, None, ordered=True))
 
+    def fail(self, error: Failure) -> Failure:
+        """Store the error that the recording fails with, because the program may swallow it, and return the error."""
+        self.failure = error
+        return error
+
+    def reset_failure(self, failure: ThunderError | None) -> None:
+        """Restore the failure that was stored before an attempt, whose own failure has no consequence."""
+        self.failure = failure
+
     def _refuse(self, what: str, fix: str, *, runs_in_eager: bool = True) -> ThunderError:
         """Return the error for something that is not traced. The error is also stored, because the program may swallow
         it.
         """
-        failure = self.failure = OperationFailed(what, fix=fix, where=self._location().source)
+        failure = self.fail(OperationFailed(what, fix=fix, where=self._location().source))
         failure.runs_in_eager = runs_in_eager
         return failure
 
@@ -148,14 +159,12 @@ class RecordedLines:
         """Return the error for an operation that needs data. The error is also stored, because the program may swallow
         it.
         """
-        self.failure = unrunnable(function, self._location().source, error)
-        return self.failure
+        return self.fail(unrunnable(function, self._location().source, error))
 
     def _require_traceable(self, function: Callable[..., Any]) -> None:
         """Raise the error for a function whose effect cannot be recorded."""
         if is_higher_order(function):
-            self.failure = hides(function, self._location().source)
-            raise self.failure
+            raise self.fail(hides(function, self._location().source))
 
     def _require_data_assignment(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse a call of `x.set_` that is not equivalent to an assignment to `x.data`."""
@@ -175,7 +184,7 @@ class RecordedLines:
             raise
         except OperationFailed as error:
             error.where = self._location().source
-            self.failure = error
+            self.fail(error)
             raise
 
     def _to_fake_unless_wrapped(self, leaf: object) -> Any:

@@ -51,6 +51,10 @@ class RecordedProgram(ABC):
         """Call the `__torch_function__` of a subclass of Tensor."""
         return method(*args)
 
+    def combine_numbers(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:  # noqa: ARG002
+        """Return an operator's result for a number and a value of another library, or `NotImplemented`."""
+        return NotImplemented
+
     def catches_errors(self) -> bool:
         """Return whether the program would catch an error that depends on the values of tensors."""
         return False

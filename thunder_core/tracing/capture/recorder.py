@@ -94,6 +94,13 @@ FUNCTIONS_WITH_RULES = frozenset(
 OPAQUE_WHEN_REPLACED = OPAQUE | COMPOSITES  # recorded without subsymbols if another call computed their metadata
 ZEROS = torch.ops.aten._efficientzerotensor.default  # makes zero tangents of a kind that fakes do not support
 
+# The parts of a recorder that refer to the recorder, by its methods.
+PARTS_WITH_CYCLES = (
+    *("program", "subclasses", "numbers", "counts", "data_dependent", "caught_errors", "data", "levels", "gradients"),
+    *("backward_of", "_queries", "_sizes_of_values", "_masks", "_operators", "_call_cache", "_binding"),
+    "_number_calls",
+)
+
 
 class Recorder(RecordedLines):
     """A recorder that runs the torch functions of a program on fake tensors and records them as bound symbols.
@@ -129,7 +136,9 @@ class Recorder(RecordedLines):
         self.failure: ThunderError | None = None
         self._queries = Queries(self.tensors, sizes, program.on_query, self._refuse)
         self.derivatives_in_progress = 0  # the number of derivatives that are being taken of the recorded operations
-        self.numbers = Numbers(program, sizes, self.tensors.next_name, self._append_here, self._read_number)
+        self.numbers = Numbers(
+            program, sizes, self.tensors.next_name, self._append_here, self._read_number, self._are_values_needed
+        )
         self._set_up_values(
             lines_that_raised,
             evaluates_tensor_values=evaluates_tensor_values,
@@ -157,8 +166,15 @@ class Recorder(RecordedLines):
     ) -> None:
         """Set up the recording of operations whose results depend on the values of tensors."""
         evaluation = TracedValues(self.tensors, self.bound_symbols, self.numbers.outside_values)
+        self.counts = Counts(self.sizes, self.tensors, evaluation, counts_values, self.program.count_source)
         self.data_dependent = DataDependentValues(
-            evaluation, self.bound_symbols, self._append_here, self._fail, evaluates_tensor_values
+            evaluation,
+            self.bound_symbols,
+            self._append_here,
+            self._fail,
+            self.counts.are_constants,
+            self.program.is_check,
+            allowed=evaluates_tensor_values,
         )
         self.caught_errors = CaughtErrors(
             self.tensors,
@@ -168,15 +184,23 @@ class Recorder(RecordedLines):
             self.program.catches_errors,
             lines_that_raised,
         )
-        self.numbers.are_values_needed = self.caught_errors.is_at_line_that_raised
-        self.counts = Counts(self.sizes, self.tensors, evaluation, counts_values, self.program.count_source)
-        self.data_dependent.are_constants = self.counts.are_constants
-        self.data_dependent.is_check = self.program.is_check
         self._sizes_of_values = SizesOfValues(
             self._run_function, lambda tensor: self._record_item(tensor, int), self.tensors.fake
         )
         self._masks = Masks(self._run_function, self.tensors.fake, self.counts.can_use_count)
         self.data = Data(self.tensors, self.data_dependent, self.function, self.program.on_query)
+
+    def begin_derivative(self) -> None:
+        """Note that a derivative of the recorded operations is about to be taken."""
+        self.derivatives_in_progress += 1
+
+    def end_derivative(self) -> None:
+        """Note that the derivative that was begun last has been taken."""
+        self.derivatives_in_progress -= 1
+
+    def _are_values_needed(self) -> bool:
+        """Whether computations at the program's present line need the values of numbers."""
+        return self.caught_errors.is_at_line_that_raised()
 
     @contextmanager
     def recording(self) -> Iterator[None]:
@@ -191,8 +215,9 @@ class Recorder(RecordedLines):
         """Release the objects of the recording, which refer to each other."""
         if self.sizes is not None:
             self.sizes.leave_program()
-        vars(self.tensors).clear()
-        vars(self).clear()
+        self.tensors.release()
+        for name in PARTS_WITH_CYCLES:
+            delattr(self, name)
 
     def _require_differentiable(self) -> None:
         """Check, before a backward pass, that autograd saw all recorded operations.

@@ -93,7 +93,7 @@ class TensorProxy(Proxy):
             step *= sizes[dimension]
         return True
 
-    def named(self, name: str) -> TensorProxy:
+    def with_name(self, name: str) -> TensorProxy:
         """Return a proxy with this metadata and another name."""
         proxy = object.__new__(type(self))
         vars(proxy).update(vars(self), name=name)  # takes a tenth of the time of `replace`

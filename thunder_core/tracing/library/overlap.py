@@ -127,11 +127,11 @@ def memory_of(pointers: list[int], spans: list[int], overlapping: Overlaps, befo
     if len(moving) > MAX_MOVING or not in_groups.isdisjoint(moving):
         return Memory(pointers, spans)
     staying = [(pointers[index], spans[index]) for index in range(len(pointers)) if index not in moving]
-    ranges = list(merged((start, start + size) for start, size in staying if start and size))
+    ranges = list(merge_ranges((start, start + size) for start, size in staying if start and size))
     return Memory(pointers, spans, moving, [start for start, _ in ranges], [end for _, end in ranges])
 
 
-def merged(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def merge_ranges(ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """Yield ranges of memory in order, each without overlaps with another."""
     start = end = 0
     for next_start, next_end in sorted(ranges):

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 import torch
 
@@ -29,42 +30,51 @@ def do_nothing() -> None:
     """Do nothing: the default of `release`, for calls that leave no memory allocated."""
 
 
-def measure(
-    candidates: Mapping[str, Call],
-    *,
-    runs: int,
-    warmup: int,
-    device: torch.device,
-    progress: Callable[[int, int], None] = ignore_progress,
-    configuration: Mapping[str, str] | None = None,
-    memory: bool = False,
-    release: Callable[[], object] = do_nothing,
-    seconds: float | None = None,
-    timer: Callable[[Call], float] | None = None,
-) -> BenchmarkReport:
-    """Time each candidate `runs` times after `warmup` warm-up rounds; the others are compared with the first candidate.
+@dataclass(frozen=True)
+class MeasurementSettings:
+    """The settings of a measurement.
+
+    - `runs`, `warmup`: the numbers of timed rounds, and of warm-up rounds before them.
+    - `progress(done, total)` counts rounds.
+    - `configuration`: the facts that distinguish this measurement from others.
+    - `memory`: the peak memory of a call is also measured on the CPU, with one additional slow call of each candidate.
+    - `release` frees the memory that earlier calls left allocated, such as gradients, before this call.
+    - `seconds` limits the number of rounds, estimated from the time of the first round.
+    - `timer` replaces the device's clock.
+    """
+
+    runs: int
+    warmup: int
+    device: torch.device
+    progress: Callable[[int, int], None] = ignore_progress
+    configuration: Mapping[str, str] = field(default_factory=dict)
+    memory: bool = False
+    release: Callable[[], object] = do_nothing
+    seconds: float | None = None
+    timer: Callable[[Call], float] | None = None
+
+
+def measure(candidates: Mapping[str, Call], settings: MeasurementSettings) -> BenchmarkReport:
+    """Time the candidates in rounds, and compare the others with the first candidate.
 
     A round calls every candidate once, in a reproducible order that changes between rounds. The garbage collector runs
-    between rounds, never during a call. `progress(done, total)` counts rounds.
-
-    If `memory` is set, the peak memory of a call is also measured on the CPU, with one additional slow call of each
-    candidate. Before this call, `release` frees the memory that earlier calls left allocated, such as gradients.
-    `seconds` limits the number of rounds, estimated from the time of the first round. A `timer` replaces the device's
-    clock. Raises BadOption for fewer than two runs, because a confidence interval needs two.
+    between rounds, never during a call. Raises BadOption for fewer than two runs, because a confidence interval needs
+    two.
     """
-    if runs < FEWEST_RUNS:
+    device = settings.device
+    if settings.runs < FEWEST_RUNS:
         raise BadOption(
-            f"--runs is {runs}, but a confidence interval needs at least {FEWEST_RUNS} rounds",
+            f"--runs is {settings.runs}, but a confidence interval needs at least {FEWEST_RUNS} rounds",
             fix="use --runs 20 or more",
         )
     with _pause_collector(), observe_load() as load:
-        times, warmup, runs = _time_rounds(candidates, timer or timer_for(device), warmup, runs, seconds, progress)
-    peaks = {name: _peak(call, device, memory, release) for name, call in candidates.items()}
+        times, warmup, runs = _time_rounds(candidates, settings)
+    peaks = {name: _peak(call, device, settings.memory, settings.release) for name, call in candidates.items()}
     first = next(iter(times.values()))
     return BenchmarkReport(
         machine=machine_name(device),
         device=str(device),
-        configuration=dict(configuration or {}),
+        configuration=dict(settings.configuration),
         runs=runs,
         warmup=warmup,
         load=load.in_words(threads_of(device)),
@@ -73,14 +83,10 @@ def measure(
 
 
 def _time_rounds(
-    candidates: Mapping[str, Call],
-    timer: Callable[[Call], float],
-    warmup: int,
-    runs: int,
-    seconds: float | None,
-    progress: Callable[[int, int], None],
+    candidates: Mapping[str, Call], settings: MeasurementSettings
 ) -> tuple[dict[str, list[float]], int, int]:
-    """Return the times of each candidate, and the numbers of warm-up rounds and of runs that `seconds` allowed."""
+    """Return the times of each candidate, and the numbers of warm-up rounds and of runs that the time limit allowed."""
+    timer, warmup, runs = settings.timer or timer_for(settings.device), settings.warmup, settings.runs
     began = time.perf_counter()
     times: dict[str, list[float]] = {name: [] for name in candidates}
     number = 0
@@ -91,9 +97,9 @@ def _time_rounds(
             if number >= warmup:
                 times[name].append(elapsed)
         number += 1
-        progress(number, warmup + runs)
+        settings.progress(number, warmup + runs)
         if number == 1:
-            warmup, runs = affordable_rounds(warmup, runs, time.perf_counter() - began, seconds)
+            warmup, runs = affordable_rounds(warmup, runs, time.perf_counter() - began, settings.seconds)
     return times, warmup, runs
 
 

@@ -107,9 +107,9 @@ class Subject:
         return [previous for previous in earlier if previous.facts.has_cotangent in ((), stage.facts.has_cotangent)]
 
     def _no_such_trace(self, trace: str) -> NoSuchTrace:
-        return NoSuchTrace(self.absent(trace), fix=f"name one of: {', '.join(self.traces)}")
+        return NoSuchTrace(self.reason_of_absence(trace), fix=f"name one of: {', '.join(self.traces)}")
 
-    def absent(self, trace: str) -> str:
+    def reason_of_absence(self, trace: str) -> str:
         """Return the reason why a trace does not exist, in words."""
         if trace == "tail" and "backward" in self.traces:
             return "there is no tail trace: the program returns no views that autograd needs to know"

@@ -17,6 +17,7 @@ from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.format.signature import require_authentic
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, measure, threads_in_use
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 from thunder_core.workflow.benchmark.report import size_in_words
 from thunder_core.workflow.models.inputs.size_words import require_tokens
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -341,13 +342,15 @@ def _measure(
     clock.begin(f"measure {size_in_words(configuration)}")
     return measure(
         calls,
-        runs=bench_request.runs,
-        warmup=bench_request.warmup,
-        device=first.device,
-        progress=clock.advance,
-        memory=True,
-        release=partial(_release, sessions.values()),
-        configuration=configuration,
+        MeasurementSettings(
+            runs=bench_request.runs,
+            warmup=bench_request.warmup,
+            device=first.device,
+            progress=clock.advance,
+            memory=True,
+            release=partial(_release, sessions.values()),
+            configuration=configuration,
+        ),
     )
 
 

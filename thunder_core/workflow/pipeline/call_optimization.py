@@ -16,6 +16,7 @@ from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.foundation.package import __version__
 from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkReport, BenchmarkSuite, measure, require_speedup
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 from thunder_core.workflow.models.inputs.inputs import Inputs
 from thunder_core.workflow.models.request.input_size import InputSize
 from thunder_core.workflow.pipeline.request.bench_request import THUNDER
@@ -187,13 +188,15 @@ class CallOptimization:
         eager, optimized = session.call_of(session.original), session.call_of(session.compiled)
         return measure(
             {"eager": lambda: eager(**example), THUNDER: lambda: optimized(**example)},
-            runs=self.plan.request.runs,
-            warmup=self.plan.request.warmup,
-            device=session.device,
-            progress=self.clock.advance,
-            release=session.release,
-            configuration=session.configuration(size),
-            seconds=self.plan.request.benchmark_budget,
+            MeasurementSettings(
+                runs=self.plan.request.runs,
+                warmup=self.plan.request.warmup,
+                device=session.device,
+                progress=self.clock.advance,
+                release=session.release,
+                configuration=session.configuration(size),
+                seconds=self.plan.request.benchmark_budget,
+            ),
         )
 
     def _shares(self) -> TimeShares:

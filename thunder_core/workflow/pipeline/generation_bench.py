@@ -16,6 +16,7 @@ from thunder_core.foundation.package import __version__
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.trust.consent import NO_CONSENT, Consent
 from thunder_core.workflow.benchmark import BenchmarkSuite, GenerationBenchmark, threads_in_use
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 from thunder_core.workflow.benchmark.report import size_in_words
 from thunder_core.workflow.models.inputs.input_names import IDS
 from thunder_core.workflow.models.inputs.prompts import random_prompts, require_generation
@@ -215,10 +216,13 @@ def _measure(
         contenders,
         prompt,
         new_tokens,
-        runs=bench_request.runs,
-        warmup=bench_request.warmup,
-        device=first.device,
-        configuration={**names, "dtype": str(first.loaded.source["dtype"])},
+        MeasurementSettings(
+            runs=bench_request.runs,
+            warmup=bench_request.warmup,
+            device=first.device,
+            configuration={**names, "dtype": str(first.loaded.source["dtype"])},
+            memory=True,
+            progress=clock.advance,
+        ),
         warmed=begun,
-        progress=clock.advance,
     )

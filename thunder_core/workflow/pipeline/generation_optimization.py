@@ -21,6 +21,7 @@ from thunder_core.workflow.artifact.format.parts import part_facts
 from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkSuite, require_speedup
 from thunder_core.workflow.benchmark.generation import GenerationBenchmark
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES, weight_bytes
 from thunder_core.workflow.models.inputs.prompts import require_generation
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
@@ -167,13 +168,15 @@ class GenerationOptimization:
             self._contenders(),
             inputs_of(session, prompts, session.seed),
             self.lengths.new_tokens,
-            runs=min(request.runs, ROUNDS),
-            warmup=min(request.warmup, WARMUP),
-            device=session.device,
-            configuration={**session.names, "dtype": str(session.loaded.source["dtype"])},
-            progress=self.clock.advance,
-            seconds=request.benchmark_budget,
-            memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE_WEIGHT_BYTES,
+            MeasurementSettings(
+                runs=min(request.runs, ROUNDS),
+                warmup=min(request.warmup, WARMUP),
+                device=session.device,
+                configuration={**session.names, "dtype": str(session.loaded.source["dtype"])},
+                progress=self.clock.advance,
+                seconds=request.benchmark_budget,
+                memory=session.device.type != "cpu" or weight_bytes(session.model) < LARGE_WEIGHT_BYTES,
+            ),
         )
 
     def _contenders(self) -> Mapping[str, Contender]:

@@ -76,7 +76,7 @@ class Quantization:
             self.begin(CALIBRATE)
             calls = (partial(run, loaded.model, inputs) for inputs in self._calibration_inputs(loaded))
             transforms = tuple(
-                transform.calibrated(loaded.model, calls) if isinstance(transform, Quantize) else transform
+                transform.calibrate(loaded.model, calls) if isinstance(transform, Quantize) else transform
                 for transform in transforms
             )
         return prepare_model(loaded.model, transforms)

@@ -12,6 +12,7 @@ from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.workflow.artifact.origin import TracedCalls
 from thunder_core.workflow.benchmark import BenchmarkReport, measure, threads_in_use
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 from thunder_core.workflow.benchmark.rank_times import RankTimes
 from thunder_core.workflow.models.loading.library_output import quiet_transformers
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -102,12 +103,14 @@ class RanksOptimization(CallOptimization):
         rank.ask("store_rows", dict(self.session.inputs(size)))
         report = measure(
             {name: partial(rank.ask, "step", name) for name in (rank.baseline.name, THUNDER)},
-            runs=request.runs,
-            warmup=request.warmup,
-            device=self.session.device,
-            progress=self.clock.advance,
-            configuration=self.session.configuration(size),
-            seconds=request.benchmark_budget,
+            MeasurementSettings(
+                runs=request.runs,
+                warmup=request.warmup,
+                device=self.session.device,
+                progress=self.clock.advance,
+                configuration=self.session.configuration(size),
+                seconds=request.benchmark_budget,
+            ),
         )
         self.rank_times = tuple(rank.ask("record"))
         rank.ask("release")

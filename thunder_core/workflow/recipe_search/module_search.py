@@ -23,6 +23,7 @@ from thunder_core.foundation.options.amount import bytes_of as bytes_in
 from thunder_core.foundation.storage.digest import digest_of_file
 from thunder_core.foundation.tested_versions import require_tested_torch
 from thunder_core.workflow.benchmark import machine_name, measure
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 from thunder_core.workflow.benchmark.timing import peak_memory_of
 from thunder_core.workflow.models.loading.fingerprint import weights_fingerprint
 from thunder_core.workflow.models.memory.free_memory import is_out_of_memory
@@ -43,6 +44,7 @@ from thunder_core.workflow.recipe_search.trial_facts import TrialFacts
 from thunder_core.workflow.recipe_search.trial_task import TrialTask
 from thunder_core.workflow.report.search import SearchReport
 from thunder_core.workflow.validation import validate
+from thunder_core.workflow.validation.comparison import ValidationSettings
 from thunder_core.workflow.validation.quality import bytes_of
 
 Module = TypeVar("Module", bound=torch.nn.Module)
@@ -263,7 +265,9 @@ class ModuleSubject:
         dtype = next((parameter.dtype for parameter in self.model.parameters()), torch.float32)
         prepared: Any = specializations_of(compiled).subject
         compiled(**self.calls[0])
-        validate(compiled, prepared, self.calls, recipe.loosest_tolerance(dtype), language_model=True)
+        validate(
+            compiled, prepared, self.calls, recipe.loosest_tolerance(dtype), ValidationSettings(language_model=True)
+        )
 
     def _measure_module(self, compiled: torch.nn.Module, task: TrialTask) -> TrialFacts:
         calls: dict[str, Callable[[], object]] = {EAGER: self._eager_call(task)}
@@ -272,7 +276,7 @@ class ModuleSubject:
         runs = rounds_for(calls, task.rounds)
         most_threads = task.candidate.threads and max(task.candidate.threads, self.threads)
         timer = timer_of(self.device, most_threads)
-        report = measure(calls, runs=runs, warmup=WARMUP, device=self.device, timer=timer)
+        report = measure(calls, MeasurementSettings(runs=runs, warmup=WARMUP, device=self.device, timer=timer))
         times = {timed.name: timed.seconds for timed in report.candidates}
         optimized = times.get(THUNDER, times[EAGER])
         machine = machine_name(self.device)

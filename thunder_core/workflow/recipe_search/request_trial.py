@@ -12,6 +12,7 @@ import torch
 
 from thunder_core.foundation.options.generation_lengths import Prompts
 from thunder_core.workflow.benchmark import BenchmarkReport, measure
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings
 from thunder_core.workflow.benchmark.timing import peak_memory_of
 from thunder_core.workflow.models.folder.weight_bytes import LARGE_WEIGHT_BYTES
 from thunder_core.workflow.models.request.input_size import InputSize
@@ -171,13 +172,15 @@ class RequestTrial:
             calls[name] = self._with_threads(name, partial(session.call_of(function), **session.inputs(size)))
         return measure(
             calls,
-            runs=rounds_for(calls, self.task.rounds),
-            warmup=WARMUP,
-            device=self.session.device,
-            release=self.session.release,
-            configuration=self.eager.configuration(size),
-            seconds=self.base.benchmark_budget,
-            timer=timer_of(self.session.device, self._most_threads),
+            MeasurementSettings(
+                runs=rounds_for(calls, self.task.rounds),
+                warmup=WARMUP,
+                device=self.session.device,
+                release=self.session.release,
+                configuration=self.eager.configuration(size),
+                seconds=self.base.benchmark_budget,
+                timer=timer_of(self.session.device, self._most_threads),
+            ),
         )
 
     def _measure_generation(self, sessions: Mapping[str, Session]) -> BenchmarkReport:
@@ -187,12 +190,14 @@ class RequestTrial:
             {name: Contender(model) for name, model in models.items()},
             inputs_of(self.session, self._prompts, self.session.seed),
             self.plan.generation.new_tokens,
-            runs=self.task.rounds,
-            warmup=GENERATION_WARMUP,
-            device=self.session.device,
-            memory=False,
-            seconds=self.base.benchmark_budget,
-            timer=timer_of(self.session.device, self._most_threads),
+            MeasurementSettings(
+                runs=self.task.rounds,
+                warmup=GENERATION_WARMUP,
+                device=self.session.device,
+                memory=False,
+                seconds=self.base.benchmark_budget,
+                timer=timer_of(self.session.device, self._most_threads),
+            ),
         )
 
     def _with_threads(self, name: str, call: Callable[[], object]) -> Callable[[], object]:

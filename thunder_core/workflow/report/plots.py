@@ -275,7 +275,7 @@ def _strip(candidate: BenchmarkCandidate, axis: Axis, unit: float, y: float) -> 
 def error_dumbbells(validation: ValidationReport) -> Dumbbells:
     """Return the largest error of each output and eager's own error, the worst first."""
     shown, hidden = validation.ranked[:MAX_ROWS], validation.ranked[MAX_ROWS:]
-    allowed = {o.name: validation.allowed(o) for o in shown}
+    allowed = {o.name: validation.allowed_error(o) for o in shown}
     left_margin = label_width((o.name for o in shown), MAX_PATH_LETTERS)
     values = [value for o in shown for value in (o.optimized.maximum, o.eager.maximum, allowed[o.name])]
     axis = logarithmic(values, left_margin, WIDTH - 12)

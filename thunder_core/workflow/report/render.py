@@ -282,5 +282,5 @@ def _error(report: Report) -> list[Headline]:
     title = "Largest error relative to eager's own" if eager_error else "Largest error"
     figure = number_format.times(own_error / eager_error) if eager_error else number_format.error(own_error)
     detail = f"{worst.name}: {number_format.error(own_error)}, eager {number_format.error(eager_error)}"
-    allowed = f"allowed {number_format.error(report.validation.allowed(worst))}"
+    allowed = f"allowed {number_format.error(report.validation.allowed_error(worst))}"
     return [Headline(title, figure, f"{detail}, {allowed}", "plain" if worst.passed else "bad")]

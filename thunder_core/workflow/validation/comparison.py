@@ -57,50 +57,62 @@ def ignore_progress(done: int, total: int) -> None:
     """Ignore the progress."""
 
 
+@dataclass(frozen=True)
+class ValidationSettings:
+    """The settings of a validation.
+
+    - `language_model`: the logits are compared by the KL divergence and the top-1 agreement, too.
+    - `train`: the gradients of the loss in the outputs are also compared, for each of the model's parameters.
+    - `allow_non_finite`: outputs may be NaN, infinite or all zero; the report's notes say so.
+    - `progress(done, total)` is called after each run.
+    - `reference_dtype`: the dtype of the reference (default: float64, or float32 if float64 does not fit into memory).
+    - `seed`: the seed of the generators before each run.
+    - `sizes`: the sizes of the inputs in words, if there are several; each size is also reported separately.
+    - `seconds` limits the time; the default limit depends on the time of eager PyTorch (`Budget`).
+    """
+
+    language_model: bool
+    train: bool = False
+    allow_non_finite: bool = False
+    progress: Callable[[int, int], None] = ignore_progress
+    reference_dtype: torch.dtype | None = None
+    seed: int = 0
+    sizes: Sequence[str] = ()
+    seconds: float | None = None
+
+
 def validate(
     optimized: Callable[..., object],
     model: torch.nn.Module,
     inputs: Sequence[Mapping[str, torch.Tensor]],
     tolerance: Tolerance,
-    *,
-    language_model: bool,
-    train: bool = False,
-    allow_non_finite: bool = False,
-    progress: Callable[[int, int], None] = ignore_progress,
-    reference_dtype: torch.dtype | None = None,
-    seed: int = 0,
-    sizes: Sequence[str] = (),
-    seconds: float | None = None,
+    settings: ValidationSettings,
 ) -> ValidationReport:
     """Compare `optimized(**inputs)` with `model(**inputs)` on each of the inputs, and return the report.
 
-    If `train` is set, the gradients of the loss in the outputs are also compared, for each of the model's parameters.
-
-    Both callables are compared with a reference: the same model in `reference_dtype` (default: float64, or float32 if
-    float64 does not fit into memory). The generators get the same seed before each run. Afterwards, the random state
-    and the model's buffers are restored. `progress(done, total)` is called after each run. If tensors of the optimized
-    program have another layout than in the trace, the report's notes list them. `sizes` are the sizes of the inputs in
-    words, if there are several; each size is also reported separately. `seconds` limits the time; the default limit
-    depends on the time of eager PyTorch (`Budget`). The first input is always compared, and a note gives the number of
-    omitted inputs.
+    Both callables are compared with a reference: the same model in a wider dtype. The generators get the same seed
+    before each run. Afterwards, the random state and the model's buffers are restored. If tensors of the optimized
+    program have another layout than in the trace, the report's notes list them. The first input is always compared,
+    and a note gives the number of inputs that were omitted because of the time limit.
 
     Raises NotFinite if eager or the reference has NaN or infinities, and AllZero if all of eager's outputs are zero,
-    unless `allow_non_finite` is set, which adds notes instead. Raises OutOfTolerance if an output is out of tolerance.
-    These three errors have the report as their `report`. Raises NotComparable if the outputs differ in structure, shape
-    or dtype, or if the model cannot be copied, OtherRandomNumbers if the optimized program consumes the RNG differently
-    from eager, and NoLoss for a model that cannot be trained.
+    unless `settings.allow_non_finite` is set, which adds notes instead. Raises OutOfTolerance if an output is out of
+    tolerance. These three errors have the report as their `report`. Raises NotComparable if the outputs differ in
+    structure, shape or dtype, or if the model cannot be copied, OtherRandomNumbers if the optimized program consumes
+    the RNG differently from eager, and NoLoss for a model that cannot be trained.
     """
     if not inputs:
         raise Bug("validation needs at least one input", fix="give at least one input")
-    reference = Reference(model, reference_dtype or widest_affordable(model, train=train))
-    comparison, budget = _Comparison(), Budget(len(inputs), seconds)
+    language_model, train = settings.language_model, settings.train
+    reference = Reference(model, settings.reference_dtype or widest_affordable(model, train=train))
+    comparison, budget = _Comparison(), Budget(len(inputs), settings.seconds)
     observe = partial(_side_by_side, optimized=optimized, model=model, reference=reference, budget=budget)
     measure = partial(_measure, language_model=language_model, train=train)
     with torch.no_grad(), preserve_random_state(model):
-        runs = _runs(model, inputs, seed, comparison.mismatches, progress, train=train)
+        runs = _runs(model, inputs, settings.seed, comparison.mismatches, settings.progress, train=train)
         done = comparison.compare(runs, observe, measure, budget)
-    report = comparison.report(reference, done, tolerance, sizes[:done], language_model=language_model)
-    if not allow_non_finite:
+    report = comparison.report(reference, done, tolerance, settings.sizes[:done], language_model=language_model)
+    if not settings.allow_non_finite:
         require_conclusive(report, train=train)
     require_passed(report)
     return report

@@ -264,7 +264,7 @@ class ValidationReport(ReportFacts):
         """The dtype of the reference, and how its weights were converted: `float64, one layer at a time`."""
         return f"{self.reference_dtype}, one layer at a time" if self.by_layer else self.reference_dtype
 
-    def allowed(self, output: OutputReport) -> float:
+    def allowed_error(self, output: OutputReport) -> float:
         """Return the largest error that the tolerance allows for an output."""
         return self.tolerance.times_eager * output.eager.maximum + self.tolerance.floor * output.scale
 
@@ -280,7 +280,7 @@ class ValidationReport(ReportFacts):
         return bool(floating) and all(output.all_zero for output in floating)
 
     def _used_share(self, output: OutputReport) -> float:
-        return output.optimized.maximum / (self.allowed(output) or 1.0)
+        return output.optimized.maximum / (self.allowed_error(output) or 1.0)
 
     @property
     def worst(self) -> OutputReport:

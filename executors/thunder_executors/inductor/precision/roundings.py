@@ -75,8 +75,8 @@ def with_rounded_constant(operation: BoundSymbol) -> BoundSymbol:
         return operation
     dtype = result.dtype
 
-    def rounded(leaf: object) -> Any:
+    def round_leaf(leaf: object) -> Any:
         return torch.tensor(leaf, dtype=dtype, device="cpu").item() if type(leaf) is float else leaf
 
-    args, kwargs = replace_leaves((operation.args, dict(operation.kwargs)), rounded)
+    args, kwargs = replace_leaves((operation.args, dict(operation.kwargs)), round_leaf)
     return replace(operation, args=args, kwargs=kwargs)

@@ -179,8 +179,8 @@ def test_hooks_of_a_module_with_several_inputs_and_results_get_all_gradients() -
         model.register_full_backward_hook(lambda _, inputs, outputs: log.append(copies((inputs, outputs))))
         model.register_full_backward_pre_hook(lambda _, outputs: (outputs[0] * 2, outputs[1]))
         called, x, y = compile_(model), leaf(), leaf(1.0)
-        for other in (y, y.detach()):
-            product, total = called(x, other)
+        for factor in (y, y.detach()):
+            product, total = called(x, factor)
             (product.sin() + total.cos()).sum().backward()
         called(x, y)[0].sin().sum().backward()
         return x.grad, y.grad, log

@@ -105,8 +105,8 @@ def test_an_artifact_has_the_function_by_its_name(tmp_path: Path, monkeypatch: p
     expected = torch.autograd.grad(compiled(x := X.clone().requires_grad_()), x)
     kept = thunder.save(compiled, tmp_path / "kept")
     torch.testing.assert_close(torch.autograd.grad(thunder.load(kept, shown, strict=True)(x), x), expected)
-    for other in (Tensor, Shown):
-        monkeypatch.setattr(sys.modules[__name__], "Local", other)
+    for wrong_class in (Tensor, Shown):
+        monkeypatch.setattr(sys.modules[__name__], "Local", wrong_class)
         with pytest.raises(ArtifactForeign, match="cannot be found"):
             thunder.load(kept, shown, strict=True)(x)
 

@@ -70,9 +70,9 @@ def test_seeding_with_a_data_dependent_number_matches_eager() -> None:
     state, compiled = torch.get_rng_state(), thunder.jit(seeded)
     try:
         calls = [compiled(torch.ones(2)) for _ in range(2)]
-        for seed, drawn, own, other in calls:
+        for seed, drawn, own, drawn_by_own in calls:
             assert torch.equal(drawn, 1 + torch.rand(2, generator=torch.Generator().manual_seed(seed)))
-            assert torch.equal(other, torch.rand(2, generator=torch.Generator().manual_seed(own)))
+            assert torch.equal(drawn_by_own, torch.rand(2, generator=torch.Generator().manual_seed(own)))
         assert len({seed for seed, *_ in calls}) == 2
         assert thunder.cache_misses(compiled) == 1
         with pytest.warns(RecompileWarning, match="seed"):

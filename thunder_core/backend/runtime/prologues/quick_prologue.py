@@ -106,7 +106,7 @@ class QuickPrologue:
     def _install(self, prepare: Prepare) -> None:
         program = self._program()
         if program is not None:
-            object.__setattr__(program, "prepare", prepare)
+            program.replace_prologue(prepare)
 
     def _make_quick_prologue(self, *, can_generate: bool) -> Prepare:
         """Return the quick prologue as a function."""
@@ -133,9 +133,9 @@ class QuickPrologue:
         return self._quick_prologue(module, args, kwargs)
 
 
-def install_quick_prologue(program: Any, trace: Trace, reads: ModuleReads) -> None:
-    """Let a program skip the reads of its prologue from the module while the module is unchanged."""
-    object.__setattr__(program, "prepare", QuickPrologue(program, program.prepare, trace, reads).first_call)
+def quick_prologue_of(program: Any, whole_prologue: Prepare, trace: Trace, reads: ModuleReads) -> Prepare:
+    """Return a prologue of a program that skips the reads from the module while the module is unchanged."""
+    return QuickPrologue(program, whole_prologue, trace, reads).first_call
 
 
 def quick_trace(

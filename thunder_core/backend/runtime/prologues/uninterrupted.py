@@ -189,7 +189,7 @@ def is_own_class(kind: type) -> bool:
 
 def is_method_of(kind: type, function: FunctionType) -> bool:
     """Whether a function, which may be decorated as a context manager, is defined in the module of a class."""
-    names = [decorated.__globals__.get("__name__") for decorated in unwrapped(function)]
+    names = [decorated.__globals__.get("__name__") for decorated in decorated_functions(function)]
     return names[-1] == kind.__module__ and {*names} <= {kind.__module__, "contextlib"}
 
 
@@ -253,11 +253,11 @@ def is_patched(value: Any) -> bool:
 def is_foreign_function(value: object) -> bool:
     """Whether a value is a function, or decorates one, of a package that is not the library, PyTorch or Python."""
     return isinstance(value, FunctionType) and any(
-        package_of(function.__globals__.get("__name__")) not in PACKAGES for function in unwrapped(value)
+        package_of(function.__globals__.get("__name__")) not in PACKAGES for function in decorated_functions(value)
     )
 
 
-def unwrapped(function: FunctionType) -> Iterator[FunctionType]:
+def decorated_functions(function: FunctionType) -> Iterator[FunctionType]:
     """Yield a function, and the functions that it decorates (`functools.wraps`)."""
     current: Any = function
     for _ in range(MAX_DEPTH):

@@ -7,6 +7,7 @@ folder is imported.
 
 from __future__ import annotations
 
+from thunder_core.frontend.acquire.lookaside_table import LATE_LOOKASIDES, LOOKASIDES
 from thunder_core.frontend.acquire.lookasides import compiled
 from thunder_core.frontend.acquire.lookasides.functions import (
     autograd,
@@ -44,7 +45,6 @@ from thunder_core.frontend.acquire.lookasides.state import (
     containers,
     context_variables,
     copies,
-    drawn_arrays,
     draws,
     finalizers,
     identity,
@@ -60,20 +60,10 @@ from thunder_core.frontend.acquire.lookasides.state import (
     storages,
     world,
 )
-from thunder_core.frontend.acquire.lookasides.table import (
-    LOOKASIDES,
-    Lookaside,
-    is_native_code,
-    late_lookaside_of,
-    lookaside,
-    lookaside_of_each,
-    runs_natively,
-    runs_without_redirection,
-)
 
 __all__ = [
+    "LATE_LOOKASIDES",
     "LOOKASIDES",
-    "Lookaside",
     "autograd",
     "checkpoint",
     "checks",
@@ -87,7 +77,6 @@ __all__ = [
     "control_flow",
     "copies",
     "coroutines",
-    "drawn_arrays",
     "draws",
     "element_functions",
     "finalizers",
@@ -100,22 +89,16 @@ __all__ = [
     "identity",
     "imports",
     "inlined_operators",
-    "is_native_code",
     "issued_warnings",
-    "late_lookaside_of",
     "legacy_tensors",
     "linearize",
     "loguru_loggers",
-    "lookaside",
-    "lookaside_of_each",
     "modes",
     "modules",
     "numbers",
     "output",
     "progress_bars",
     "rolled_loops",
-    "runs_natively",
-    "runs_without_redirection",
     "selective_checkpoint",
     "sequences",
     "state",

@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch._library.fake_class_registry import FakeScriptObject
 
-from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import METHODS_OF_NODES, method_of_node
+from thunder_core.frontend.acquire.backward_hooks import METHODS_OF_NODES
+from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import method_of_node
 from thunder_core.frontend.acquire.lookasides.functions.generators import is_method_of_generator, method_of_generator
 from thunder_core.frontend.acquire.lookasides.functions.tensors import METHODS as METHODS_MAKING_TENSORS
 from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_tensors
@@ -24,12 +25,13 @@ from thunder_core.frontend.acquire.lookasides.operators.assignments import assig
 from thunder_core.frontend.acquire.lookasides.operators.collectives import COMMUNICATING_CLASSES, collective_call
 from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import record_loop_over_unbind
 from thunder_core.frontend.acquire.lookasides.state.context_variables import method_of_context_variable
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import call_on_drawn
-from thunder_core.frontend.acquire.lookasides.state.draws import call_random_function, is_generator_class
+from thunder_core.frontend.acquire.lookasides.state.draws import call_random_function
 from thunder_core.frontend.acquire.lookasides.state.output import STREAM_METHODS, method_of_stream
 from thunder_core.frontend.acquire.lookasides.state.storages import method_of_storage
 from thunder_core.frontend.acquire.lookasides.state.world import QUERY_METHODS, call_world_function
+from thunder_core.frontend.acquire.outside.drawing_functions import is_generator_class
 from thunder_core.frontend.acquire.outside.native_functions import is_record_of_pybind11
+from thunder_core.frontend.acquire.run.drawn_arrays import call_on_drawn
 from thunder_core.frontend.acquire.texts import METHODS as METHODS_OF_TEXTS
 from thunder_core.frontend.acquire.texts import method_of_text
 from thunder_core.frontend.acquire.traced_run import TracedRun

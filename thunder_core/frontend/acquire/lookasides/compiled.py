@@ -18,7 +18,7 @@ def compiled_function(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
     inner: Any = programs_of(plain)
     if inner is None:
         return NOT_TAKEN
-    args, nested = (*owner_of(function), *args), run.nested
+    args, nested = (*owner_of(function), *args), run.options.nested
     if nested is not None and nested.stays(inner.specializations):
         return _call(run, nested, plain, inner, args, kwargs)
     if not run.outside.is_functional:

@@ -12,7 +12,7 @@ import torch
 from thunder_core.frontend.acquire.outside.function_effects import belongs_to_torch
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.objects import Lacks, has_own_fallback
-from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
+from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path, Step
 from thunder_core.frontend.interpreter.callables import callable_name
 from thunder_core.frontend.interpreter.lookup import parts_of_partial, python_method, type_lookup
 from thunder_core.tracing.ir.constants import is_constant
@@ -34,7 +34,7 @@ OBSERVED_GETTERS = (
 class GuardedReads(Protocol):
     """The methods of `Outside` that guard reads of attributes."""
 
-    def root(self, step: str, key: str, value: object) -> Path:
+    def root(self, step: Step, key: str, value: object) -> Path:
         """Return the root path of an object."""
 
     def read(self, path: Path, value: object) -> None:

@@ -49,7 +49,7 @@ def cached_for_modules(find: Callable[[Any], Answer]) -> Callable[[Any], Answer]
     answers: dict[Any, Answer] = {}
 
     @functools.wraps(find)
-    def cached(function: Any) -> Answer:
+    def find_cached(function: Any) -> Answer:
         if type(function) is not types.BuiltinFunctionType:
             return find(function)
         owner = function.__self__
@@ -59,7 +59,7 @@ def cached_for_modules(find: Callable[[Any], Answer]) -> Callable[[Any], Answer]
             answers[function] = find(function)
         return answers[function]
 
-    return cached
+    return find_cached
 
 
 def owner_of(function: object) -> tuple[Any, ...]:

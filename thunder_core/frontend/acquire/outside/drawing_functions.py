@@ -8,7 +8,9 @@ of the function would happen twice at the first call.
 
 from __future__ import annotations
 
+import _random
 import inspect
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -68,3 +70,26 @@ def can_be_passed(value: Any, is_computable: Callable[[Any], bool]) -> bool:
     if type(value) is tuple:
         return all(can_be_passed(item, is_computable) for item in value)
     return is_constant(value) or is_computable(value)
+
+
+def numpy_generators(numpy: Any) -> tuple[type, ...]:
+    """Return the classes of NumPy's generators."""
+    return numpy.RandomState, numpy.Generator, numpy.BitGenerator
+
+
+def is_generator(value: object) -> bool:
+    """Whether a value is a random number generator of Python or NumPy."""
+    return is_generator_class(type(value))  # not isinstance, which reads the value's own `__class__`
+
+
+def is_generator_class(kind: type) -> bool:
+    """Whether the instances of a class are random number generators of Python or NumPy."""
+    if issubclass(kind, _random.Random):
+        return True
+    numpy = numpy_random()
+    return numpy is not None and issubclass(kind, numpy_generators(numpy))
+
+
+def numpy_random() -> Any:
+    """Return the module `numpy.random`; None if it has not been imported."""
+    return sys.modules.get("numpy.random")

@@ -10,7 +10,7 @@ import functools
 import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay
@@ -36,6 +36,9 @@ from thunder_core.tracing.ir.stored_attributes import MISSING
 from thunder_core.tracing.library.changes.class_entries import mro_of
 from thunder_core.tracing.library.states import put_buffer_back, state_of, state_restorer
 
+AttributeWrite = Literal["set", "delete"]
+EffectKind = Literal[AttributeWrite, "call", "function", "print", "partial"]
+
 
 @dataclass(frozen=True, eq=False)
 class Effect:
@@ -51,7 +54,7 @@ class Effect:
     - `partial`: a write raised an error after it may have changed the owner.
     """
 
-    kind: str
+    kind: EffectKind
     owner: Path | None
     name: str
     arguments: tuple[Any, ...] = ()
@@ -177,7 +180,9 @@ class EffectLog:
 
     # ---- writes ---------------------------------------------------------------------------------------------
 
-    def note_attribute_write(self, kind: str, owner: Path, name: str, *value: Any, c_class: type | None = None) -> None:
+    def note_attribute_write(
+        self, kind: AttributeWrite, owner: Path, name: str, *value: Any, c_class: type | None = None
+    ) -> None:
         """Log that an attribute of an outside object is about to be set or deleted; `kind` is `set` or `delete`.
 
         The effect replaces an earlier assignment of the attribute if no effect in between may use the attribute. A

@@ -17,7 +17,7 @@ from thunder_core.frontend.acquire.outside.guards.values import Is, Values
 from thunder_core.frontend.acquire.outside.namespaces import item_path
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_assignment
-from thunder_core.frontend.acquire.outside.sharp import is_users_code
+from thunder_core.frontend.acquire.outside.sharp import OutsideReads, is_users_code
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic, is_only_thread
 from thunder_core.tracing.capture.torch_facts.symbols import place_of
 from thunder_core.tracing.ir.constants import is_constant
@@ -37,10 +37,11 @@ class FunctionReads(Outside):
         symbolic: Symbolic,
         symbol_at: Callable[[Path], Any],
         before_read_of_draw: Callable[[], None],
+        outside_reads: OutsideReads | None,
         leave_to_eager: Callable[[str, str], NoReturn],
         retrace: Callable[[RetraceReason], Retrace],
     ) -> None:
-        super().__init__(symbolic, symbol_at, before_read_of_draw)
+        super().__init__(symbolic, symbol_at, before_read_of_draw, outside_reads)
         self._leave_to_eager = leave_to_eager
         self._retrace = retrace
         self.assignments: dict[int, torch.Tensor] = {}

@@ -12,7 +12,7 @@ from thunder_core.frontend.acquire.outside.guards.identities import AllDifferent
 from thunder_core.frontend.acquire.outside.guards.objects import Misses
 from thunder_core.frontend.acquire.outside.guards.tensors import HasFact, OfTensors
 from thunder_core.frontend.acquire.outside.namespaces import is_loaded_module
-from thunder_core.frontend.acquire.outside.paths import Path
+from thunder_core.frontend.acquire.outside.paths import Path, Step
 from thunder_core.tracing.ir.constants import BY_IDENTITY
 from thunder_core.tracing.library.objects import is_native
 
@@ -58,9 +58,11 @@ class GuardedPaths:
         """Release the paths and the objects at the paths, which refer to each other."""
         for path in (*self._roots.values(), *self.paths.values()):
             path.forget_children()
-        vars(self).clear()
+        with_objects: tuple[dict[Any, Any], ...] = (self._roots, self.paths, self.guards, self._created_classes)
+        for objects in with_objects:
+            objects.clear()
 
-    def root(self, step: str, key: str, value: object) -> Path:
+    def root(self, step: Step, key: str, value: object) -> Path:
         """Return the root path of an object: an argument of the prologue, a class, or the globals of a module."""
         path = self._roots.get(id(value))
         if path is None:

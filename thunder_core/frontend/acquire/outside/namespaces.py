@@ -86,3 +86,7 @@ def length_of(container: object) -> int:
     """Return the number of stored items of a built-in container, bypassing a `__len__` of its own class."""
     length: int = stored_class(container).__len__(container)
     return length
+
+
+# Modules whose globals are not guarded: PyTorch's own code, which uses some of them to count its active levels.
+FUNCTION_TRANSFORMS = frozenset(f"torch._functorch.{name}" for name in ("apis", "eager_transforms", "utils", "vmap"))

@@ -73,11 +73,15 @@ class Outside(GuardedPaths):
     """
 
     def __init__(
-        self, symbolic: Symbolic, symbol_at: Callable[[Path], Any], before_read_of_draw: Callable[[], None]
+        self,
+        symbolic: Symbolic,
+        symbol_at: Callable[[Path], Any],
+        before_read_of_draw: Callable[[], None],
+        outside_reads: OutsideReads | None,
     ) -> None:
         super().__init__()
         self.effects = EffectLog()
-        self.outside_reads: OutsideReads | None = None  # only if the program is functional
+        self.outside_reads = outside_reads  # only if the program is functional
         self.symbolic = symbolic
         self._symbol_at = symbol_at
         self._before_read_of_draw = before_read_of_draw

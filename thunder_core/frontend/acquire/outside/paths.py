@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final, Literal
 
 import sympy
 
@@ -16,9 +16,40 @@ from thunder_core.tracing.library.objects import cached_value
 
 MODULE_TABLES = ("_parameters", "_buffers", "_modules")
 MAX_TEXT = 100  # characters; a longer text of a computing call is replaced by its number and name
-ASSIGNMENT = (
-    "assignment"  # the step of a root: an array in place of the indices that an operation of the trace computes
-)
+# The step of a root: an array in place of the indices that an operation of the trace computes.
+ASSIGNMENT: Final = "assignment"
+# The kinds of steps: of roots, from an object to a part of it, and to a value that is computed from several paths.
+Step = Literal[
+    "root",
+    "globals",
+    "class",
+    "module",
+    "script module",
+    "compiled",
+    "lookaside",
+    "cached",
+    "draws",
+    "assignment",
+    "attribute",
+    "entry",
+    "item",
+    "stored item",
+    "keyed item",
+    "keys",
+    "member",
+    "closure",
+    "size",
+    "stride",
+    "tensor",
+    "called",
+    "reference",
+    "referent",
+    "proxied",
+    "draw",
+    "computed",
+    "expression",
+    "count",
+]
 COMPUTED = ("computed", "expression", "count")  # steps whose values are computed from several paths
 
 
@@ -35,7 +66,7 @@ class Path:
 
     __slots__ = ("_text", "alias", "children", "key", "parent", "step", "value")
 
-    def __init__(self, parent: Path | None, step: str, key: Any, value: Any) -> None:
+    def __init__(self, parent: Path | None, step: Step, key: Any, value: Any) -> None:
         self.parent = parent
         self.step = step
         self.key = key
@@ -44,7 +75,7 @@ class Path:
         self._text: str | None = None
         self.children: dict[tuple[str, Any], Path] = {}
 
-    def child(self, step: str, key: Any, value: Any) -> Path:
+    def child(self, step: Step, key: Any, value: Any) -> Path:
         """Return the path to a value one step from the value at this path."""
         label = (step, (type(key), key))
         path = self.children.get(label)
@@ -269,7 +300,7 @@ def _item_text(path: Path) -> str:
 
 
 # For each kind of step, the function that returns the text of a path.
-STEP_TEXTS: dict[str, Callable[[Path], str]] = {
+STEP_TEXTS: dict[Step, Callable[[Path], str]] = {
     "count": lambda path: path.key.text,
     "draw": lambda path: str(path.key),
     "computed": _computation_text,

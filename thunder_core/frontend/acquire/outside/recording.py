@@ -1,10 +1,9 @@
-"""The interface of a run for its parts, which cannot import the class of the run."""
+"""The interface of a run for its parts, which cannot import the class of the run; and the output of the program."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import Any, NoReturn, Protocol
-
-import torch
 
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
@@ -15,6 +14,19 @@ from thunder_core.tracing.capture.location import Location
 from thunder_core.tracing.capture.recorder import Recorder
 
 
+@dataclass
+class ProgramOutput:
+    """The output of a program.
+
+    `printed` has the number of bound symbols before a print, the printed value and the user's line. `streams` are the
+    streams to which the program prints without naming them, and `log_handlers` are the handlers of its loggers.
+    """
+
+    printed: list[tuple[int, Any, SourceLine | None]] = field(default_factory=list)
+    streams: list[Any] = field(default_factory=list)
+    log_handlers: list[Any] = field(default_factory=list)
+
+
 class Recording(Protocol):
     """One run of the program under the interpreter (`acquire.run.run.Run`)."""
 
@@ -23,8 +35,7 @@ class Recording(Protocol):
     draws: Any
     recorder: Recorder
     machine: Machine
-    device: torch.device | None
-    printed: list[tuple[int, Any, SourceLine | None]]
+    output: ProgramOutput
 
     def location(self) -> Location:
         """Return the line of the program that runs now, and its module."""

@@ -36,6 +36,7 @@ class CachedCalls:
     def __init__(self, run: TracedRun, *, fills: bool) -> None:
         self._run = run
         self._fills = fills
+        self.has_new_values = False  # whether a cached function has computed a tensor or a new object
         # By `id` of a cached function, the effect counts before its calls.
         self._counts_before_calls: dict[int, list[tuple[int, ...]]] = {}
         self._called: set[int] = set()  # the `id` of each cached function that the run has called
@@ -75,6 +76,7 @@ class CachedCalls:
             self._run.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
         if is_kept and is_constant(value):
             self._guard_in_prologue(cached, arguments, keywords, value)
+        self.has_new_values |= not is_kept
         return is_kept
 
     def note_call(self, cached: object) -> None:

@@ -3,42 +3,28 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from thunder_core.foundation.package import package_of
-from thunder_core.frontend.acquire.code_origins import CodeOrigins, has_line
-from thunder_core.frontend.acquire.lookasides import (
+from thunder_core.frontend.acquire.lookaside_table import (
     LOOKASIDES,
     is_native_code,
     late_lookaside_of,
     runs_without_redirection,
 )
-from thunder_core.frontend.acquire.lookasides.c_functions import lookasides_of_c_function
-from thunder_core.frontend.acquire.lookasides.compiled import compiled_function
-from thunder_core.frontend.acquire.lookasides.functions.function import call_from_c
-from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script
-from thunder_core.frontend.acquire.lookasides.functions.tensors import maker_of_tensors
-from thunder_core.frontend.acquire.lookasides.operators.collectives import collective_call
-from thunder_core.frontend.acquire.lookasides.operators.foreign import call_foreign
-from thunder_core.frontend.acquire.lookasides.operators.higher_order import call_operator
-from thunder_core.frontend.acquire.lookasides.operators.rolled_loops import record_loop_over_unbind
-from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import branch_on_tensor
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import call_on_drawn
-from thunder_core.frontend.acquire.lookasides.state.draws import call_random_function
-from thunder_core.frontend.acquire.lookasides.state.finalizers import dereference, require_no_del_method
-from thunder_core.frontend.acquire.lookasides.state.lookups import LOOKUPS, settle_method
-from thunder_core.frontend.acquire.lookasides.state.output import method_that_logs_once
-from thunder_core.frontend.acquire.lookasides.state.process_queries import call_process_function
-from thunder_core.frontend.acquire.lookasides.state.world import call_world_function
-from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
+from thunder_core.frontend.acquire.run.call_rules import CallRules
+from thunder_core.frontend.acquire.run.code_origins import CodeOrigins, has_line
+from thunder_core.frontend.acquire.run.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
-from thunder_core.frontend.acquire.traced_run import EagerFunctionCalls
+from thunder_core.frontend.acquire.run.options import RunOptions
+from thunder_core.frontend.acquire.run.program_state import CallState
+from thunder_core.frontend.acquire.run.replacements import Replacements
+from thunder_core.frontend.acquire.run.run_inputs import RunInputs
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.lookup import python_method
@@ -48,13 +34,6 @@ from thunder_core.tracing.capture.torch_facts.symbols import PLAIN_CALLABLES, is
 from thunder_core.tracing.capture.torch_facts.torch_versions import applied_in_c
 from thunder_core.tracing.library.objects import is_native
 
-# Lookasides that decide themselves which functions they replace. They are called as `(run, function, args, kwargs)`,
-# and return `NOT_TAKEN` for other functions. The first tuple is for Python functions, the second one also for bound
-# methods and objects, and the third one is not for methods of Python. `lookasides_of_c_function` has those of C
-# functions.
-LOOKASIDES_OF_PYTHON_FUNCTIONS = (call_random_function, call_on_drawn)
-LOOKASIDES_OF_CALLABLES = (call_random_function, collective_call, call_world_function, call_on_drawn)
-LOOKASIDES_OF_OBJECTS = (maker_of_tensors, method_that_logs_once, record_loop_over_unbind, call_script, dereference)
 # Special methods whose results C code converts to a number of Python.
 CONVERTED_SPECIAL_METHODS = frozenset(
     f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash")
@@ -80,15 +59,13 @@ def is_interpreted_object(kind: type) -> bool:
 class ObservedCalls(ObservedReads):
     """An observer that decides how each call of the program runs."""
 
-    subject: Callable[..., Any]
+    options: RunOptions
+    rules: CallRules
+    inputs: RunInputs
     replacements: Replacements
-    eager_functions: EagerFunctionCalls | None
-    leaves_threads_to_eager: bool
     cached_calls: CachedCalls
-    operations: frozenset[Callable[..., Any]]
+    calls: CallState
     code_origins: CodeOrigins
-    own_interrupt: BaseException | None
-    fills_caches: bool  # whether a function under `functools.lru_cache` has computed a tensor or a new object
 
     def on_call(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Make a call that is not interpreted, and return its result; otherwise return `NOT_TAKEN`.
@@ -103,7 +80,7 @@ class ObservedCalls(ObservedReads):
         kind = type(function)
         if issubclass(kind, type):
             self.classes.note_instance(function)
-            require_no_del_method(self, function)
+            self.rules.instantiation(self, function)
         elif kind not in PLAIN_CALLABLES and is_interpreted_object(kind):
             return NOT_TAKEN  # nothing reads its attributes, hashes or compares it: that may run any code
         plain = function.__func__ if kind is types.MethodType else function
@@ -118,7 +95,7 @@ class ObservedCalls(ObservedReads):
                 return value
         if kind is types.BuiltinFunctionType:
             return self._call_c_function(function, args, kwargs)
-        for call in LOOKASIDES_OF_PYTHON_FUNCTIONS if kind is types.FunctionType else LOOKASIDES_OF_CALLABLES:
+        for call in self.rules.python_functions if kind is types.FunctionType else self.rules.callables:
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
@@ -130,12 +107,12 @@ class ObservedCalls(ObservedReads):
         self, function: types.BuiltinFunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Call a function of a module, or a bound method, in C."""
-        for call in lookasides_of_c_function(type(function.__self__), function.__name__):
+        for call in self.rules.of_c_function(type(function.__self__), function.__name__):
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
         if (applied := applied_in_c(function)) is not None:
-            return call_from_c(self, function, applied, args, kwargs)
+            return self.rules.from_c(self, function, applied, args, kwargs)
         return self._call_native(function, args, kwargs)
 
     def _call_object(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -144,8 +121,8 @@ class ObservedCalls(ObservedReads):
         Return `NOT_TAKEN` if the interpreter must make the call.
         """
         if is_higher_order(function):
-            return call_operator(self, function, args, kwargs)
-        for call in LOOKASIDES_OF_OBJECTS:
+            return self.rules.higher_order(self, function, args, kwargs)
+        for call in self.rules.objects:
             value = call(self, function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
@@ -201,24 +178,23 @@ class ObservedCalls(ObservedReads):
 
         `plain` is the function itself if `function` is a bound method.
         """
-        if "_thunder" in plain.__dict__ and (value := compiled_function(self, function, args, kwargs)) is not NOT_TAKEN:
-            return value
+        if "_thunder" in plain.__dict__:
+            value = self.rules.compiled(self, function, args, kwargs)
+            if value is not NOT_TAKEN:
+                return value
         if (lookaside := late_lookaside_of(plain)) is not None:
             return lookaside(self, *owner_of(function), *args, **kwargs)
-        value = call_foreign(self, function, args, kwargs)
+        value = self.rules.foreign(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
         if plain.__code__ is DYNAMO_DISABLED_CODE:
             return self.machine.call(plain.__wrapped__, *owner_of(function), *args, **kwargs)  # type: ignore[attr-defined]
         edge = self._check_edge(plain)
-        if edge or plain in self.operations or is_native_code(plain):
+        if edge or self.code_origins.is_operation(plain) or is_native_code(plain):
             return self._call_without_interpreting(function, plain, args, kwargs)
-        if (
-            self.eager_functions is not None
-            and has_line(plain.__code__, self.eager_functions.lines)
-            and self._is_not_subject(function)
-        ):
-            return self.eager_functions(self, function, *args, **kwargs)
+        in_eager = self.options.eager_functions
+        if in_eager is not None and has_line(plain.__code__, in_eager.lines) and self._is_not_subject(function):
+            return in_eager(self, function, *args, **kwargs)
         self.classes.guard_called_method(plain, (*owner_of(function), *args))
         self.outside.guard_defaults(plain)
         return NOT_TAKEN
@@ -227,15 +203,16 @@ class ObservedCalls(ObservedReads):
         self, function: Any, plain: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         """Guard all contents of the arguments of a Python function, and call the function without interpreting it."""
-        value = call_process_function(self, function, args, kwargs)
+        value = self.rules.uninterpreted(self, function, args, kwargs)
         if value is not NOT_TAKEN:
             return value
-        if plain in self.operations:
+        is_operation = self.code_origins.is_operation(plain)
+        if is_operation:
             self.outside.guard_operation_name(plain)
             self.native_calls.require_no_outside_iterator(function, (*args, *kwargs.values()))
         for arg in (*args, *kwargs.values()):
             self.outside.expand_whole(arg)
-        if plain not in self.operations:
+        if not is_operation:
             value = self.numbers.call_native(function, args, kwargs)
             if value is not NOT_TAKEN:
                 return value
@@ -245,18 +222,19 @@ class ObservedCalls(ObservedReads):
 
     def _is_not_subject(self, function: object) -> bool:
         """Whether a function is neither the traced function or module itself, nor the `forward` of the module."""
-        is_method = callable_attribute(function, "__self__") is self.subject
-        return function is not self.subject and not (is_method and callable_name(function) in ENTRY_METHODS)
+        subject = self.inputs.subject
+        is_method = callable_attribute(function, "__self__") is subject
+        return function is not subject and not (is_method and callable_name(function) in ENTRY_METHODS)
 
     def on_enter(self, frame: Frame) -> None:
-        """Note the code of a function that starts, if the codes of a loop or branch are collected (`entered_codes`)."""
-        if self.entered_codes is not None:
-            self.entered_codes.add(frame.code)
+        """Note the code of a function that starts, if the codes of a loop or branch are collected."""
+        if self.calls.entered_codes is not None:
+            self.calls.entered_codes.add(frame.code)
 
     def on_raise(self, error: BaseException) -> None:
         """Store a `KeyboardInterrupt` that the program itself raises, to distinguish it from the user's Ctrl-C."""
         if issubclass(type(error), KeyboardInterrupt):
-            self.own_interrupt = error
+            self.calls.note_interrupt(error)
 
     def on_cache_miss(self, cached: object) -> None:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
@@ -271,9 +249,7 @@ class ObservedCalls(ObservedReads):
         self, cached: object, arguments: tuple[Any, ...], keywords: dict[str, Any], value: object, *, hit: bool
     ) -> bool:
         """Guard the cache of `functools.lru_cache`, and return whether a new value stays in it."""
-        is_kept = self.cached_calls.guard_result(cached, arguments, keywords, value, hit=hit)
-        self.fills_caches |= not is_kept
-        return is_kept
+        return self.cached_calls.guard_result(cached, arguments, keywords, value, hit=hit)
 
     def interprets(self, function: types.FunctionType) -> bool:
         """Whether a Python function that C code calls is interpreted.
@@ -304,7 +280,7 @@ class ObservedCalls(ObservedReads):
         Raises `Retrace` for a function that starts a thread, if eager PyTorch may make the call.
         """
         edge = edge_of(function)
-        if edge is not None and edge.startswith(IN_THREAD) and self.leaves_threads_to_eager:
+        if edge is not None and edge.startswith(IN_THREAD) and self.options.leaves_threads_to_eager:
             self.leave_to_eager("the program starts a thread, whose code is not traced", "start it outside the program")
         if edge is not None:
             self.note_edge(edge, loud=edge.startswith(LOUD_PREFIXES) and not self.outside.is_functional)
@@ -312,7 +288,7 @@ class ObservedCalls(ObservedReads):
 
     def on_branch(self, frame: Frame, condition: object, if_true: int, if_false: int) -> Any:
         """Record the arms of a branch on a tensor."""
-        return branch_on_tensor(self, frame, condition, if_true, if_false)
+        return self.rules.branch(self, frame, condition, if_true, if_false)
 
     def before_native(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Note the effects of a C function on its arguments.

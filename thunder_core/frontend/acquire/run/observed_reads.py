@@ -14,15 +14,7 @@ from typing import Any
 
 import torch
 
-from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import METHODS_OF_NODES
-from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
-from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import require_known_identity
-from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
-from thunder_core.frontend.acquire.lookasides.state.context_variables import LOOKUPS, ContextVariables
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operate_in_prologue, store_item
-from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
-from thunder_core.frontend.acquire.lookasides.state.lookups import settle_lookup
-from thunder_core.frontend.acquire.lookasides.state.world import require_frame_of_program
+from thunder_core.frontend.acquire.backward_hooks import METHODS_OF_NODES
 from thunder_core.frontend.acquire.numbers import arguments_for_c
 from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
 from thunder_core.frontend.acquire.outside.call_traits import (
@@ -38,9 +30,20 @@ from thunder_core.frontend.acquire.outside.containers import (
     is_consumed,
     lacks_key,
 )
+from thunder_core.frontend.acquire.outside.drawing_functions import is_generator
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
-from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_plain_membership_test
+from thunder_core.frontend.acquire.outside.namespaces import (
+    FUNCTION_TRANSFORMS,
+    is_index_into,
+    is_plain_membership_test,
+)
+from thunder_core.frontend.acquire.run.context_variables import LOOKUPS, ContextVariables
+from thunder_core.frontend.acquire.run.drawn_arrays import is_drawn, operate_in_prologue, store_item
+from thunder_core.frontend.acquire.run.lookups import settle_lookup
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
+from thunder_core.frontend.acquire.run.outer_frames import require_frame_of_program
+from thunder_core.frontend.acquire.run.recorded_arms import require_known_identity
+from thunder_core.frontend.acquire.run.shown_classes import CLASSES, shown_class
 from thunder_core.frontend.acquire.texts import Texts, with_plain_strings
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame

@@ -9,12 +9,12 @@ from typing import Any, NoReturn
 import torch
 
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.lookasides.functions.complex_parts import is_part, is_value_of_part, write_part
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
 from thunder_core.frontend.acquire.outside.containers import container_base, iterates_in_python, overridden_c_class
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
+from thunder_core.frontend.acquire.run.complex_parts import is_part, is_value_of_part, write_part
 from thunder_core.frontend.interpreter import Observer
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import WRITTEN

@@ -99,6 +99,16 @@ class RunOptions:
     read_conditions: frozenset[ReadsCondition] = frozenset()
 
     @property
+    def may_read_values(self) -> bool:
+        """Whether this run or a later run may evaluate the values of tensors."""
+        return self.evaluates_tensor_values or self.may_evaluate_tensor_values
+
+    @property
+    def leaves_threads_to_eager(self) -> bool:
+        """Whether eager PyTorch makes the calls of programs that start threads."""
+        return self.leaves_to_eager and self.sharp_edges == "allow"
+
+    @property
     def watches_native_code(self) -> bool:
         """Whether the run reports the user's code that C code calls, because Thunder's interpreter does not run it.
 

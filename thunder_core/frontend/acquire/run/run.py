@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-import sys
-import time
-import warnings
 from collections.abc import Callable, Sequence
-from types import CodeType
 from typing import Any, NoReturn
 
 import torch
@@ -16,13 +11,8 @@ from torch._subclasses.fake_tensor import FakeTensor
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
 from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
-from thunder_core.frontend.acquire.code_origins import CodeOrigins
 from thunder_core.frontend.acquire.counts import CountSources
 from thunder_core.frontend.acquire.gradients import OutsideGradients
-from thunder_core.frontend.acquire.lookasides.state.context_variables import ContextVariables
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import combine_numbers
-from thunder_core.frontend.acquire.lookasides.state.output import note_later_writes, require_unread_output
-from thunder_core.frontend.acquire.lookasides.user_lookasides import Replacements
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws
@@ -32,17 +22,30 @@ from thunder_core.frontend.acquire.outside.native_reads import NativeReads
 from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.paths import Path, expression_path
-from thunder_core.frontend.acquire.outside.sharp import SharpEdge, is_users_code
+from thunder_core.frontend.acquire.outside.recording import ProgramOutput
+from thunder_core.frontend.acquire.outside.sharp import OutsideReads, SharpEdge, is_users_code
 from thunder_core.frontend.acquire.outside.symbolic import Symbolic
 from thunder_core.frontend.acquire.outside.whole_reads import WholeReads
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
+from thunder_core.frontend.acquire.run.call_rules import CallRules
+from thunder_core.frontend.acquire.run.code_origins import CodeOrigins
+from thunder_core.frontend.acquire.run.context_variables import ContextVariables
+from thunder_core.frontend.acquire.run.drawn_arrays import combine_numbers
 from thunder_core.frontend.acquire.run.observed_calls import ObservedCalls
 from thunder_core.frontend.acquire.run.options import RunOptions
+from thunder_core.frontend.acquire.run.program_state import (
+    CallState,
+    NotedEdges,
+    ProcessBefore,
+    RunningModules,
+    TraceNotes,
+)
+from thunder_core.frontend.acquire.run.replacements import Replacements
 from thunder_core.frontend.acquire.run.run_inputs import RunInputs
+from thunder_core.frontend.acquire.run.unread_output import note_later_writes, require_unread_output
 from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
 from thunder_core.frontend.acquire.texts import Texts
-from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.frontend.interpreter.catching import has_finally, is_caught, is_error_check
 from thunder_core.passes.autodiff.vjp import backward_of
 from thunder_core.tracing.analysis.data_errors import ERRORS_BY_VALUES
@@ -51,12 +54,19 @@ from thunder_core.tracing.capture.quantities import Quantity
 from thunder_core.tracing.capture.recorded_program import RecordedProgram
 from thunder_core.tracing.capture.recorder import Recorder
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
-from thunder_core.tracing.capture.torch_facts.symbols import operations
-from thunder_core.tracing.ir.attention import FlexAttention
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import Retrace, RetraceReason, RunsInEager
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_core.tracing.library.changes.tensor_class import replaced_entries
+
+# The parts of a run, in the order in which they are built, and the parts with reference cycles of their own.
+PARTS = (
+    *("options", "rules", "process", "code_origins", "modules", "output", "edges", "notes", "calls", "settings"),
+    *("outside", "writes", "native_calls", "classes", "native_reads"),
+    *("inputs", "numbers", "outside_tensors", "recorder", "counts", "texts", "draws"),
+    *("replacements", "context_variables", "cached_calls", "functions", "backward_hooks", "saved_tensors_hooks"),
+    *("machine", "retrace_request"),
+)
+PARTS_WITH_CYCLES = ("functions", "outside", "recorder")
 
 
 class Run(ObservedCalls, RecordedProgram):
@@ -66,6 +76,7 @@ class Run(ObservedCalls, RecordedProgram):
     built. A run that cannot be built is released.
     """
 
+    retrace_request: Retrace | None = None
     quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
 
     def __init__(
@@ -74,68 +85,52 @@ class Run(ObservedCalls, RecordedProgram):
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         options: RunOptions,
+        rules: CallRules,
     ) -> None:
-        self.subject, self.options = subject, options
-        self.device = options.device
-        self.watches_native_code = options.watches_native_code
-        self.output: Any = None
+        self.options, self.rules = options, rules
         try:
-            self._note_initial_state(subject)
-            self._build_observers(options.symbolic)
+            self._build_state(subject)
+            self._build_observers()
             self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device, options.moves_from)
-            self._build_recorder(options)
-            self._add_lookasides(options)
+            self._build_recorder()
+            self._build_callers()
             self.inputs.expand()
         except BaseException:
             self.release()
             raise
 
-    def _note_initial_state(self, subject: Callable[..., Any]) -> None:
-        """Set the attributes of the run to their values before the program runs."""
-        self.started = time.time_ns()
-        named = subject.named_modules() if isinstance(subject, torch.nn.Module) else ()
-        self.module_names = {id(module): name for name, module in named}
-        self.modules: list[str] = []
-        self.checkpointed_ranges: list[range] = []
-        self.kept_operations: dict[str, frozenset[str]] = {}
-        self.attentions: dict[str, FlexAttention] = {}
-        self.seeds: dict[int, int | None] = {}
-        self.script_methods: list[Any] = []  # methods of modules of TorchScript that are running
-        self.asyncio_run_depth = 0  # number of active calls of asyncio.run
-        self.contexts: dict[int, tuple[Any, Proxy]] = {}
-        self.capturing_hooks: dict[int, list[Callable[..., Any]]] = {}  # by the `id` of their modules
-        self.sharp_edges: dict[str, SourceLine | None] = {}
-        self.loud_edges: set[str] = set()
-        # number of bound symbols before a print, and the printed value
-        self.printed: list[tuple[int, Any, SourceLine | None]] = []
-        self.works: list[TracedWork] = []
-        self.printed_streams: list[Any] = []  # streams to which the program prints without naming them
-        self.log_handlers: list[Any] = []  # handlers of the loggers with which the program logs
-        self.streams = (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__)
-        self.warning_filters: Any = warnings.filters
-        self.own_interrupt: BaseException | None = None
-        self.fills_caches = False
-        self.replaced_entries = replaced_entries()
+    def _build_state(self, subject: Callable[..., Any]) -> None:
+        """Build the parts that hold the state of the program and need no other part."""
+        self.process = ProcessBefore()
+        self.code_origins = CodeOrigins()
+        self.modules = RunningModules(subject)
+        self.output = ProgramOutput()
+        self.edges = NotedEdges()
+        self.notes = TraceNotes()
+        self.calls = CallState()
+        self.settings = Settings()
 
-    def _build_observers(self, symbolic: Symbolic) -> None:
+    def _build_observers(self) -> None:
         """Build the parts that guard reads of outside objects, and log writes to them."""
         self.outside = WholeReads(
-            symbolic, self._symbol_at, self._before_read_of_draw, self.leave_to_eager, self.retrace
+            self.options.symbolic,
+            self._symbol_at,
+            self._before_read_of_draw,
+            OutsideReads(self._line) if self.options.functional else None,
+            self.leave_to_eager,
+            self.retrace,
         )
         self.writes = OutsideWrites(self.outside)
         self.native_calls = NativeCalls(self.outside, self.writes, self.leave_to_eager)
         self.classes = Classes(self.outside)
-        self.settings = Settings()
         self.native_reads = NativeReads(
             self.outside, self.classes.is_users, self.note_edge, self.leave_to_eager, self.settings.answers
         )
-        self.operations = operations()
-        self.code_origins = CodeOrigins()
 
-    def _build_recorder(self, options: RunOptions) -> None:
+    def _build_recorder(self) -> None:
         """Build the recorder, and the parts for symbolic numbers, counts, texts and random numbers."""
-        symbolic = options.symbolic
-        self.numbers = self.number_sources = OutsideNumbers(self)
+        options, symbolic = self.options, self.options.symbolic
+        self.numbers = OutsideNumbers(self)
         self.outside_tensors = OutsideGradients(self)
         self.recorder = Recorder(
             self,
@@ -147,29 +142,16 @@ class Run(ObservedCalls, RecordedProgram):
         )
         self.counts = CountSources(self.outside, self.recorder, self._line)
         self.texts = Texts(self, read_at_once=options.evaluates_strings_at_once)
-        self.unrolled_loops = options.unrolled_loops
-        self.may_read_values = options.may_evaluate_tensor_values or options.evaluates_tensor_values
-        self.read_conditions = options.read_conditions
-        self.recorded_arms: list[Any] = []
-        self.entered_codes: set[CodeType] | None = None
-        self.retrace_request: Retrace | None = None
         self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_are_constant)
 
-    def _add_lookasides(self, options: RunOptions) -> None:
-        """Build the parts that the lookasides use."""
-        self.recorder.numbers.combine = functools.partial(combine_numbers, self)
+    def _build_callers(self) -> None:
+        """Build the parts that make calls of the program in a way of their own."""
+        self.replacements = Replacements(self.options.lookasides)
         self.context_variables = ContextVariables(self)
-        self.cached_calls = CachedCalls(self, fills=options.leaves_cache_fills_to_eager)
+        self.cached_calls = CachedCalls(self, fills=self.options.leaves_cache_fills_to_eager)
         self.functions = AppliedFunctions(self)
         self.backward_hooks = BackwardHooks(self)
         self.saved_tensors_hooks = SavedTensorsHooks(self)
-        self.interprets_autograd_functions = options.interprets_autograd_functions
-        self.reads_assignment_indices = options.reads_assignment_indices
-        self.detours = options.detours
-        self.nested = options.nested
-        self.eager_functions = options.eager_functions
-        self.leaves_threads_to_eager = options.leaves_to_eager and options.sharp_edges == "allow"
-        self.replacements = Replacements(options.lookasides)
 
     def _sizes(self, symbolic: Symbolic) -> SymbolicSizes:
         """Return the symbolic sizes of the recording."""
@@ -189,10 +171,25 @@ class Run(ObservedCalls, RecordedProgram):
         """Return the arguments as the program receives them, with symbolic numbers."""
         return self.inputs.arguments(self.numbers)
 
+    def build_probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
+        """Return a separate run for a part of the program, which interprets `torch.autograd.Function`s."""
+        options = self.options.for_probe(interprets_autograd_functions=True)
+        return Run(program, args, kwargs, options, self.rules)
+
     def retrace(self, reason: RetraceReason) -> Retrace:
         """Return the exception that requests another trace. The request is stored, because the program may catch it."""
         self.retrace_request = Retrace(reason)
         return self.retrace_request
+
+    @property
+    def number_sources(self) -> OutsideNumbers:  # type: ignore[override]
+        """The sources of numbers from outside."""
+        return self.numbers
+
+    @property
+    def watches_native_code(self) -> bool:  # type: ignore[override]
+        """Whether the run reports the user's code that C code calls."""
+        return self.options.watches_native_code
 
     # ---- queries of the recorder ----
 
@@ -229,6 +226,10 @@ class Run(ObservedCalls, RecordedProgram):
         """Guard the inner tensors of a wrapper subclass."""
         self.outside.guard_wrapper(tensor)
 
+    def combine_numbers(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Return an operator's result for a symbolic number and a value of another library, or `NotImplemented`."""
+        return combine_numbers(self, function, operands)
+
     def call_torch_function(self, method: Callable[..., Any], *args: Any) -> Any:
         """Interpret the `__torch_function__` of a subclass of Tensor."""
         self.outside.guard_class_method(method.__self__, "__torch_function__")  # type: ignore[attr-defined]
@@ -240,7 +241,9 @@ class Run(ObservedCalls, RecordedProgram):
         A `finally` of the user counts, too, because its effects are part of the call that raises.
         """
         frame = self.machine.frame
-        return is_caught(frame, ERRORS_BY_VALUES) or (self.may_read_values and has_finally(frame, is_users_code))
+        return is_caught(frame, ERRORS_BY_VALUES) or (
+            self.options.may_read_values and has_finally(frame, is_users_code)
+        )
 
     def is_check(self) -> bool:
         """Whether the program reads a value only to raise an error if the value is wrong, as an `assert` does."""
@@ -270,7 +273,7 @@ class Run(ObservedCalls, RecordedProgram):
     def location(self) -> Location:
         """Return the innermost line that is neither in PyTorch nor in a context manager, and the innermost module."""
         frame = self.machine.frame if hasattr(self, "machine") else None  # before the program runs
-        return self.code_origins.users_location(frame, self.modules[-1] if self.modules else "")
+        return self.code_origins.users_location(frame, self.modules.innermost)
 
     def _line(self) -> SourceLine | None:
         """Return the program's line; None before the program runs."""
@@ -281,14 +284,11 @@ class Run(ObservedCalls, RecordedProgram):
 
         A `loud` edge is reported even if sharp edges are allowed.
         """
-        self.sharp_edges.setdefault(what, self.location().source)
-        if loud:
-            self.loud_edges.add(what)
+        self.edges.note(what, self.location().source, loud=loud)
 
     def refuse(self, what: str, fix: str = COMPILE_TOGETHER, where: SourceLine | None = None) -> NoReturn:
         """Raise the error for an action that a trace cannot represent, and store the error."""
-        self.recorder.failure = CannotReplay(what, fix=fix, where=where or self.location().source)
-        raise self.recorder.failure
+        raise self.recorder.fail(CannotReplay(what, fix=fix, where=where or self.location().source))
 
     def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
         """Raise the request that eager PyTorch makes this call, for an action that a trace cannot represent.
@@ -310,23 +310,22 @@ class Run(ObservedCalls, RecordedProgram):
         outside_reads = self.outside.outside_reads.edges.values() if self.outside.outside_reads else ()
         for bsym in self.recorder.data_dependent.bsyms_read:
             description = f"`{bsym.symbol.name}` reads the value of a tensor; the program is specialized to this value"
-            self.sharp_edges.setdefault(description, bsym.source)
+            self.edges.note(description, bsym.source)
         note_later_writes(self)
-        edges = self.sharp_edges.items()
-        return (*outside_reads, *(SharpEdge(text, where, text in self.loud_edges) for text, where in edges))
+        return (*outside_reads, *self.edges.in_order())
 
     def release(self) -> None:
         """Release all objects of the run: its parts refer to each other, and to the user's tensors.
 
         Without this call, the tensors would live until the garbage collector runs, which may be long after the call.
         """
-        parts = vars(self)  # only some of them in a run that could not be built
-        if "machine" in parts:
-            self.machine.is_over = True
-        for name in ("functions", "outside", "recorder"):
-            if name in parts:
-                parts[name].release()
-        parts.clear()
+        if hasattr(self, "machine"):
+            self.machine.end()
+        for name in PARTS_WITH_CYCLES:
+            if (part := getattr(self, name, None)) is not None:  # a run that could not be built has only some parts
+                part.release()
+        for name in PARTS:
+            self.__dict__.pop(name, None)
 
     def has_freed_graph(self, tensor: torch.Tensor) -> bool:
         """Whether a tensor of the program has an autograd graph that a backward pass of the program has freed."""

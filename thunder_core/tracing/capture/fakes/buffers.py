@@ -60,5 +60,5 @@ def overlap(first: Iterable[range | None], second: Iterable[range | None]) -> bo
     """Whether a range of `first` and a range of `second` have an element in common; None stands for no range."""
     others = [other for other in second if other is not None]
     return any(
-        one.start < other.stop and other.start < one.stop for one in first if one is not None for other in others
+        left.start < right.stop and right.start < left.stop for left in first if left is not None for right in others
     )

@@ -69,6 +69,16 @@ class Tensors:
         self._detached: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}  # by the identity of the result
         self._count = 0
 
+    def release(self) -> None:
+        """Release the tensors and objects, some of which refer to each other."""
+        by_identity: tuple[dict[int, Any], ...] = (
+            *(self.objects, self._made, self.inputs, self._handles, self._shown, self.buffers),
+            *(self._fakes, self.reals, self._proxies, self._detached),
+        )
+        for objects in by_identity:
+            objects.clear()
+        del self.mode, self._storages, self._name_input, self._device_of
+
     def next_name(self) -> str:
         """Return a new name for a result."""
         self._count += 1
@@ -222,7 +232,7 @@ class Tensors:
         """Return the identity of the storage of the tensor that has, or had, this name."""
         return self._memories.get(name)
 
-    def named(self, name: str) -> torch.Tensor | None:
+    def tensor_named(self, name: str) -> torch.Tensor | None:
         """Return the tensor of the program whose proxy has this name, or None."""
         fake_of_name = next((fake for fake, proxy, *_ in self._proxies.values() if proxy.name == name), None)
         return None if fake_of_name is None else self.reals.get(id(fake_of_name), fake_of_name)

@@ -186,10 +186,10 @@ def upsample(function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     image = args[0] if args else kwargs.get("input")
     if isinstance(image, torch.Tensor) and not all(size > 0 for size in image.shape[1:]):
         return None
-    return upsampled, (function, *args), kwargs
+    return call_interpolation, (function, *args), kwargs
 
 
-def upsampled(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def call_interpolation(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call an interpolation with PyTorch's decompositions, or as it is for a result without pixels, to raise its error.
 
     The decompositions would not refuse such a result.

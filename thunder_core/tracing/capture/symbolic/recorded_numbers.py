@@ -28,6 +28,9 @@ class HasNumberSources(Protocol):
 
     number_sources: Sources | None
 
+    def combine_numbers(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Return an operator's result for a number and a value of another library, or `NotImplemented`."""
+
 
 class Numbers:
     """The symbolic numbers of one recording.
@@ -45,6 +48,7 @@ class Numbers:
         next_name: Callable[[], str],
         emit: Callable[[BoundSymbol], None],
         measure: Callable[[Proxy], Any],
+        are_values_needed: Callable[[], bool],
     ) -> None:
         self.has_symbolic = False
         self.looked_up: SymbolicNumber | None = None
@@ -58,9 +62,11 @@ class Numbers:
         self._next_name = next_name
         self._emit = emit
         self._measure = measure
-        self.combine: Callable[[Callable[..., Any], tuple[Any, ...]], Any] = lambda function, operands: NotImplemented
-        # whether computations at the present line need values
-        self.are_values_needed: Callable[[], bool] = lambda: False
+        self._are_values_needed = are_values_needed
+
+    def combine(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        """Return an operator's result for a number and a value of another library, or `NotImplemented`."""
+        return self._program.combine_numbers(function, operands)
 
     @property
     def sources(self) -> Sources:
@@ -91,7 +97,7 @@ class Numbers:
         self.from_outside[name] = number
         return number
 
-    def unknown(self, name: str, kind: type, refuse: Callable[[], NoReturn]) -> SymbolicNumber:
+    def unknown_number(self, name: str, kind: type, refuse: Callable[[], NoReturn]) -> SymbolicNumber:
         """Return a number of unknown value with this name; `refuse` raises the error for a read of the value."""
         self.has_symbolic = True
         number: SymbolicNumber = SYMBOLIC_CLASSES[kind](Proxy(name, kind=kind), self, refuse)
@@ -118,7 +124,7 @@ class Numbers:
         if self.is_expression(function, operands):
             return self.sizes.compute(function, operands, self)
         kind = kind_of(function, operands)
-        if kind is None or self.are_values_needed():
+        if kind is None or self._are_values_needed():
             return function(*concrete(operands))
         args = to_proxies(operands)
         key = _key(function, args)

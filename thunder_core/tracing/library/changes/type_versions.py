@@ -84,7 +84,7 @@ def cached_by_version(caches: ClassCaches) -> Callable[[Find], Callable[[type, s
 
     def decorate(find: Find) -> Callable[[type, str], Any]:
         @functools.wraps(find)
-        def cached(kind: type, name: str) -> Any:
+        def find_cached(kind: type, name: str) -> Any:
             cache = caches.get(id(kind))
             if cache is not None and cache.versions.value == cache.version:
                 result = cache.get(name, cache)
@@ -97,6 +97,6 @@ def cached_by_version(caches: ClassCaches) -> Callable[[Find], Callable[[type, s
                 cache.store(name, result, version)
             return result
 
-        return cached
+        return find_cached
 
     return decorate

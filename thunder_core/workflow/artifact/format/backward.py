@@ -53,7 +53,7 @@ class StoredDerivative:
         """Return the function that computes all results; `forward` is the compiled forward."""
         tail = executable_at_first_call(self.tail, "tail") if self.tail else None
         recorded = self._recorded_by_autograd(self.recorded, self.body.name)
-        bridge = ChainedBridge(self.signature, forward, self.compiled, recorded, pieces=self)
+        bridge = ChainedBridge(self.signature, forward, self.backward_for, recorded, pieces=self)
         if self.cut is None:
             return connect_tail(bridge, tail)
         cut = self._recorded_by_autograd(self.cut, RECORDED)
@@ -81,14 +81,14 @@ class StoredDerivative:
                 fix="load it without strict=True: autograd then runs the program again and differentiates it",
             )
 
-    def compiled(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
+    def backward_for(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return the backward for the results marked in `has_cotangent`; None if autograd computes these gradients."""
         if has_cotangent in self.backwards and has_cotangent not in self._functions:
             function = executable(self.backwards[has_cotangent], "backward")
             collectives = self.collectives.get(has_cotangent, ())
             self._functions[has_cotangent] = compare_collectives_first(function, collectives)
         if has_cotangent not in self.backwards and self.strict:
-            raise self.unknown(has_cotangent)
+            raise self.error_for_unknown(has_cotangent)
         return self._functions.get(has_cotangent)
 
     def groups(self, buckets: BucketSizes) -> Groups:
@@ -104,7 +104,7 @@ class StoredDerivative:
             self._pieces[key] = functions_of_pieces(self.backwards[has_cotangent], lines, groups)
         return self._pieces.get(key)
 
-    def unknown(self, has_cotangent: tuple[bool, ...]) -> NotDifferentiable:
+    def error_for_unknown(self, has_cotangent: tuple[bool, ...]) -> NotDifferentiable:
         """Return the error for gradients that no backward was saved for."""
         compiled_masks = "; ".join(results_in_words(results) for results in self.backwards) or "none"
         return NotDifferentiable(

@@ -14,6 +14,7 @@ from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
+from thunder_core.backend.runtime.prologues.quick_prologue import Prepare
 from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements, StoredPrologue
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
@@ -46,7 +47,7 @@ class StoredTrace(Trace):
         return self.text
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class StoredProgram(Program):
     """A program that runs the stored source of an artifact; its only stages are the stages that run.
 
@@ -60,11 +61,12 @@ class StoredProgram(Program):
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
     skipped: SkippedStatements | None = None
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.skipped is not None:
-            prologue = StoredPrologue(self.sources["prologue"], self.prepare, self.skipped)
-            object.__setattr__(self, "prepare", prologue.prepare)
+    def build_prologue(self) -> Prepare:
+        """Return the function that checks the guards, and that skips statements for later tokens of a generation."""
+        prepare = super().build_prologue()
+        if self.skipped is None:
+            return prepare
+        return StoredPrologue(self.sources["prologue"], prepare, self.skipped).prepare
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before its last check of a value."""
@@ -91,7 +93,7 @@ def stored_programs(
     """
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
-        if missing := [name for name in FUNCTION_NAMES.values() if name not in running_stages(facts.stages)]:
+        if missing := [name for name in FUNCTION_NAMES if name not in running_stages(facts.stages)]:
             raise damage_error(artifact.folder, f"program {number} has no {' and no '.join(missing)}")
         if facts.derivative is not None and not is_consistent(facts, facts.derivative):
             raise damage_error(artifact.folder, f"the facts about the backward of program {number} are inconsistent")
@@ -127,7 +129,7 @@ def stored_program(
 ) -> StoredProgram:
     """Return one program of an artifact, with its constants restored."""
     stages = running_stages(facts.stages)
-    sources = {name: stored_source(artifact, stages[name], finder) for name in FUNCTION_NAMES.values()}
+    sources = {name: stored_source(artifact, stages[name], finder) for name in FUNCTION_NAMES}
     return StoredProgram(
         stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
         guards=stated_guards(facts),

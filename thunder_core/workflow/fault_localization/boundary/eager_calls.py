@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from thunder_core.frontend.acquire.code_origins import FILES_OF_WRAPPERS, TORCH_FOLDER
+from thunder_core.frontend.acquire.run.code_origins import FILES_OF_WRAPPERS, TORCH_FOLDER
 from thunder_core.tracing.ir.tree import leaves
 
 ROOT_MODULE = "module"  # the name of the subject in traces

@@ -106,7 +106,7 @@ def first_output(model: Any, inputs: Mapping[str, torch.Tensor]) -> torch.Tensor
 
 def probe_inputs(model: Any) -> dict[str, torch.Tensor] | None:
     """Return random inputs for a comparison; None for a model that reads neither tokens nor images."""
-    draw = RandomInputs.seeded(model.config, batch=BATCH, seq=TOKENS, seed=0)
+    draw = RandomInputs.from_seed(model.config, batch=BATCH, seq=TOKENS, seed=0)
     if model.main_input_name == IDS:
         ids = draw.tokens(TOKENS)
         decoder = {DECODER_IDS: ids} if model.config.is_encoder_decoder else {}

@@ -173,7 +173,7 @@ class Batches:
 
     @property
     def _random_inputs(self) -> RandomInputs:
-        return RandomInputs.seeded(self.loaded.config, batch=1, seq=self.seq, seed=0)
+        return RandomInputs.from_seed(self.loaded.config, batch=1, seq=self.seq, seed=0)
 
     @property
     def _forward_parameters(self) -> frozenset[str]:

@@ -36,7 +36,7 @@ def example_inputs(
     cache and the inputs, [batch, cache + seq]. With `height` or `width`, images have this size, and models that can
     interpolate their positions do so. Raises `SequenceTooLong`, `BadOption` and `NoExampleInputs`.
     """
-    draw = RandomInputs.seeded(
+    draw = RandomInputs.from_seed(
         loaded.config, batch=batch, seq=seq, seed=seed, height=height, width=width, padded=padded
     )
     inputs = kind_of(loaded.config).example_inputs(loaded, draw, labels, cache)

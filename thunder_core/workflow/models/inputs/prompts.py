@@ -32,7 +32,7 @@ def random_prompts(
 
     If `padded` is set, the first prompt has no padding, and all other prompts begin with at least one padding token.
     """
-    draw = RandomInputs.seeded(loaded.config, batch=batch, seq=length, seed=seed)
+    draw = RandomInputs.from_seed(loaded.config, batch=batch, seq=length, seed=seed)
     ids = draw.tokens(length)
     mask = torch.ones_like(ids)
     for row in range(1, batch if padded else 1):

@@ -40,7 +40,7 @@ class RandomInputs:
     padded: bool = True
 
     @classmethod
-    def seeded(
+    def from_seed(
         cls,
         config: PretrainedConfig,
         *,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from statistics import fmean, median
 from typing import Any
@@ -15,10 +15,10 @@ from transformers.generation.streamers import BaseStreamer
 from thunder_core.foundation.errors import CannotGenerate
 from thunder_core.workflow.benchmark import BenchmarkReport, measure
 from thunder_core.workflow.benchmark.generation import GENERATION, GeneratedTokens, GenerationBenchmark
-from thunder_core.workflow.benchmark.measurement import do_nothing, ignore_progress
+from thunder_core.workflow.benchmark.measurement import MeasurementSettings, do_nothing
 from thunder_core.workflow.benchmark.report import FIRST_TOKEN, NEXT_TOKEN
 from thunder_core.workflow.benchmark.statistics import describe_candidate
-from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION, Call
+from thunder_core.workflow.benchmark.timing import HOST_RESOLUTION
 from thunder_core.workflow.models.inputs.input_names import IDS
 
 Tensors = Mapping[str, torch.Tensor]
@@ -108,45 +108,26 @@ def measure_generation(
     contenders: Mapping[str, Contender],
     prompt: Tensors,
     new_tokens: int,
-    *,
-    runs: int,
-    warmup: int,
-    device: torch.device,
-    configuration: Mapping[str, str] | None = None,
-    memory: bool = True,
+    settings: MeasurementSettings,
     warmed: Callable[[], object] = do_nothing,
-    progress: Callable[[int, int], None] = ignore_progress,
-    seconds: float | None = None,
-    timer: Callable[[Call], float] | None = None,
 ) -> GenerationBenchmark:
     """Measure greedy `generate` calls of contenders in turn; the first contender is the baseline of the others.
 
-    `prompt` has `input_ids`, [batch, length] int64, and other keyword arguments of `generate`. `configuration` has the
-    facts that distinguish this measurement from others (see `measure`); the batch and the lengths are added. Each
-    contender generates once before anything is timed, and then `warmed` is called. A clock on the host measures when
-    each token arrives. If `memory` is set, another call of each contender measures its peak memory. `seconds` limits
-    the rounds, and `timer` measures the complete call, as in `measure`.
+    `prompt` has `input_ids`, [batch, length] int64, and other keyword arguments of `generate`. The batch and
+    the lengths are added to the configuration of the settings. Each contender generates once before anything is timed,
+    and then `warmed` is called. A clock on the host measures when each token arrives. The timer of the settings
+    measures the complete call.
 
     Raises `CannotGenerate` if a contender does not return the requested tokens, and `BadOption` for fewer than two
     runs.
     """
     batch, length = prompt[IDS].shape
-    facts = {**(configuration or {}), "batch": str(batch), "size": f"{length} + {new_tokens} tokens"}
+    facts = {**settings.configuration, "batch": str(batch), "size": f"{length} + {new_tokens} tokens"}
     recorders = {name: TokenTimes(contender, prompt, new_tokens) for name, contender in contenders.items()}
     for recorder in recorders.values():
         recorder()
     warmed()
-    benchmark = measure(
-        recorders,
-        runs=runs,
-        warmup=warmup,
-        device=device,
-        progress=progress,
-        configuration={**facts, "call": GENERATION},
-        memory=memory,
-        seconds=seconds,
-        timer=timer,
-    )
+    benchmark = measure(recorders, replace(settings, configuration={**facts, "call": GENERATION}))
     return generation_benchmark(benchmark, recorders, length, new_tokens)
 
 

@@ -45,6 +45,7 @@ from thunder_core.workflow.pipeline.session.prepare import PreparedModel
 from thunder_core.workflow.pipeline.session.progress import CHECK_RECIPE
 from thunder_core.workflow.pipeline.session.rebuild import load_model_of
 from thunder_core.workflow.validation import ValidationReport, validate
+from thunder_core.workflow.validation.comparison import ValidationSettings
 from thunder_core.workflow.validation.report import Evaluation
 
 ONLY_TRACED = "the file of inputs has {}, which {} also traced: there were no other inputs to validate on"
@@ -219,13 +220,15 @@ class Session:
             self.model,
             [inputs for inputs, _ in labelled],
             self.tolerance(self.loaded.model.dtype),
-            language_model=self.loaded.task in LANGUAGE_TASKS,
-            train=self.purpose.train,
-            allow_non_finite=allow_non_finite,
-            progress=advance,
-            seed=self.seed if seed is None else seed,
-            sizes=[label for _, label in labelled] if further_sizes else (),
-            seconds=seconds,
+            ValidationSettings(
+                language_model=self.loaded.task in LANGUAGE_TASKS,
+                train=self.purpose.train,
+                allow_non_finite=allow_non_finite,
+                progress=advance,
+                seed=self.seed if seed is None else seed,
+                sizes=[label for _, label in labelled] if further_sizes else (),
+                seconds=seconds,
+            ),
         )
         if not traced_count:
             return report.model_copy(update={"untraced": self.purpose.data is None or traced > 0})

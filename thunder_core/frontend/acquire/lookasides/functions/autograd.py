@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import ThunderError
-from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
+from thunder_core.frontend.acquire.lookaside_table import lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.gradients import AUTOGRAD, hooks_in
 from thunder_core.tracing.capture.transform_levels import wrapped_tensors
@@ -23,7 +23,7 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
 
     With anomaly detection, eager PyTorch makes the call: its engine looks for NaN in the gradients of each node.
     """
-    if not run.interprets_autograd_functions and run.machine.call(torch.is_anomaly_enabled):
+    if not run.options.interprets_autograd_functions and run.machine.call(torch.is_anomaly_enabled):
         run.leave_to_eager("the program runs a backward pass with anomaly detection", FIX_FOR_ANOMALIES)
     if wrapped_tensors((args, kwargs)):
         return differentiate_in_levels(run, function, args, kwargs)
@@ -37,7 +37,7 @@ def differentiate(function: Callable[..., Any], run: TracedRun, /, *args: Any, *
         return run.machine.call_unreported(engine, (called, *args), kwargs)
     except ThunderError as error:
         error.where = error.where or run.location().source
-        run.recorder.failure = error
+        run.recorder.fail(error)
         raise
 
 

@@ -10,13 +10,12 @@ import torch
 from torch.autograd.graph import Node, _MultiHandle, register_multi_grad_hook
 from torch.utils.hooks import RemovableHandle
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.backward_hooks import METHODS_OF_NODES
+from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.torch_facts.wrappers import wrappers_in
 from thunder_core.tracing.capture.transform_levels import wrapped_tensors
-
-METHODS_OF_NODES = frozenset({"register_hook", "register_prehook"})
 
 
 @lookaside_of_each(torch.Tensor.register_hook, torch.Tensor.register_post_accumulate_grad_hook)

@@ -11,12 +11,12 @@ from typing import Any
 import torch
 from torch.utils.checkpoint import checkpoint, noop_context_fn
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.functions.selective_checkpoint import (
     call_within,
     policy_of,
     saved_operations,
 )
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.analysis.aliasing import alias_sets
@@ -75,11 +75,11 @@ def _call_checkpointed(
     finally:
         indices = range(start, len(recorder.bound_symbols))
         bsyms = recorder.bound_symbols[indices.start : indices.stop]
-        run.checkpointed_ranges.append(indices)
+        run.notes.checkpointed_ranges.append(indices)
         for proxy in (proxy for bsym in bsyms for proxy in bsym.defines):
-            run.kept_operations.pop(proxy.name, None)
+            run.notes.kept_operations.pop(proxy.name, None)
         if policy is not None and torch.is_grad_enabled():
-            run.kept_operations |= saved_operations(run, policy, bsyms)
+            run.notes.kept_operations.update(saved_operations(run, policy, bsyms))
 
 
 def _call_function(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

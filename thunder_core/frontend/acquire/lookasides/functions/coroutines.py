@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -34,15 +34,14 @@ def drive_all(run: TracedRun, main: object) -> Any:
     opened_generators: list[Any] = []
     hooks = sys.get_asyncgen_hooks()
     sys.set_asyncgen_hooks(firstiter=opened_generators.append, finalizer=lambda generator: None)
-    run.asyncio_run_depth += 1
     try:
-        try:
-            return drive(run, main)
-        finally:
-            for generator in opened_generators:
-                drive(run, generator.aclose())
+        with run.calls.run_event_loop():
+            try:
+                return drive(run, main)
+            finally:
+                for generator in opened_generators:
+                    drive(run, generator.aclose())
     finally:
-        run.asyncio_run_depth -= 1
         sys.set_asyncgen_hooks(*hooks)
 
 
@@ -61,7 +60,7 @@ def drive(run: TracedRun, coroutine: Any) -> Any:
 @lookaside(*LOOP_GETTERS, asyncio.current_task)
 def get_loop(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken:
     """Leave the call to eager PyTorch, because there is no event loop while a program is traced."""
-    return make_loop(run) if run.asyncio_run_depth else NOT_TAKEN
+    return make_loop(run) if run.calls.asyncio_depth else NOT_TAKEN
 
 
 @lookaside(asyncio.new_event_loop)

@@ -18,7 +18,7 @@ from torch.nn.modules._functions import BackwardHookFunction
 from torch.utils.checkpoint import CheckpointFunction
 
 from thunder_core.frontend.acquire.applied_functions import own_methods
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
@@ -55,7 +55,7 @@ def apply(run: TracedRun, kind: Any, /, *args: Any, **kwargs: Any) -> Any:
         return levels.call(class_within_levels(run, kind).apply, args, kwargs)
     if kind is BackwardHookFunction and _is_tracked(run.recorder, args):
         return _as_one_operation(run, pass_gradients, args)
-    is_foreign = run.interprets_autograd_functions or issubclass(kind, FUNCTIONS_CALLING_USER_CODE)
+    is_foreign = run.options.interprets_autograd_functions or issubclass(kind, FUNCTIONS_CALLING_USER_CODE)
     if is_foreign or not tensors_in(args) or not _is_tracked(run.recorder, args):
         return NOT_TAKEN
     return run.functions.apply(kind, args, kwargs)

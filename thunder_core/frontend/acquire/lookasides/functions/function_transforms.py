@@ -21,14 +21,13 @@ from torch._functorch.eager_transforms import (
 from torch._functorch.vmap import vmap_increment_nesting
 from torch.autograd import forward_ad
 
-from thunder_core.frontend.acquire.lookasides.table import late_lookaside, lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.lookaside_table import late_lookaside, lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.outside.namespaces import FUNCTION_TRANSFORMS
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.transform_levels import NativeContext
 
 functorch: Any = torch._C._functorch
-# Modules whose globals are not guarded: PyTorch's own code, which uses some of them to count its active levels.
-FUNCTION_TRANSFORMS = frozenset(f"torch._functorch.{name}" for name in ("apis", "eager_transforms", "utils", "vmap"))
 BATCHES = {
     predispatch._vmap_increment_nesting: predispatch._vmap_decrement_nesting,
     functorch._vmap_increment_nesting: functorch._vmap_decrement_nesting,
@@ -84,15 +83,16 @@ def enter_level_in_context(function: Callable[..., Any], run: TracedRun, /, *arg
 @lookaside_of_each(torch.autograd.graph.disable_saved_tensors_hooks, enable_inplace_requires_grad)
 def run_context_natively(function: Callable[..., Any], run: TracedRun, /, *args: Any) -> NativeContext | NotTaken:
     """Natively run the contexts with which PyTorch's transforms disable features that they do not support."""
-    if function is torch.autograd.graph.disable_saved_tensors_hooks and not is_message_of_transforms(args):
+    if function is torch.autograd.graph.disable_saved_tensors_hooks and not is_called_by_transform(run):
         return NOT_TAKEN
     context = function(*args)
     return NativeContext(context.__enter__, partial(context.__exit__, None, None, None))
 
 
-def is_message_of_transforms(args: tuple[Any, ...]) -> bool:
-    """Whether the first argument is the error message of one of PyTorch's transforms."""
-    return bool(args) and isinstance(args[0], str) and args[0].startswith("torch.func")
+def is_called_by_transform(run: TracedRun) -> bool:
+    """Whether the running function belongs to a module of PyTorch's function transforms."""
+    frame = run.machine.frame
+    return frame is not None and dict.get(frame.globals, "__name__") in FUNCTION_TRANSFORMS
 
 
 @lookaside_of_each(*WRAPPING_FUNCTIONS)

@@ -11,7 +11,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.foundation.errors import DataDependent
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber, concrete
@@ -34,7 +34,7 @@ def make_generator(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Genera
     new_generator = torch.Generator(*args, **kwargs)
     proxy = run.recorder.tensors.new_object_proxy(new_generator)
     run.recorder.emit(BoundSymbol(symbol(""), args, kwargs, proxy, ordered=True))
-    run.seeds[id(new_generator)] = new_generator.initial_seed()
+    run.calls.seeds[id(new_generator)] = new_generator.initial_seed()
     return new_generator
 
 
@@ -58,7 +58,7 @@ def _record_method_call(
 
 def _manual_seed(run: TracedRun, generator: torch.Generator, /, seed: int) -> torch.Generator:
     _record_method_call(run, "manual_seed", generator, seed)
-    run.seeds[id(generator)] = unsigned_seed(seed)
+    run.calls.seeds[id(generator)] = unsigned_seed(seed)
     return generator
 
 
@@ -69,7 +69,7 @@ def unsigned_seed(seed: Any) -> int | None:
 
 def _set_state(run: TracedRun, generator: torch.Generator, /, state: torch.Tensor) -> torch.Generator:
     _record_method_call(run, "set_state", generator, run.recorder.proxy_of(state))
-    run.seeds[id(generator)] = None
+    run.calls.seeds[id(generator)] = None
     return generator
 
 
@@ -84,15 +84,15 @@ def _get_state(run: TracedRun, generator: torch.Generator, /) -> torch.Tensor:
 
 
 def _initial_seed(run: TracedRun, generator: torch.Generator, /) -> Any:
-    if id(generator) not in run.seeds:
+    if id(generator) not in run.calls.seeds:
         run.outside.guard_fact(generator, "initial_seed()", generator.initial_seed())
         return generator.initial_seed()
-    seed = run.seeds[id(generator)]
+    seed = run.calls.seeds[id(generator)]
     return _unknown_number("initial_seed", run, generator) if seed is None else seed
 
 
 def _seed(run: TracedRun, generator: torch.Generator, /) -> Any:
-    run.seeds[id(generator)] = None
+    run.calls.seeds[id(generator)] = None
     return _unknown_number("seed", run, generator)
 
 
@@ -104,12 +104,13 @@ def _unknown_number(name: str, run: TracedRun, generator: torch.Generator) -> Sy
 
 
 def _refuse(name: str, run: TracedRun, *args: Any) -> NoReturn:
-    run.recorder.failure = DataDependent(
-        f"`torch.Generator.{name}` returns a number that is not known while tracing",
-        fix="use `manual_seed` with a fixed number, or call it outside the compiled program",
-        where=run.location().source,
+    raise run.recorder.fail(
+        DataDependent(
+            f"`torch.Generator.{name}` returns a number that is not known while tracing",
+            fix="use `manual_seed` with a fixed number, or call it outside the compiled program",
+            where=run.location().source,
+        )
     )
-    raise run.recorder.failure
 
 
 METHODS: dict[str, Callable[..., Any]] = {

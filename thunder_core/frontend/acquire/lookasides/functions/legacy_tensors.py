@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside_of_each
 from thunder_core.frontend.acquire.lookasides.functions.tensors import shares_memory, tensor_of_array
-from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import numbers_in

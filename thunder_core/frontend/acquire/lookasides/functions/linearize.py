@@ -14,7 +14,7 @@ import torch
 from torch.func import linearize, vjp
 from torch.utils._pytree import tree_flatten, tree_map
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
 PROPERTIES = ("shape", "device", "dtype")  # properties of tangents that must match the primals

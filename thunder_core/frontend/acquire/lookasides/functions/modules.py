@@ -9,9 +9,9 @@ import torch.nn.modules.module as nn_module
 from torch.jit import ScriptModule
 from torch.nn import Module
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.functions.script_modules import call_script_module
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import call_capturing_hooks
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.outside.guards.classes import KeepsCall
 from thunder_core.frontend.acquire.outside.guards.module_hooks import NoHooks, NoOtherHooks
 from thunder_core.frontend.acquire.outside.guards.values import Truth
@@ -42,7 +42,7 @@ def call_module(run: TracedRun, module: object, /, *args: Any, **kwargs: Any) ->
     if not isinstance(module, Module) or has_own_call(module):
         return NOT_TAKEN
     note_own_methods(run, module)
-    run.modules.append(run.module_names.get(id(module)) or str(run.outside.path_of(module) or type(module).__name__))
+    run.modules.enter(run.modules.name_of(module) or str(run.outside.path_of(module) or type(module).__name__))
     try:
         if has_hooks(module):
             result = run.machine.call(Module._call_impl, module, *args, **kwargs)
@@ -54,7 +54,7 @@ def call_module(run: TracedRun, module: object, /, *args: Any, **kwargs: Any) ->
         call_capturing_hooks(run, module, args, result)
         return result
     finally:
-        run.modules.pop()
+        run.modules.leave()
 
 
 def _call_forward(run: TracedRun, module: Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -94,7 +94,7 @@ def note_absence_of_hooks(run: TracedRun, module: Module) -> None:
     outside = run.outside
     path = outside.path_of(module)
     if path is not None:
-        captures = id(module) in run.capturing_hooks or module._forward_hooks
+        captures = id(module) in run.calls.capturing_hooks or module._forward_hooks
         outside.guard((NoOtherHooks if captures else NoHooks)(path))
         root = outside.globals_root(vars(nn_module))
         for name in GLOBAL_HOOKS:

@@ -26,12 +26,8 @@ FIXES = {  # by the modules and names of their methods
 def refuse_module(fix: str, run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> NoReturn:
     """Raise the error for a module whose reducer or shards the tracer cannot see, and store the error."""
     name = function.__qualname__.partition(".")[0]
-    run.recorder.failure = OperationFailed(
-        f"the program contains a module of class {name}, which communicates through hooks that the tracer cannot see",
-        fix=fix,
-        where=run.location().source,
-    )
-    raise run.recorder.failure
+    what = f"the program contains a module of class {name}, which communicates through hooks that the tracer cannot see"
+    raise run.recorder.fail(OperationFailed(what, fix=fix, where=run.location().source))
 
 
 PARALLEL_MODULES: dict[tuple[str, str], Callable[..., NoReturn]] = {

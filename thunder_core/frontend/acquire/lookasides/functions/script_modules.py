@@ -10,7 +10,7 @@ from torch.jit import ScriptModule
 from torch.jit._script import RecursiveScriptModule
 from torch.nn import Module
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -39,11 +39,11 @@ def call_script_module(run: TracedRun, module: ScriptModule, args: tuple[Any, ..
     before = [(part, name, value, _contents_to_compare(value)) for part, name, value in _attributes(module, names)]
     path = run.outside.path_of(module) or run.outside.root("script module", type(module).__name__, module)
     _read_state(run, path, module, names)
-    run.script_methods.append(method)
+    run.calls.script_methods.append(method)
     try:
         result = run.machine.call(method, *args, **kwargs)
     finally:
-        run.script_methods.pop()
+        run.calls.script_methods.pop()
         changes = [
             (part, name, value)
             for part, name, value, contents in before
@@ -67,7 +67,7 @@ def call_script(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: di
     new tensors.
     """
     kind = type(function)
-    if kind is torch.ScriptMethod and not any(method is function for method in run.script_methods):
+    if kind is torch.ScriptMethod and not any(method is function for method in run.calls.script_methods):
         run.leave_to_eager(
             f"the program calls `{function.name}`, a method of a module of TorchScript", ORIGINAL_MODULE_FIX
         )

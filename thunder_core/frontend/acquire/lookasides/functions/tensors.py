@@ -12,11 +12,11 @@ from torch.overrides import handle_torch_function
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.codegen.rebuilding import attributes_of_fakes
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn
+from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.lookasides.state.sequences import can_be_tensor, tensor_of
-from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.paths import leads_from_draw
 from thunder_core.frontend.acquire.outside.reductions import derives_from
+from thunder_core.frontend.acquire.run.drawn_arrays import is_drawn
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.calls import initialize
 from thunder_core.frontend.interpreter.lookup import type_lookup

@@ -27,7 +27,11 @@ UNKNOWN_TO_NUMPY = (torch.bfloat16, torch.complex32)
 
 def assign(run: TracedRun, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Record `scipy.optimize.linear_sum_assignment(cost, maximize)` of a tensor; return `NOT_TAKEN` for other calls."""
-    if type(function) is not types.BuiltinFunctionType or function.__name__ != NAME or run.reads_assignment_indices:
+    if (
+        type(function) is not types.BuiltinFunctionType
+        or function.__name__ != NAME
+        or run.options.reads_assignment_indices
+    ):
         return NOT_TAKEN
     if function is not getattr(sys.modules.get(MODULE), NAME, None):
         return NOT_TAKEN

@@ -101,10 +101,10 @@ def _find_regions(code: CodeType, program: DecodedCode, start: int) -> Iterator[
         return
     steps = ControlFlow(code, program)
     for end in steps.meeting_points(start):
-        inside = steps.reached(steps.followers[start], end)
+        inside = steps.reachable_steps(steps.followers[start], end)
         if start in inside or not all(map(partial(_may_be_inside, steps, inside), inside)):
             return
-        assigned = sorted({slot for step in inside for slot in steps.stored(step)})
+        assigned = sorted({slot for step in inside for slot in steps.assigned_slots(step)})
         live = tuple(slot for slot in assigned if steps.may_be_read(slot, end))
         stopping = [*program.steps]
         stopping[end] = (_leave, None)
@@ -144,7 +144,7 @@ class ControlFlow:
         target = bisect_left(self.program.offsets, instruction.argval)
         return [target] if instruction.opname in ALWAYS_JUMPS else [target, step + 1]
 
-    def reached(self, starts: Iterable[int], end: int | None = None) -> set[int]:
+    def reachable_steps(self, starts: Iterable[int], end: int | None = None) -> set[int]:
         """Return `starts` and all steps that may run later, except `end` and steps that only run after `end`."""
         seen, waiting = set[int](), [*starts]
         while waiting:
@@ -159,7 +159,7 @@ class ControlFlow:
 
         These are the strict post-dominators of `start`. Paths that end in an exception do not count.
         """
-        reached = sorted(self.reached([start]), reverse=True)
+        reached = sorted(self.reachable_steps([start]), reverse=True)
         # Each set of steps is an integer with one bit for each step.
         everything = sum(1 << step for step in reached)
         post_dominators = {
@@ -178,7 +178,7 @@ class ControlFlow:
         strict = [step for step in reached if step != start and post_dominators[start] >> step & 1]
         return sorted(strict, key=lambda step: -post_dominators[step].bit_count())
 
-    def stored(self, step: int) -> Sequence[int]:
+    def assigned_slots(self, step: int) -> Sequence[int]:
         """Return the slots of the variables that a step assigns."""
         name = self.opcode_names[step]
         if "STORE_FAST" not in name:
@@ -212,6 +212,6 @@ class ControlFlow:
             seen.add(step)
             if slot in self.read(step):
                 return True
-            if slot not in self.stored(step):
+            if slot not in self.assigned_slots(step):
                 waiting += self.followers[step]
         return False

@@ -16,15 +16,14 @@ import torch
 import torch.distributed as dist
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.overrides import has_torch_function
-from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.frontend.acquire.group_methods import METHODS, WITHOUT_WORK, Group, parameters_of
+from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.lookasides.state.world import call_query
-from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, is_getter, name_of, native_state_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
-from thunder_core.frontend.acquire.works import WAIT_FIRST, TracedWork
+from thunder_core.frontend.acquire.works import TracedWork
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions
@@ -92,7 +91,7 @@ def record(
     except (TypeError, ValueError) as error:
         refuse(run, f"`{full_name}` with {error}")
     work = TracedWork(full_name, run.location().source, finish, partial(refuse_action, run))
-    run.works.append(work)
+    run.calls.works.append(work)
     if name not in WITHOUT_WORK:
         return work
     work.wait()
@@ -143,23 +142,9 @@ def refuse(run: TracedRun, operation: str, *, runs_in_eager: bool = True) -> NoR
 def refuse_action(run: TracedRun, action: str, fix: str, *, runs_in_eager: bool = True) -> NoReturn:
     """Raise the error for an action that cannot be traced, and store it in case the program swallows the error."""
     where = run.location().source
-    failure = run.recorder.failure = OperationFailed(f"the program {action}", fix=fix, where=where)
+    failure = run.recorder.fail(OperationFailed(f"the program {action}", fix=fix, where=where))
     failure.runs_in_eager = runs_in_eager
     raise failure
-
-
-def finish_works(run: TracedRun, output: object) -> None:
-    """Record that the program waits, at its end, for all unfinished works.
-
-    If the program returns a work, the error for it is stored as the failure of the recorder.
-    """
-    for work in run.works:
-        work.wait()
-    returned = next((leaf for leaf in tree_leaves(output) if type(leaf) is TracedWork), None)
-    if returned is not None:
-        run.recorder.failure = OperationFailed(
-            f"the program returns the work of `{returned.name}`", fix=WAIT_FIRST, where=returned.where
-        )
 
 
 @lookaside(has_torch_function)

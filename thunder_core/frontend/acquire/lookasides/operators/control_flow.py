@@ -142,13 +142,15 @@ def are_alike(subtraces: Subtraces, true_leaves: Sequence[Any], false_leaves: Se
 
 def are_tracked(subtraces: Subtraces, inputs: Iterable[Any]) -> bool:
     """Whether autograd is on and an input requires a gradient; then all floating-point results require a gradient."""
-    tensors = (subtraces.recorder.tensors.named(proxy.name) for proxy in inputs if isinstance(proxy, TensorProxy))
+    tensors = (
+        subtraces.recorder.tensors.tensor_named(proxy.name) for proxy in inputs if isinstance(proxy, TensorProxy)
+    )
     return torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in tensors)
 
 
 def tracked_proxy(subtraces: Subtraces, proxy: TensorProxy) -> TensorProxy:
     """Return the proxy of a tensor, which requires a gradient if the tensor does at this point of the program."""
-    tensor = subtraces.recorder.tensors.named(proxy.name)
+    tensor = subtraces.recorder.tensors.tensor_named(proxy.name)
     return proxy if tensor is None else replace(proxy, requires_grad=tensor.requires_grad)
 
 

@@ -82,7 +82,7 @@ def element_function(
         proxy = recorder.proxy_of(output) if isinstance(output, torch.Tensor) else None
     except (ThunderError, RuntimeError, TypeError, ValueError):
         # The attention stays in the trace as the bound symbols for all elements.
-        recorder.failure = failure
+        recorder.reset_failure(failure)
         return None
     finally:
         recorder.replace_from(start, ())
@@ -119,7 +119,7 @@ def canonical(
         for index, proxy in enumerate(proxies):
             if not isinstance(proxy, TensorProxy):
                 return None
-            names.setdefault(proxy.name, proxy.named(f"{stem}{index}"))
+            names.setdefault(proxy.name, proxy.with_name(f"{stem}{index}"))
     renamed = tuple(replace(operation.rename(names, at=(None, "")), subsymbols=()) for operation in operations)
     inputs = tuple(names[proxy.name] for proxy in (*parameters, *captured))
     lines = [*map(describe, inputs), *map(text_of, renamed), f"return {names[output.name].name}"]

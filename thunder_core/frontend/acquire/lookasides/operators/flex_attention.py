@@ -15,9 +15,9 @@ from torch._higher_order_ops.flex_attention import sdpa_dense
 from torch._higher_order_ops.utils import setup_compilation_env
 from torch.nn.attention import flex_attention
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.operators.element_functions import OperatorArguments, attention_of
 from thunder_core.frontend.acquire.lookasides.operators.higher_order import higher_order
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 
@@ -41,8 +41,8 @@ def attend(
 def _attend(run: TracedRun, *args: Any, **kwargs: Any) -> Any:
     """Interpret PyTorch's definition of the operator.
 
-    If the call has no side effects, transforms or gradients, the attention is also stored in `run.attentions`, where
-    executors with a kernel for flex attention find it.
+    If the call has no side effects, transforms or gradients, the attention is also stored in `run.notes.attentions`,
+    where executors with a kernel for flex attention find it.
     """
     effects = run.outside.effects.effects
     before, start = len(effects), len(run.recorder.bound_symbols)
@@ -52,7 +52,7 @@ def _attend(run: TracedRun, *args: Any, **kwargs: Any) -> Any:
     if is_plain and not run.recorder.levels.depth and not results[0].requires_grad:
         attention = attention_of(run, call, start)
         if attention is not None:
-            run.attentions[run.recorder.proxy_of(results[0]).name] = attention
+            run.notes.attentions[run.recorder.proxy_of(results[0]).name] = attention
     return results
 
 

@@ -15,11 +15,11 @@ import torch
 from torch._ops import HigherOrderOperator
 from torch.autograd import forward_ad
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside_of_each
 from thunder_core.frontend.acquire.lookasides.functions.parallel_modules import PARALLEL_MODULES
 from thunder_core.frontend.acquire.lookasides.operators.transformers_attention import COMPILING, uncompiled_attention
 from thunder_core.frontend.acquire.lookasides.operators.triton_kernels import launch_kernel
 from thunder_core.frontend.acquire.lookasides.state.output_capturing import INSTALLER, record_hooks
-from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute
@@ -97,8 +97,7 @@ def refuse_operator(run: TracedRun, operator: HigherOrderOperator) -> NoReturn:
 
     The error is also stored in the recorder, because the program may catch it.
     """
-    run.recorder.failure = hides(operator, run.location().source)
-    raise run.recorder.failure
+    raise run.recorder.fail(hides(operator, run.location().source))
 
 
 def leave_to_eager(run: TracedRun, name: str, alternative: str = "") -> NoReturn:

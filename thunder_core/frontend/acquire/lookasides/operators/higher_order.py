@@ -13,8 +13,8 @@ from typing import Any
 from torch._higher_order_ops import utils
 from torch._ops import HigherOrderOperator
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.operators.foreign import refuse_operator
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
 Handler = Callable[..., Any]  # (run, *args, **kwargs) -> the operator's result

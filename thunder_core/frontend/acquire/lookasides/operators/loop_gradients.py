@@ -28,7 +28,7 @@ def detach_unreached(
     if not torch.is_grad_enabled():
         return arguments
     initial, slices, operands = arguments
-    representing = [*inputs, *(subtraces.recorder.tensors.named(proxy.name) for proxy in operands)]
+    representing = [*inputs, *(subtraces.recorder.tensors.tensor_named(proxy.name) for proxy in operands)]
     reaching = [results_reaching(subtraces, tensor, results) for tensor in representing]
     require_lasting_gradients(reaching[: len(initial)])
     pairs = zip((*initial, *slices, *operands), reaching, strict=True)
@@ -80,7 +80,7 @@ def require_lasting_gradients(reaching: Sequence[Collection[int]]) -> None:
 
 def detach_proxy(subtraces: Subtraces, proxy: Proxy) -> Proxy:
     """Record `detach` of a tensor, and return the proxy of the result; return a proxy without a tensor unchanged."""
-    physical = subtraces.recorder.tensors.named(proxy.name)
+    physical = subtraces.recorder.tensors.tensor_named(proxy.name)
     if physical is None:
         return proxy
     (tensor,) = subtraces.to_program([physical])

@@ -11,10 +11,9 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import CodeType, FunctionType
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -23,6 +22,7 @@ from torch.utils._pytree import tree_leaves
 
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.foundation.errors.tree import message_line
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import FlatteningFunction, record_over_slices
 from thunder_core.frontend.acquire.lookasides.operators.joined_rows import Rows
 from thunder_core.frontend.acquire.lookasides.operators.loop_bodies import LoopBody, rewrite_loop_body
@@ -37,7 +37,6 @@ from thunder_core.frontend.acquire.lookasides.operators.loop_values import (
     require_unshared_memory,
     require_unshared_rows,
 )
-from thunder_core.frontend.acquire.lookasides.table import lookaside
 from thunder_core.frontend.acquire.subtraces import Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
@@ -138,7 +137,7 @@ def try_to_record(
     """
     frame: Any = run.machine.frame
     loop = frame.code, frame.program.offsets[frame.pc]
-    body: LoopBody | str | None = run.unrolled_loops.get(loop) or rewrite_loop_body(*loop)
+    body: LoopBody | str | None = run.options.unrolled_loops.get(loop) or rewrite_loop_body(*loop)
     if body is None:
         return False
     reason = "the step of its range is neither 1 nor -1" if iterations is None else reason_to_unroll(frame, body)
@@ -214,7 +213,7 @@ def record_loop(
     dimensions = [dimension for _, dimension, _ in selections]
     stacks = [slices_first(run, *pair, order) for pair in zip(narrowed, dimensions, strict=True)]
     loop_operator = scan if initial else map_slices
-    with entered_codes(run) as codes:
+    with run.calls.collect_entered_codes() as codes:
         results = record_over_slices(
             *(subtraces, loop_operator, bound_function, iterate, initial, stacks, invariants, detach_unreached)
         )
@@ -252,16 +251,6 @@ def with_result_layout(subtraces: Subtraces, tensor: torch.Tensor) -> torch.Tens
         return tensor
     copy: torch.Tensor = subtraces.run.machine.call(torch.Tensor.clone, tensor, memory_format=torch.contiguous_format)
     return copy
-
-
-@contextmanager
-def entered_codes(run: TracedRun) -> Iterator[set[CodeType]]:
-    """Yield a set that receives each code object of the program that is entered within the `with` block."""
-    before, run.entered_codes = run.entered_codes, set()
-    try:
-        yield run.entered_codes
-    finally:
-        run.entered_codes = before if before is None else before | run.entered_codes
 
 
 def narrow(run: TracedRun, selection: tuple[torch.Tensor, int, int], order: Iterations) -> torch.Tensor:

@@ -8,10 +8,7 @@ condition instead, and each outcome has a specialization. The arms may only assi
 from __future__ import annotations
 
 import functools
-import itertools
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,39 +21,19 @@ from thunder_core.frontend.acquire.lookasides.operators.branch_regions import (
     run_arm,
 )
 from thunder_core.frontend.acquire.lookasides.operators.control_flow import are_alike, emit_branches, is_same_number
+from thunder_core.frontend.acquire.run.program_state import RecordedArms
 from thunder_core.frontend.acquire.subtraces import SubtraceRecording, Subtraces
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.machine import run as run_frame
 from thunder_core.frontend.interpreter.native import UNBOUND
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
-from thunder_core.tracing.analysis.aliasing import alias_sets
 from thunder_core.tracing.capture.transform_levels import is_wrapped
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
-from thunder_core.tracing.ir.retrace import ReadsCondition, Retrace
-from thunder_core.tracing.ir.tree import leaves
+from thunder_core.tracing.ir.retrace import ReadsCondition
 from thunder_core.tracing.library.control_flow import cond, take_arm
 
-INPUT = ""  # the common name of all tensors that exist before the call, as none of them is distinguished
 CONSTANTS = (bool, int, float, str, type(None))
-
-
-@dataclass(frozen=True)
-class RecordedArms:
-    """A branch whose arms are recorded.
-
-    `copied` are tensors that an arm passes through unchanged, so that the arm returns a clone of each. In eager
-    PyTorch, the result is the tensor itself. `request` asks for a trace that reads the condition.
-    """
-
-    request: ReadsCondition
-    copied: tuple[torch.Tensor, ...]
-    results: tuple[torch.Tensor, ...]
-
-    @property
-    def tensors(self) -> tuple[torch.Tensor, ...]:
-        """The tensors of which two may be the same object in eager PyTorch."""
-        return (*self.copied, *self.results)
 
 
 def branch_on_tensor(run: TracedRun, frame: Frame, condition: object, if_true: int, if_false: int) -> int | NotTaken:
@@ -65,12 +42,12 @@ def branch_on_tensor(run: TracedRun, frame: Frame, condition: object, if_true: i
     The arms start at the steps `if_true` and `if_false`. Returns `NOT_TAKEN` for all other branches, and for a branch
     that the next run may avoid by a detour.
     """
-    if run.may_read_values or not isinstance(condition, torch.Tensor) or is_wrapped(condition):
+    if run.options.may_read_values or not isinstance(condition, torch.Tensor) or is_wrapped(condition):
         return NOT_TAKEN
     request = ReadsCondition(frame.code, frame.program.offsets[frame.pc])
-    if request in run.read_conditions:
+    if request in run.options.read_conditions:
         return NOT_TAKEN
-    if run.detours.further() is not None and not is_random(run, condition):
+    if run.options.detours.further() is not None and not is_random(run, condition):
         return NOT_TAKEN
     if not (regions := branch_regions(frame)):
         return NOT_TAKEN
@@ -78,7 +55,7 @@ def branch_on_tensor(run: TracedRun, frame: Frame, condition: object, if_true: i
         for region in regions:
             arms = record(run, frame, condition, region, {"true_arm": if_true, "false_arm": if_false})
             if arms is not None:
-                run.recorded_arms.append(RecordedArms(request, *arms))
+                run.calls.recorded_arms.append(RecordedArms(request, *arms))
                 return region.end
     except Bug:
         raise
@@ -200,49 +177,3 @@ def require_alike_tensors(subtraces: Subtraces, left: Sequence[Any], right: Sequ
     fakes = [[subtraces.recorder.tensors.fake(value) for value in pair] for pair in pairs]
     if torch.is_grad_enabled() and any(fake.requires_grad is not other.requires_grad for fake, other in fakes):
         raise ValueError("only one arm of the branch assigns a tensor that requires a gradient")
-
-
-def require_distinct_tensors(run: TracedRun, output: object) -> None:
-    """Raise `Retrace` if the program could distinguish a tensor from the clone that an arm returns.
-
-    In eager PyTorch, both would be the same tensor. The program can distinguish them if it writes to the tensor or the
-    clone after the branch, or if two results, or a result and an input, may be the same tensor after one arm only. All
-    inputs count as one tensor.
-    """
-    if not run.recorded_arms:
-        return
-    bsyms = run.recorder.bound_symbols
-    aliasing, same = alias_sets(bsyms), alias_sets(bsyms)
-    defined = {proxy.name for bsym in bsyms for proxy in bsym.defines}
-
-    def name_of(tensor: torch.Tensor) -> str:
-        name = run.recorder.proxy_of(tensor).name
-        return name if name in defined else INPUT
-
-    def is_written_later(arms: RecordedArms) -> bool:
-        results = {run.recorder.proxy_of(tensor).name for tensor in arms.results}
-        starts = (index for index, bsym in enumerate(bsyms) if any(proxy.name in results for proxy in bsym.defines))
-        later = bsyms[next(starts, 0) :]
-        written = {aliasing.representative(name) for bsym in later for name in bsym.mutates}
-        names = (run.recorder.proxy_of(tensor).name for tensor in arms.tensors)
-        return not written.isdisjoint(map(aliasing.representative, names))
-
-    for arms in run.recorded_arms:
-        for copied, result in itertools.product(arms.copied, arms.results):
-            same.unite(name_of(copied), name_of(result))
-    tensors = {id(leaf): leaf for leaf in leaves(output) if isinstance(leaf, torch.Tensor)}.values()
-    counts = Counter(same.representative(name_of(tensor)) for tensor in tensors)
-    counts[same.representative(INPUT)] += 1
-    for arms in run.recorded_arms:
-        is_shared = arms.copied and counts[same.representative(name_of(arms.results[0]))] > 1
-        if is_shared or is_written_later(arms):
-            raise Retrace(arms.request)
-
-
-def require_known_identity(run: TracedRun, left: object, right: object) -> None:
-    """Raise `Retrace` if the result of `left is right` depends on the arm that a call takes."""
-    if not (run.recorded_arms and isinstance(left, torch.Tensor) and isinstance(right, torch.Tensor)):
-        return
-    for arms in run.recorded_arms:
-        if any(tensor is left or tensor is right for tensor in arms.tensors):
-            raise run.retrace(arms.request)

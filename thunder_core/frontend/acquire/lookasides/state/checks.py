@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.held_objects import SideEffects
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.catching import is_caught

@@ -8,24 +8,15 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
-import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
+from thunder_core.frontend.acquire.run.shown_classes import shown_class
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
-from thunder_core.tracing.capture.symbolic.sequences import SEQUENCES
-from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
-
-# maps classes of replacements to the classes that programs see
-CLASSES: dict[type, type] = {
-    FakeTensor: torch.Tensor,
-    SymbolicText: str,
-    **{symbolic: kind for kind, symbolic in SEQUENCES.items()},
-}
 
 
 @lookaside(isinstance)
@@ -73,14 +64,6 @@ def guard_registrations(run: TracedRun, /) -> NotTaken:
     """Guard the number of classes that were registered with abstract classes; `functools.singledispatch` reads it."""
     run.settings.answers["abc.get_cache_token()"] = abc.get_cache_token()
     return NOT_TAKEN
-
-
-def shown_class(value: Any) -> type | None:
-    """Return the class that programs see for a symbolic number, a fake or a symbolic text; None for other objects."""
-    if issubclass(type(value), SymbolicNumber):
-        kind: type = value.kind
-        return kind
-    return CLASSES.get(type(value))
 
 
 def _alternatives(classes: object) -> Iterator[Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
 
@@ -12,7 +12,7 @@ from thunder_core.frontend.acquire.traced_run import TracedRun
 def is_compiling(run: TracedRun, /) -> bool:
     """Return False, as in eager PyTorch.
 
-    At the places of `run.detours`, return True, so that the library takes the path for compilers. These are the last
-    calls before the program read a value that is not available in a trace.
+    At the places of `run.options.detours`, return True, so that the library takes the path for compilers. These are the
+    last calls before the program read a value that is not available in a trace.
     """
-    return run.detours.answer(run.machine.frame, is_failing=run.recorder.failure is not None)
+    return run.options.detours.answer(run.machine.frame, is_failing=run.recorder.failure is not None)

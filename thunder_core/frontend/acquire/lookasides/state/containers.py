@@ -7,7 +7,7 @@ from collections.abc import Iterable, MutableMapping
 from types import FunctionType
 from typing import Any, cast
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 

@@ -9,9 +9,9 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from thunder_core.frontend.acquire.codegen.rebuilding import attributes_of_tensor
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.lookasides.functions.tensors import cast
-from thunder_core.frontend.acquire.lookasides.state.classes import shown_class
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.run.shown_classes import shown_class
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.fakes.fake import SPARSE
 from thunder_core.tracing.capture.torch_facts.graph import memory_of

@@ -5,14 +5,14 @@ from __future__ import annotations
 import _random
 import random
 import secrets
-import sys
 import uuid
 from collections.abc import Callable
 from types import BuiltinMethodType, FunctionType, MethodType
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
+from thunder_core.frontend.acquire.lookaside_table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import is_fixed
+from thunder_core.frontend.acquire.outside.drawing_functions import is_generator, numpy_generators, numpy_random
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError, is_defined_by_module
 from thunder_core.frontend.acquire.outside.reductions import derives_from
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -111,11 +111,6 @@ def call_drawing(run: TracedRun, function: Any, args: tuple[Any, ...], kwargs: d
     return replay(run, function, (args, kwargs), draw, function, args, kwargs)
 
 
-def numpy_random() -> Any:
-    """Return the module `numpy.random`; None if it has not been imported."""
-    return sys.modules.get("numpy.random")
-
-
 def is_drawing_function(function: Any, kind: type) -> bool:
     """Whether a class makes generators, or a function of `numpy.random` draws or makes a generator."""
     numpy = numpy_random()
@@ -128,24 +123,6 @@ def is_drawing_function(function: Any, kind: type) -> bool:
         else NUMPY_RANDOM_FUNCTIONS
     )
     return any(function is getattr(numpy, name) for name in drawing)
-
-
-def numpy_generators(numpy: Any) -> tuple[type, ...]:
-    """Return the classes of NumPy's generators."""
-    return numpy.RandomState, numpy.Generator, numpy.BitGenerator
-
-
-def is_generator(value: object) -> bool:
-    """Whether a value is a random number generator of Python or NumPy."""
-    return is_generator_class(type(value))  # not isinstance, which reads the value's own `__class__`
-
-
-def is_generator_class(kind: type) -> bool:
-    """Whether the instances of a class are random number generators of Python or NumPy."""
-    if issubclass(kind, _random.Random):
-        return True
-    numpy = numpy_random()
-    return numpy is not None and issubclass(kind, numpy_generators(numpy))
 
 
 def is_own_method(function: object, owner: object) -> bool:

@@ -14,7 +14,7 @@ import torch
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import ThunderError
 from thunder_core.frontend.acquire.held_objects import is_held
-from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import dereferenced_reference
 from thunder_core.frontend.acquire.outside.reductions import DeferredCallback
 from thunder_core.frontend.acquire.outside.sharp import is_users_code

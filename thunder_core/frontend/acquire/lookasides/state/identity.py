@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.outside.guards.values import Identical
 from thunder_core.frontend.acquire.traced_run import TracedRun
 

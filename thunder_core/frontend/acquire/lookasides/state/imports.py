@@ -9,7 +9,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside_of_each
+from thunder_core.frontend.acquire.lookaside_table import lookaside_of_each
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.traced_run import TracedRun
 

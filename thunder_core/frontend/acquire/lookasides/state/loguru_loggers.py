@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from thunder_core.frontend.acquire.lookaside_table import late_lookaside
 from thunder_core.frontend.acquire.lookasides.state.output import snapshot_or_text
-from thunder_core.frontend.acquire.lookasides.table import late_lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.library.output import log_with_loguru

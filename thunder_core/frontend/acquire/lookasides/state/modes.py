@@ -11,7 +11,7 @@ import torch
 from torch.overrides import TorchFunctionMode, handle_torch_function
 from torch.utils._device import DeviceContext
 
-from thunder_core.frontend.acquire.lookasides.table import lookaside
+from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.subclasses import torch_function_classes

@@ -4,29 +4,26 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections import OrderedDict, defaultdict, deque
 from collections.abc import Callable
 from functools import _lru_cache_wrapper
 from types import BuiltinMethodType
 from typing import Any
 
-import torch
-from torch._subclasses.fake_tensor import FakeTensor
-
-from thunder_core.frontend.acquire.codegen.rebuilding import is_rebuildable
-from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
-from thunder_core.frontend.acquire.outside.containers import container_base
+from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.outside.reductions import TensorToPrint
+from thunder_core.frontend.acquire.run.output_copies import (
+    NotShownError,
+    copy_for_output,
+)
+from thunder_core.frontend.acquire.run.unread_output import (
+    FIX_FOR_LOGS,
+)
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
-from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
-from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
-from thunder_core.tracing.ir.stored_attributes import attributes_of, pairs_of
-from thunder_core.tracing.ir.tree import of_class
-from thunder_core.tracing.library.objects import fill, is_native, new
+from thunder_core.tracing.ir.constants import is_constant
+from thunder_core.tracing.library.objects import is_native
 from thunder_core.tracing.library.output import handlers_of, log, log_by_function, log_once, logs_to_own_code
 
 LEVELS = {
@@ -45,14 +42,7 @@ ROOT_LEVELS = {
 }
 LOGGER_METHODS = frozenset(method.__name__ for method in LEVELS)  # names of methods of loggers
 STREAM_METHODS = frozenset({"write", "writelines", "flush"})  # names of methods of streams
-CONTAINERS = (list, tuple, dict, set, frozenset, deque, OrderedDict, defaultdict)
-FIX_FOR_LOGS = "print and log outside the compiled program"
-LATER_WRITES_EDGE = "print of an object from outside whose tensors may be written to after this line"
 UNKNOWN_STATE_EDGE = "input and output: the string of an object of class {} is not computed again"
-
-
-class NotShownError(Exception):
-    """The error for a value that the epilogue cannot create again, so that it prints the value's text from tracing."""
 
 
 @lookaside(print)
@@ -70,7 +60,7 @@ def print_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None
         if stream is None and target is not None:  # the methods of the file are interpreted
             return run.machine.call(print, *args, **{**kwargs, "file": target})  # type: ignore[no-any-return]
         return NOT_TAKEN
-    run.printed_streams.append(target)
+    run.output.streams.append(target)
     run.outside.effects.note_print(tuple(snapshot_or_text(run, arg) for arg in args), kwargs)
     return None
 
@@ -102,8 +92,7 @@ def is_stream(run: TracedRun, stream: object, *, named: bool) -> bool:
 
     Output to other streams, such as a `StringIO`, may be read by the program.
     """
-    is_of_process = any(stream is known_stream for known_stream in run.streams)
-    return is_of_process and (not named or run.outside.path_of(stream) is not None)
+    return run.process.has_stream(stream) and (not named or run.outside.path_of(stream) is not None)
 
 
 @lookaside_of_each(*LEVELS, *ROOT_LEVELS)
@@ -136,7 +125,7 @@ def require_known_handlers(run: TracedRun, logger: logging.Logger) -> None:
     is_own = run.settings.answers[f"logs_to_own_code({logger.name!r})"] = logs_to_own_code(logger.name)
     if is_own:
         run.leave_to_eager("the program logs to a handler or filter of the user's own code", FIX_FOR_LOGS)
-    run.log_handlers += handlers_of(logger)
+    run.output.log_handlers.extend(handlers_of(logger))
 
 
 @lookaside_of_each(logging.Logger.isEnabledFor, logging.Logger.getEffectiveLevel, logging.Logger.hasHandlers)
@@ -183,97 +172,3 @@ def snapshot_or_text(run: TracedRun, value: object) -> Any:
         if is_native(type(value)):
             run.note_edge(UNKNOWN_STATE_EDGE.format(type(value).__name__), loud=True)
         return run.machine.call(str, value)
-
-
-def copy_for_output(run: TracedRun, value: object, copies: dict[int, Any]) -> Any:
-    """Return a copy of a value with copies of its tensors and of objects that the program made.
-
-    The program may change these later. Objects from outside without tensors are not copied: the epilogue shows them as
-    they are at this point of the epilogue.
-    """
-    if id(value) in copies:
-        return copies[id(value)]
-    if isinstance(value, torch.Tensor):
-        return copies.setdefault(id(value), shown_tensor(run, value))
-    if is_constant(value) or isinstance(value, (SymbolicNumber, *BY_IDENTITY)) or type(value) is SymbolicText:
-        return value
-    if run.outside.path_of(value) is not None:
-        if type(value) not in CONTAINERS:
-            run.printed.append((len(run.recorder.bound_symbols), value, run.location().source))
-            return value
-        if not contains_tensors(value, set()):
-            return value
-        run.outside.expand_whole(value)
-    return _copy(run, value, copies)
-
-
-def shown_tensor(run: TracedRun, tensor: torch.Tensor) -> Any:
-    """Return a copy of a tensor's values, with the autograd state that the tensor's text shows."""
-    values, data = tensor.detach().clone(), run.recorder.data
-    if not data.requires_grad(tensor):
-        return values
-    return TensorToPrint(values, torch.Tensor if type(tensor) is FakeTensor else type(tensor), data.node_of(tensor))
-
-
-def _copy(run: TracedRun, value: Any, copies: dict[int, Any]) -> Any:
-    kind: Any = type(value)
-
-    def part(item: object) -> Any:
-        return copy_for_output(run, item, copies)
-
-    if isinstance(value, tuple):
-        items = tuple.__new__(tuple, map(part, tuple.__iter__(value)))
-        return items if kind is tuple else of_class(kind, items, getattr(value, "__dict__", {}))
-    if kind is slice:
-        return slice(*map(part, (value.start, value.stop, value.step)))
-    if kind is frozenset:
-        return frozenset(map(part, value))
-    if not is_rebuildable(kind) or getattr(value, "maxlen", None) is not None:
-        raise NotShownError
-    copy = copies[id(value)] = new(kind)
-    state = {name: part(item) for name, item in attributes_of(value).items()}
-    if isinstance(value, dict):
-        fill(copy, items={part(key): part(item) for key, item in pairs_of(value)}, state=state)
-    else:
-        base = container_base(value)
-        fill(copy, items=[part(item) for item in base.__iter__(value)] if base else (), state=state)
-    return copy
-
-
-def contains_tensors(value: Any, seen: set[int]) -> bool:
-    """Whether a container contains tensors, at any depth."""
-    if isinstance(value, torch.Tensor | SymbolicNumber) or type(value) is SymbolicText:
-        return True
-    if type(value) not in CONTAINERS or id(value) in seen:
-        return False
-    seen.add(id(value))
-    return any(contains_tensors(item, seen) for item in (value.values() if isinstance(value, dict) else value))
-
-
-def require_unread_output(run: TracedRun) -> None:
-    """Request that eager PyTorch makes the call if the program may read what it prints or logs."""
-    for stream in run.printed_streams:
-        path = run.outside.path_of(stream)
-        if path is not None and (path.parent is None or path.parent.value is not sys):
-            run.leave_to_eager("the program prints to a stream that the program also uses", FIX_FOR_LOGS)
-    for handler in run.log_handlers:
-        stream = getattr(handler, "stream", None)
-        is_of_process = any(stream is known_stream for known_stream in run.streams)
-        if run.outside.path_of(handler) or (not is_of_process and run.outside.path_of(stream)):
-            run.leave_to_eager("the program logs to a stream or handler that the program also uses", FIX_FOR_LOGS)
-
-
-def note_later_writes(run: TracedRun) -> None:
-    """Report a sharp edge if the program may write to tensors of an outside object that the epilogue will show."""
-    bsyms = run.recorder.bound_symbols
-    for index, value, where in run.printed:
-        state = getattr(value, "__dict__", None)
-        has_tensors = isinstance(state, dict) and any(map(is_tensor, state.values()))
-        if has_tensors and not isinstance(value, torch.nn.Module) and any(bsym.mutates for bsym in bsyms[index:]):
-            run.sharp_edges.setdefault(LATER_WRITES_EDGE, where)
-            run.loud_edges.add(LATER_WRITES_EDGE)
-
-
-def is_tensor(value: object) -> bool:
-    """Whether a value is a tensor."""
-    return isinstance(value, torch.Tensor)

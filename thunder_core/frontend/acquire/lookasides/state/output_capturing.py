@@ -24,7 +24,7 @@ Hooks = dict[int, list[Callable[..., Any]]]
 def record_hooks(run: TracedRun, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Make the run call the hooks after the modules on which the library would install them."""
     for module_id, hooks in hooks_of(*args, **kwargs).items():
-        run.capturing_hooks.setdefault(module_id, hooks)
+        run.calls.capturing_hooks.setdefault(module_id, hooks)
 
 
 def hooks_of(model: Module) -> Hooks:
@@ -61,5 +61,5 @@ def present_hooks(model: Module, before: dict[int, set[int]] | None = None) -> H
 
 def call_capturing_hooks(run: TracedRun, module: Module, args: tuple[Any, ...], output: object) -> None:
     """Call the hooks of a module after its forward, as PyTorch would."""
-    for hook in run.capturing_hooks.get(id(module), ()):
+    for hook in run.calls.capturing_hooks.get(id(module), ()):
         run.machine.call(hook, module, args, output)

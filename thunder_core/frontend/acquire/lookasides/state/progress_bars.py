@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from thunder_core.frontend.acquire.lookasides.table import late_lookaside
+from thunder_core.frontend.acquire.lookaside_table import late_lookaside
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 

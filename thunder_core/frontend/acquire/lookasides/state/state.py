@@ -7,9 +7,9 @@ from typing import Any
 
 import torch
 
+from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.lookasides.functions.generators import unsigned_seed
-from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import with_symbolic_scalars
-from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.run.drawn_arrays import with_symbolic_scalars
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.tracing.capture.symbolic.numbers import concrete, to_proxies
 from thunder_core.tracing.capture.torch_facts.settings import GETTERS, SETTERS
@@ -25,7 +25,7 @@ def set_autocast(function: Callable[..., Any], run: TracedRun, /, *args: Any, **
     args, kwargs = concrete((args, kwargs))
     result = function(*args, **kwargs)
     run.recorder.emit(BoundSymbol(symbol_of(function), args, kwargs, None, ordered=True))
-    run.settings.has_changed_autocast = True
+    run.settings.note_autocast_change()
     return result
 
 
@@ -59,7 +59,7 @@ def enter_inference_mode(run: TracedRun, /, context: torch.inference_mode) -> No
     torch.inference_mode.__enter__(context)
     recorder = run.recorder
     name = Proxy(recorder.tensors.next_name())
-    run.contexts[id(context)] = (context, name)
+    run.calls.contexts[id(context)] = (context, name)
     recorder.emit(BoundSymbol(symbol_of(torch.inference_mode), (context.mode,), {}, name, ordered=True))
     recorder.emit(BoundSymbol(symbol_of(torch.inference_mode.__enter__), (name,), {}, None, ordered=True))
 
@@ -68,7 +68,7 @@ def enter_inference_mode(run: TracedRun, /, context: torch.inference_mode) -> No
 def exit_inference_mode(run: TracedRun, /, context: torch.inference_mode, *raised: Any) -> None:
     """Record the end of inference mode."""
     torch.inference_mode.__exit__(context, *raised)
-    _, name = run.contexts.pop(id(context))
+    _, name = run.calls.contexts.pop(id(context))
     exit_symbol = symbol_of(torch.inference_mode.__exit__)
     run.recorder.emit(BoundSymbol(exit_symbol, (name, None, None, None), {}, None, ordered=True))
 
@@ -78,7 +78,7 @@ def seed(run: TracedRun, /) -> Any:
     """Record seeding with a number that is unknown while tracing."""
     number = run.recorder.numbers.new(int)
     run.recorder.emit(BoundSymbol(symbol_of(torch.seed), (), {}, number.proxy, ordered=True))
-    run.seeds[id(torch.default_generator)] = None
+    run.calls.seeds[id(torch.default_generator)] = None
     return number
 
 
@@ -89,7 +89,7 @@ def manual_seed(run: TracedRun, /, *args: Any, **kwargs: Any) -> torch.Generator
     A random NumPy scalar becomes the number that the prologue draws.
     """
     args, kwargs = with_symbolic_scalars(run, (args, kwargs))
-    run.seeds[id(torch.default_generator)] = unsigned_seed(next(iter((*args, *kwargs.values())), 0))
+    run.calls.seeds[id(torch.default_generator)] = unsigned_seed(next(iter((*args, *kwargs.values())), 0))
     args, kwargs = to_proxies((args, kwargs))
     run.recorder.emit(BoundSymbol(symbol_of(torch.manual_seed), args, kwargs, None, ordered=True))
     return torch.default_generator

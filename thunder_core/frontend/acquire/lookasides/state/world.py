@@ -12,15 +12,16 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from types import BuiltinMethodType, FrameType
+from types import BuiltinMethodType
 from typing import Any
 
 from thunder_core.foundation.signal_handlers import restore_handlers
-from thunder_core.frontend.acquire.lookasides.table import lookaside, lookaside_of_each
+from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.call_traits import cached_for_modules
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
 from thunder_core.frontend.acquire.outside.sharp import DATE_METHODS
+from thunder_core.frontend.acquire.run.outer_frames import leave_callers_to_eager
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -83,13 +84,13 @@ def require_unchanged_file(run: TracedRun, name: object = None) -> None:
 
     The prologue reads files before the program changes them, so it would read other contents, or find no file.
     """
-    if not (run.loud_edges and isinstance(name, str | bytes)):
+    if not (run.edges.has_loud and isinstance(name, str | bytes)):
         return
     try:
         changed = os.lstat(name).st_ctime_ns
     except (OSError, ValueError):
         return
-    if changed >= run.started - CLOCK_STEP:
+    if changed >= run.process.started - CLOCK_STEP:
         run.leave_to_eager(
             f"the program reads {os.fsdecode(name)}, which it has changed itself",
             "write the file outside the compiled program",
@@ -214,22 +215,6 @@ def read_frame(function: Callable[..., Any], run: TracedRun, /, *args: Any, **kw
     if frame is not None and isinstance(depth, int) and depth > sum(1 for _ in frame.callers()):
         leave_callers_to_eager(run, f"calls `sys.{function.__name__}({depth})`, which reads")
     return NOT_TAKEN
-
-
-def require_frame_of_program(run: TracedRun, owner: object, value: object) -> None:
-    """Leave to eager PyTorch a program that goes from its outermost frame to `value`, the frame of its caller."""
-    if type(owner) is FrameType and value is run.machine.outside:
-        leave_callers_to_eager(run, "follows `f_back`, which reads")
-
-
-def leave_callers_to_eager(run: TracedRun, action: str) -> None:
-    """Leave to eager PyTorch a program that reads the frames of its callers, unless PyTorch's own code reads them."""
-    frame = run.machine.frame
-    if frame is not None and not run.code_origins.is_library(frame.code):
-        run.leave_to_eager(
-            f"the program {action} the frames of its callers",
-            "read them outside the compiled program, or read only frames of the program with `sys._getframe`",
-        )
 
 
 @lookaside_of_each(time.sleep, os.putenv, os.unsetenv)

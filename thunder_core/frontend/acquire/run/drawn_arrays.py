@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
-from thunder_core.frontend.acquire.lookasides.state.sequences import operation_on_sequences
 from thunder_core.frontend.acquire.outside.call_traits import is_torch_function
 from thunder_core.frontend.acquire.outside.containers import UNBOUND_METHOD_CLASSES
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.reductions import derives_from, root_of_array
+from thunder_core.frontend.acquire.run.sequence_operations import operation_on_sequences
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN

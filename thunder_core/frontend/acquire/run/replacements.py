@@ -33,13 +33,18 @@ class Replacements:
         return NOT_TAKEN
 
     def _call(self, run: TracedRun, lookaside: Lookaside, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        machine, self.were_called = run.machine, True
+        machine = run.machine
+        self.note_call()
         if lookaside.when is not None:
             run.outside.root("lookaside", "condition", lookaside.when)
             if not machine.call(bool, machine.call(lookaside.when, *args, **kwargs)):
                 return NOT_TAKEN
         run.outside.root("lookaside", "replacement", lookaside.replacement)
         return machine.call(lookaside.replacement, *args, **kwargs)
+
+    def note_call(self) -> None:
+        """Note that a replacement was called."""
+        self.were_called = True
 
     def __bool__(self) -> bool:
         return bool(self._lookasides)

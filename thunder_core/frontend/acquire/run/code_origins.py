@@ -12,10 +12,10 @@ import typing_extensions
 
 from thunder_core.foundation import package
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.frontend.acquire.lookasides import is_native_code
+from thunder_core.frontend.acquire.lookaside_table import is_native_code
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.tracing.capture.location import GENERATED_LOCATIONS, Location, generated_location
-from thunder_core.tracing.capture.torch_facts.symbols import is_pytorchs_code
+from thunder_core.tracing.capture.torch_facts.symbols import is_pytorchs_code, operations
 
 # Files whose functions only wrap a function of the program: context managers and deprecated functions.
 FILES_OF_WRAPPERS = frozenset({contextlib.__file__, typing_extensions.__file__, warnings.__file__})
@@ -37,6 +37,7 @@ class CodeOrigins:
         self._library_code: dict[int, bool] = {}
         self._passed_code: dict[int, bool] = {}
         self._interpreted: dict[int, bool] = {}
+        self._operations = operations()
 
     def users_line(self, frame: Frame | None) -> SourceLine | None:
         """Return the innermost line, from a frame outward, that is neither in PyTorch nor in code that wraps calls."""
@@ -65,6 +66,10 @@ class CodeOrigins:
             if generated is not None:
                 return generated
         return Location(self.users_line(frame), module)
+
+    def is_operation(self, function: types.FunctionType) -> bool:
+        """Whether a function is an operation of PyTorch, which is recorded."""
+        return function in self._operations
 
     def interprets(self, function: types.FunctionType) -> bool:
         """Whether a function is interpreted when C code calls it. Most of PyTorch's own functions are not."""
