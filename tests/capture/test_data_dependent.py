@@ -744,3 +744,19 @@ def test_other_values_are_checked(function: Any) -> None:
         torch.testing.assert_close(compiled(x), function(x))
     names = {bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[-1].bound_symbols}
     assert "expect_value" in names
+
+
+def test_node_of_an_operation_on_values_has_its_name() -> None:
+    x = torch.rand(3, requires_grad=True)
+
+    def program(x: Tensor) -> tuple[str, bool]:
+        first, _ = torch.tensor_split(x, torch.tensor([1]))
+        return type(first.grad_fn).__name__, first.is_leaf
+
+    assert thunder.jit(program)(x) == program(x)
+
+
+def test_class_of_a_node_from_outside() -> None:
+    x = torch.rand(3, requires_grad=True).exp()
+    with pytest.warns(RecompileWarning, match="reads a node of a graph from outside"):
+        assert thunder.jit(lambda x: type(x.grad_fn).__name__)(x) == "ExpBackward0"

@@ -263,7 +263,9 @@ def fake_like(
     base = next((index for index, argument in enumerate(reals) if memory_of(argument) == storage), None)
     offset = 0 if base is None else fakes[base].storage_offset() + real.storage_offset() - reals[base].storage_offset()
     fake = fresh_fake(MemoizedResult(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
-    return tracked_from_values(fake) if real.grad_fn is not None else fake.requires_grad_(real.requires_grad)
+    if real.grad_fn is not None:
+        return tracked_from_values(fake, real.grad_fn.name())
+    return fake.requires_grad_(real.requires_grad)
 
 
 def copy_of(real: torch.Tensor, memory: dict[int, torch.UntypedStorage]) -> torch.Tensor:

@@ -17,7 +17,7 @@ import torch
 from thunder_core.frontend.acquire.lookasides.functions.backward_hooks import METHODS_OF_NODES
 from thunder_core.frontend.acquire.lookasides.functions.function_transforms import FUNCTION_TRANSFORMS
 from thunder_core.frontend.acquire.lookasides.operators.tensor_branches import require_known_identity
-from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, shown_class
+from thunder_core.frontend.acquire.lookasides.state.classes import CLASSES, READ_NODE, shown_class
 from thunder_core.frontend.acquire.lookasides.state.context_variables import LOOKUPS, ContextVariables
 from thunder_core.frontend.acquire.lookasides.state.drawn_arrays import is_drawn, operate_in_prologue, store_item
 from thunder_core.frontend.acquire.lookasides.state.draws import is_generator
@@ -53,7 +53,6 @@ from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.ir.tree import leaves
 
 READ_STATE = "read the state before the first draw, or outside the compiled program"
-READ_NODE = "read the node outside the compiled program"
 READ_VARIABLE = "read the value of the context variable before the program sets the variable"
 IN_PLACE_METHODS: dict[Callable[..., Any], str] = {
     operator.iadd: "__iadd__",

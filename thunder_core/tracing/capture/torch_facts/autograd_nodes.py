@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -52,9 +53,17 @@ def tracked_from_call(fake: torch.Tensor) -> torch.Tensor:
     return _result_outside_levels(_FromCall, fake)
 
 
-def tracked_from_values(fake: torch.Tensor) -> torch.Tensor:
-    """Make a fake the result of an operation that ran on values, and return the fake."""
-    return _result_outside_levels(_FromValues, fake)
+def tracked_from_values(fake: torch.Tensor, name: str) -> torch.Tensor:
+    """Make a fake the result of an operation that ran on values, and return the fake; `name` is its node's name."""
+    return _result_outside_levels(_from_values_named(name), fake)
+
+
+@lru_cache
+def _from_values_named(name: str) -> type[_FromValues]:
+    """Return a class of nodes that have the name of PyTorch's node, which programs read and print."""
+    kind = type(name, (_FromValues,), {})
+    kind._backward_cls = type(name, (FROM_VALUES,), {"_forward_cls": kind})
+    return kind
 
 
 def _result_outside_levels(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:

@@ -18,8 +18,10 @@ from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.sequences import SEQUENCES
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 
+READ_NODE = "read the node outside the compiled program"
 # maps classes of replacements to the classes that programs see
 CLASSES: dict[type, type] = {
     FakeTensor: torch.Tensor,
@@ -49,6 +51,8 @@ def is_instance(run: TracedRun, /, *args: Any) -> bool | NotTaken:
 @lookaside(type)
 def class_of(run: TracedRun, /, *args: Any, **kwargs: Any) -> type | NotTaken:
     """Return the class of the number or tensor that a replacement represents."""
+    if args and issubclass(type(args[0]), FROM_OUTSIDE):
+        run.leave_to_eager("the program reads a node of a graph from outside", READ_NODE)
     shown = shown_class(args[0]) if len(args) == 1 and not kwargs else None
     return NOT_TAKEN if shown is None else shown
 
