@@ -88,6 +88,16 @@ def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> N
         raise underivable(bsym, "it writes to a tensor that needs a gradient")
 
 
+def require_names_kept(bsym: BoundSymbol, requires_grad_names: Set[str]) -> None:
+    """Raise `Underivable` if a bound symbol gives a new name to a tensor that requires a gradient, with autograd off.
+
+    A change of the shape in place (`unsqueeze_`) does. The tensor keeps its `grad_fn`, which the new name would lose.
+    """
+    known = {proxy.name for proxy in bsym.inputs}
+    if not requires_grad_names.isdisjoint(bsym.mutates) and any(proxy.name not in known for proxy in bsym.outputs):
+        raise underivable(bsym, "it changes a tensor that needs a gradient in place, while autograd is off")
+
+
 def packed_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
     """Return the names of results that `expect_items` unpacks into tensors, if autograd may track one of them."""
     checks = (bsym for bsym in bsyms if bsym.symbol.target is expect_items)

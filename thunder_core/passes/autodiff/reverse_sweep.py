@@ -14,6 +14,7 @@ from thunder_core.passes.autodiff.derivation import VJP, Derivation, fresh_names
 from thunder_core.passes.autodiff.recomputation.recompute_units import block_of, kept_operation_names
 from thunder_core.passes.autodiff.refusals import (
     packed_results,
+    require_names_kept,
     require_no_grad_views_unused,
     require_plain_effects,
     require_separate_results,
@@ -92,6 +93,7 @@ class ReverseSweep:
         step = Step(bsym)
         self.steps.append(step)
         if not enabled:
+            require_names_kept(bsym, self.requires_grad_names)
             self._no_grad_views |= views_made_without_autograd(bsym, self.requires_grad_names | self._no_grad_views)
             return
         if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
