@@ -61,9 +61,10 @@ def tracked_from_values(fake: torch.Tensor, name: str) -> torch.Tensor:
 @lru_cache
 def _from_values_named(name: str) -> type[_FromValues]:
     """Return a class of nodes that have the name of PyTorch's node, which programs read and print."""
-    kind = type(name, (_FromValues,), {})
+    kind: Any = type(name, (_FromValues,), {})
     kind._backward_cls = type(name, (FROM_VALUES,), {"_forward_cls": kind})
-    return kind
+    named: type[_FromValues] = kind
+    return named
 
 
 def _result_outside_levels(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
