@@ -42,3 +42,18 @@ def test_gradients_match_eager(name: str, executors: tuple[str, ...]) -> None:
         outcomes.append((result.detach(), w.grad))
     for expected, ours in zip(*outcomes, strict=True):
         torch.testing.assert_close(ours, expected)
+
+
+def step_after_a_use_in_inference_mode(w: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        w.reshape(-1)
+    loss = (w * 2).sum()
+    if loss.requires_grad:
+        loss.backward()
+    return loss.detach()
+
+
+def test_tensor_that_is_first_used_in_inference_mode_is_tracked() -> None:
+    w = torch.ones(3, requires_grad=True)
+    thunder.jit(step_after_a_use_in_inference_mode, data_dependent="error")(w)
+    torch.testing.assert_close(w.grad, torch.full((3,), 2.0))

@@ -162,6 +162,14 @@ def constant_of_no_grad_is_added_to(x: Tensor, w: Tensor) -> tuple[Tensor, Tenso
 
 
 @of(RECORDED)
+def shape_changed_without_autograd(x: Tensor, w: Tensor) -> Any:
+    y = x * w
+    with torch.no_grad():
+        y.unsqueeze_(0)
+    return y + 1, w * 2
+
+
+@of(RECORDED)
 def detached_tensor_and_its_source_are_used(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
     with torch.no_grad():
         base = w * 2

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 
 import thunder_core as thunder
 from thunder_core.backend.claiming.executor import OperatorExecutor
-from thunder_core.foundation.errors import BadOption, DataDependent, RecompileWarning, SharpEdgeError
+from thunder_core.foundation.errors import BadOption, DataDependent, NotDifferentiable, RecompileWarning, SharpEdgeError
 from thunder_core.frontend.acquire import assembly
 from thunder_core.frontend.acquire.codegen.ahead import move_checks_ahead
 from thunder_core.tracing.extension.transform import Transform
@@ -648,6 +648,62 @@ def test_recurrent_network_of_packed_sequences_of_different_lengths(kind: type[t
         torch.testing.assert_close(fast(packed)[0].data, network(packed)[0].data)
 
 
+class PackedNetwork(torch.nn.Module):
+    """A recurrent network of packed sequences, with trained layers before and after it."""
+
+    def __init__(self, kind: type[torch.nn.Module]) -> None:
+        super().__init__()
+        self.first, self.network, self.last = torch.nn.Linear(3, 3), kind(3, 4), torch.nn.Linear(4, 2)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+        packed = torch.nn.utils.rnn.pack_padded_sequence(self.first(x), lengths, enforce_sorted=False)
+        result, state = self.network(packed)
+        padded, _ = torch.nn.utils.rnn.pad_packed_sequence(result)
+        return self.last(padded), state[0]
+
+    def train_step(self, x: Tensor, lengths: Tensor) -> Tensor:
+        padded, state = self(x, lengths)
+        loss = padded.square().sum() + state.sum()
+        loss.backward()
+        return loss
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+def test_gradients_of_packed_sequences(kind: type[torch.nn.Module]) -> None:
+    model, x, lengths = PackedNetwork(kind), torch.rand(3, 2, 3), torch.tensor([2, 3])
+    found, expected = thunder.jit(model)(x, lengths), model(x, lengths)
+    parameters = list(model.parameters())
+    for result, wanted in zip(found, expected, strict=True):
+        gradients = torch.autograd.grad(result.sum(), parameters, retain_graph=True, allow_unused=True)
+        wanted_gradients = torch.autograd.grad(wanted.sum(), parameters, retain_graph=True, allow_unused=True)
+        for gradient, wanted_gradient in zip(gradients, wanted_gradients, strict=True):
+            torch.testing.assert_close(gradient, wanted_gradient)
+
+
+def test_program_with_a_backward_through_packed_sequences() -> None:
+    model, x, lengths = PackedNetwork(torch.nn.LSTM), torch.rand(3, 2, 3), torch.tensor([2, 3])
+    loss = model.train_step(x, lengths)
+    expected = [parameter.grad for parameter in model.parameters()]
+    model.zero_grad()
+    with pytest.warns(RecompileWarning, match="depends on the values of its arguments"):
+        torch.testing.assert_close(thunder.jit(model.train_step)(x, lengths), loss)
+    torch.testing.assert_close([parameter.grad for parameter in model.parameters()], expected)
+
+
+def split_by_values(x: Tensor) -> tuple[Tensor, Tensor]:
+    first, second = torch.tensor_split(x * 2, torch.tensor([1]))
+    return first * second.sum(), x + 1
+
+
+def test_results_of_an_operation_on_values_require_gradients() -> None:
+    x = torch.rand(3, requires_grad=True)
+    found, expected = thunder.jit(split_by_values)(x), split_by_values(x)
+    (gradient,), (wanted,) = (torch.autograd.grad(result[0].sum(), x) for result in (found, expected))
+    torch.testing.assert_close(gradient, wanted)
+    with pytest.raises(NotDifferentiable, match="tensor_split"):
+        thunder.jvp(split_by_values, (x.detach(),), (torch.ones(3),))
+
+
 def branch_on_constant(x: Tensor) -> Tensor:
     return x * 2 if (torch.arange(4).diff() == 1).all() else x + 1
 
@@ -688,3 +744,19 @@ def test_other_values_are_checked(function: Any) -> None:
         torch.testing.assert_close(compiled(x), function(x))
     names = {bsym.symbol.short_name for bsym in thunder.last_traces(compiled)[-1].bound_symbols}
     assert "expect_value" in names
+
+
+def test_node_of_an_operation_on_values_has_its_name() -> None:
+    x = torch.rand(3, requires_grad=True)
+
+    def program(x: Tensor) -> tuple[str, bool]:
+        first, _ = torch.tensor_split(x, torch.tensor([1]))
+        return type(first.grad_fn).__name__, first.is_leaf
+
+    assert thunder.jit(program)(x) == program(x)
+
+
+def test_class_of_a_node_from_outside() -> None:
+    x = torch.rand(3, requires_grad=True).exp()
+    with pytest.warns(RecompileWarning, match="reads a node of a graph from outside"):
+        assert thunder.jit(lambda x: type(x.grad_fn).__name__)(x) == "ExpBackward0"

@@ -16,6 +16,11 @@ from thunder_core.frontend.acquire.acquire import acquire
 from thunder_core.tracing.capture.fakes import trial
 from thunder_core.tracing.ir.program_errors import ProgramRaised
 
+
+def scatter_into_itself(x: Tensor) -> Tensor:
+    return x.scatter_(0, torch.zeros(1, dtype=torch.int64), x)
+
+
 FAILING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "a result that does not fit": (lambda x, y: x.clone().add_(y), (torch.ones(5, 1), torch.ones(5))),
     "a fake that was resized as it failed": (
@@ -28,6 +33,7 @@ FAILING: dict[str, tuple[Callable[..., Any], tuple[Tensor, ...]]] = {
     "a leaf": (lambda x: x.add_(1), (torch.ones(3, requires_grad=True),)),
     "a write to an expanded tensor": (lambda x: x.clone().expand(2, 3).add_(1), (torch.ones(3),)),
     "a write to memory that is read": (lambda x, y: torch.add(y[:2], x, out=y[1:]), (torch.ones(2), torch.ones(3))),
+    "a write to a tensor that is read": (lambda x: scatter_into_itself(x.clone()), (torch.ones(3),)),
     "numbers in the message": (lambda x: x.clone().exponential_(-2.0), (torch.ones(3),)),
 }
 

@@ -195,7 +195,7 @@ class View:
             console.print()
             console.print(constraints_view(rows))
         if "backward" not in self.subject.traces:
-            console.print(Text(f"\n{self.subject.absent('backward')}", "dim"))
+            console.print(Text(f"\n{self.subject.reason_of_absence('backward')}", "dim"))
         if self.subject.weights is not None:
             weights = (
                 f"in the artifact, {format_bytes(self.subject.weights)}" if self.subject.weights else MODEL_WEIGHTS

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from thunder_core.passes.autodiff.jvp import JVP, derive_jvp
-from thunder_core.passes.autodiff.refusals import underivable
+from thunder_core.passes.autodiff.refusals import packed_results, require_separate_results, underivable
 from thunder_core.passes.autodiff.step import corresponding_proxies, derivation_key
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.capture.fakes.memo import metadata
@@ -19,11 +19,12 @@ class ForwardSweep:
     """Builds a computation with tangents, one bound symbol at a time.
 
     `bsyms` are the bound symbols so far. `tangents` maps the name of a tensor to its tangent. `fresh_names` yields
-    names for new values. Equal bound symbols share a Jacobian-vector product (JVP).
+    names for new values. Equal bound symbols share a Jacobian-vector product (JVP). Results in `packed` are refused.
     """
 
     fresh_names: Iterator[str]
     tangents: dict[str, TensorProxy]
+    packed: Set[str] = frozenset()
     bsyms: list[BoundSymbol] = field(default_factory=list)
     _jvps: dict[Hashable, tuple[BoundSymbol, JVP]] = field(default_factory=dict)
 
@@ -37,6 +38,7 @@ class ForwardSweep:
         if not input_tangents:
             self.bsyms.append(bsym)
             return
+        require_separate_results(bsym, self.packed)
         derived_from, jvp = self._derive_jvp(bsym, input_tangents)
         proxies: dict[str, Proxy] = corresponding_proxies(derived_from, bsym)
         proxies |= {tangent.name: self.tangents[proxies[name].name] for name, tangent in jvp.input_tangents.items()}
@@ -74,7 +76,7 @@ def forward_sweep(
     bsyms: Sequence[BoundSymbol], tangents: Mapping[str, TensorProxy], fresh_names: Iterator[str]
 ) -> ForwardSweep:
     """Return the computation with tangents. `tangents` are those of the inputs by name; `fresh_names` yields names."""
-    sweep = ForwardSweep(fresh_names, dict(tangents))
+    sweep = ForwardSweep(fresh_names, dict(tangents), packed_results(bsyms))
     for bsym in bsyms:
         sweep.add(bsym)
     return sweep

@@ -8,6 +8,7 @@ import torch
 
 from thunder_core.passes.autodiff.step import Step
 from thunder_core.passes.autodiff.tape import Underivable
+from thunder_core.passes.autodiff.vjp import is_differentiable_proxy
 from thunder_core.tracing.analysis.aliasing import alias_sets, is_view
 from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, call_of
 from thunder_core.tracing.capture.torch_facts.settings import changes_later_results
@@ -15,6 +16,7 @@ from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library import backward_hooks, saved_tensors_hooks
+from thunder_core.tracing.library.objects import expect_items
 
 # Methods that change autograd's treatment of a tensor, by their short names.
 AUTOGRAD_METHODS = frozenset(
@@ -84,6 +86,32 @@ def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> N
         raise underivable(bsym, "it changes the results of later operations")
     if any(name in requires_grad_names for name in bsym.mutates):
         raise underivable(bsym, "it writes to a tensor that needs a gradient")
+
+
+def require_names_kept(bsym: BoundSymbol, requires_grad_names: Set[str]) -> None:
+    """Raise `Underivable` if a bound symbol gives a new name to a tensor that requires a gradient, with autograd off.
+
+    A change of the shape in place (`unsqueeze_`) does. The tensor keeps its `grad_fn`, which the new name would lose.
+    """
+    known = {proxy.name for proxy in bsym.inputs}
+    if not requires_grad_names.isdisjoint(bsym.mutates) and any(proxy.name not in known for proxy in bsym.outputs):
+        raise underivable(bsym, "it changes a tensor that needs a gradient in place, while autograd is off")
+
+
+def packed_results(bsyms: Iterable[BoundSymbol]) -> set[str]:
+    """Return the names of results that `expect_items` unpacks into tensors, if autograd may track one of them."""
+    checks = (bsym for bsym in bsyms if bsym.symbol.target is expect_items)
+    return {check.args[0].name for check in checks if any(map(is_differentiable_proxy, check.outputs))}
+
+
+def require_separate_results(bsym: BoundSymbol, packed: Set[str]) -> None:
+    """Raise `Underivable` for a bound symbol with differentiated inputs whose result is in `packed`.
+
+    Such an operation runs on the values of its arguments. Its result is a single name, so a derivation would find no
+    tensor that autograd tracks.
+    """
+    if any(proxy.name in packed for proxy in bsym.outputs):
+        raise underivable(bsym, "its results depend on the values of its arguments")
 
 
 def views_made_without_autograd(bsym: BoundSymbol, requires_grad_names: Set[str]) -> set[str]:

@@ -13,8 +13,11 @@ from thunder_core.passes.autodiff.control_flow import derive_control_flow
 from thunder_core.passes.autodiff.derivation import VJP, Derivation, fresh_names
 from thunder_core.passes.autodiff.recomputation.recompute_units import block_of, kept_operation_names
 from thunder_core.passes.autodiff.refusals import (
+    packed_results,
+    require_names_kept,
     require_no_grad_views_unused,
     require_plain_effects,
+    require_separate_results,
     require_strided,
     underivable,
     views_made_without_autograd,
@@ -43,6 +46,8 @@ class ReverseSweep:
     steps: list[Step]
     requires_grad_names: set[str]
     _names: Iterator[str]
+    # names of the results that `require_separate_results` refuses
+    _packed_results: set[str] = field(default_factory=set)
     # views, made with grad mode off, of tensors that require a gradient
     _no_grad_views: set[str] = field(default_factory=set)
     # the gradients at the cuts of the latest backward
@@ -61,6 +66,7 @@ class ReverseSweep:
         sweep.requires_grad_names |= {p.name for p in trace.inputs if isinstance(p, TensorProxy) and p.requires_grad}
         if any(getattr(value, "requires_grad", False) for value in trace.constants.values()):
             raise Underivable("a tensor requires a gradient, but no path leads to it")
+        sweep._packed_results |= packed_results(trace.bound_symbols)
         derivations: dict[Hashable, Derivation | None] = {}
         enabled = True
         modes = grad_modes(trace.bound_symbols, enabled)
@@ -87,10 +93,12 @@ class ReverseSweep:
         step = Step(bsym)
         self.steps.append(step)
         if not enabled:
+            require_names_kept(bsym, self.requires_grad_names)
             self._no_grad_views |= views_made_without_autograd(bsym, self.requires_grad_names | self._no_grad_views)
             return
         if not any(proxy.name in self.requires_grad_names for proxy in bsym.inputs):
             return
+        require_separate_results(bsym, self._packed_results)
         key = derivation_key(bsym, self.requires_grad_names)
         if key not in derivations:
             derivations[key] = _derive(bsym, self.requires_grad_names)

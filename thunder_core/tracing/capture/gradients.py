@@ -15,7 +15,7 @@ from torch.utils.hooks import BackwardHook
 from thunder_core.foundation.errors import OperationFailed
 from thunder_core.tracing.capture.fakes.tensors import Tensors
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
-from thunder_core.tracing.capture.torch_facts.compiled_call import require_no_compiled_calls
+from thunder_core.tracing.capture.torch_facts.compiled_call import require_differentiable
 from thunder_core.tracing.capture.torch_facts.graph import (
     Node,
     copy_gradient,
@@ -217,7 +217,7 @@ class Gradients:
         """Return the leaves that a backward pass reaches; refuse tensors whose graph continues outside of the
         program.
         """
-        require_no_compiled_calls(graph)
+        require_differentiable(graph)
         excluded_ids = set(map(id, excluded))
         leaves = [leaf for leaf in leaves_of(roots, graph) if id(leaf) not in excluded_ids]
         if any(isinstance(node, FROM_OUTSIDE) for node in graph):

@@ -16,6 +16,7 @@ from thunder_core.tracing.capture.fakes.memo import MemoizedResult, fresh_fake
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import outside_recording
 from thunder_core.tracing.capture.torch_facts.autocast import State, autocast_state, changes
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import tracked_from_values
 from thunder_core.tracing.capture.torch_facts.compiled_call import call_of, is_repeatable
 from thunder_core.tracing.capture.torch_facts.graph import memory_of
 from thunder_core.tracing.capture.torch_facts.modes import without_recording
@@ -262,6 +263,8 @@ def fake_like(
     base = next((index for index, argument in enumerate(reals) if memory_of(argument) == storage), None)
     offset = 0 if base is None else fakes[base].storage_offset() + real.storage_offset() - reals[base].storage_offset()
     fake = fresh_fake(MemoizedResult(tensor_proxy("", real), base, int(offset)), list(fakes), tensors.mode)
+    if real.grad_fn is not None:
+        return tracked_from_values(fake, real.grad_fn.name())
     return fake.requires_grad_(real.requires_grad)
 
 

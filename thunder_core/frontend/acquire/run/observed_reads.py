@@ -43,7 +43,7 @@ from thunder_core.frontend.acquire.run.lookups import settle_lookup
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
 from thunder_core.frontend.acquire.run.outer_frames import require_frame_of_program
 from thunder_core.frontend.acquire.run.recorded_arms import require_known_identity
-from thunder_core.frontend.acquire.run.shown_classes import CLASSES, shown_class
+from thunder_core.frontend.acquire.run.shown_classes import CLASSES, READ_NODE, shown_class
 from thunder_core.frontend.acquire.texts import Texts, with_plain_strings
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
@@ -56,7 +56,6 @@ from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.ir.tree import leaves
 
 READ_STATE = "read the state before the first draw, or outside the compiled program"
-READ_NODE = "read the node outside the compiled program"
 READ_VARIABLE = "read the value of the context variable before the program sets the variable"
 IN_PLACE_METHODS: dict[Callable[..., Any], str] = {
     operator.iadd: "__iadd__",

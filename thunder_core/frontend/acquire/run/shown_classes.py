@@ -11,6 +11,7 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.symbolic.sequences import SEQUENCES
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText
 
+READ_NODE = "read the node outside the compiled program"  # what to do instead of reading a node from outside
 # maps classes of replacements to the classes that programs see
 CLASSES: dict[type, type] = {
     FakeTensor: torch.Tensor,

@@ -140,8 +140,12 @@ def fake_of(
     """Return a fake tensor with the metadata of a real one, on its device or another, with the same `is_leaf`.
 
     Sizes, strides, storage offset and version are kept. (FakeTensorMode.from_tensor is ten times slower, because it
-    also keeps the bases of views.)
+    also keeps the bases of views.) If the program first uses the tensor in inference mode, the fake is made outside of
+    it. The fake of an ordinary tensor would otherwise be an inference tensor, which autograd does not track.
     """
+    if torch.is_inference_mode_enabled() and not tensor.is_inference():
+        with torch.inference_mode(False):
+            return fake_of(tensor, mode, storages, device, layout)
     is_plain_leaf = tensor.layout is torch.strided and layout is None and tensor.is_leaf
     if is_plain_leaf and torch._C._functorch.peek_interpreter_stack() is None:
         with torch._C.DisableTorchFunction(), no_dispatch():  # takes a quarter of the time

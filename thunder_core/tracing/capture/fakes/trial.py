@@ -92,7 +92,11 @@ def overlap_error(
     `written` is the memory to which the operation writes. The operation is tried on new CPU memory.
     """
     fakes = [fake for fake in tensors_in((args, kwargs)) if fake.layout is torch.strided]
-    targets = [fake for fake in fakes if memory_of(fake) in written]
+    # with repetitions: in `x.scatter_(0, index, x)`, one tensor is written to and read
+    targets = [
+        leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
+    ]
+    targets = [fake for fake in targets if memory_of(fake) in written]
     if not any(map(repeats_elements, targets)) and len(targets) == len({memory_of(fake) for fake in targets}):
         return None
     args, kwargs = tensors.in_call((args, kwargs))

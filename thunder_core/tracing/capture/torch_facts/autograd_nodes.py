@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -32,8 +33,13 @@ class _FromCall(_Opaque):
     """The node of a tensor that a called compiled function made."""
 
 
+class _FromValues(_Opaque):
+    """The node of a tensor that an operation made of the values of its arguments, because it needs the values."""
+
+
 FROM_OUTSIDE: type = _FromOutside._backward_cls
 FROM_CALL: type = _FromCall._backward_cls
+FROM_VALUES: type = _FromValues._backward_cls
 Steps = tuple[int, ...]  # a path between two nodes: a position in `next_functions` at each node
 
 
@@ -43,12 +49,28 @@ def tracked_from_outside(fake: torch.Tensor) -> torch.Tensor:
 
 
 def tracked_from_call(fake: torch.Tensor) -> torch.Tensor:
-    """Make a fake the result of a compiled function that the program calls, and return the fake.
+    """Make a fake the result of a compiled function that the program calls, and return the fake."""
+    return _result_outside_levels(_FromCall, fake)
 
-    The node is created outside all active levels of torch.func.
-    """
+
+def tracked_from_values(fake: torch.Tensor, name: str) -> torch.Tensor:
+    """Make a fake the result of an operation that ran on values, and return the fake; `name` is its node's name."""
+    return _result_outside_levels(_from_values_named(name), fake)
+
+
+@lru_cache
+def _from_values_named(name: str) -> type[_FromValues]:
+    """Return a class of nodes that have the name of PyTorch's node, which programs read and print."""
+    kind: Any = type(name, (_FromValues,), {})
+    kind._backward_cls = type(name, (FROM_VALUES,), {"_forward_cls": kind})
+    named: type[_FromValues] = kind
+    return named
+
+
+def _result_outside_levels(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
+    """Make a fake the result of a node that is created outside all active levels of torch.func; return the fake."""
     with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
-        return _result_of(_FromCall, fake)
+        return _result_of(node, fake)
 
 
 def _result_of(node: type[_Opaque], fake: torch.Tensor) -> torch.Tensor:
@@ -85,7 +107,7 @@ def _steps_to(node: Node, start: Node, makers: Mapping[int, Node]) -> Iterator[S
         if current is node:
             yield steps
         is_other = current is not start and id(current) in makers
-        if is_other or id(current) in met or isinstance(current, FROM_OUTSIDE | FROM_CALL):
+        if is_other or id(current) in met or isinstance(current, FROM_OUTSIDE | FROM_CALL | FROM_VALUES):
             continue
         met[id(current)] = current
         edges = ((index, following) for index, (following, _) in enumerate(current.next_functions))

@@ -12,7 +12,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay, NotDifferentiable, SourceLine
 from thunder_core.tracing.analysis.control_flow import has_gradients
-from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_CALL
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_CALL, FROM_VALUES
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.objects import UnexpectedValue
@@ -208,8 +208,19 @@ def name_of_call_with_effects(bsyms: Iterable[BoundSymbol]) -> str | None:
     return next((call.name for bsym in bsyms if (call := call_of(bsym)) is not None and call.has_effects), None)
 
 
-def require_no_compiled_calls(nodes: Iterable[object]) -> None:
-    """Raise `NotDifferentiable` if nodes of autograd's graph belong to a compiled function that is called."""
+def require_differentiable(nodes: Iterable[object]) -> None:
+    """Raise `NotDifferentiable` if nodes of autograd's graph belong to a called compiled function, or to an operation
+    that ran on values.
+    """
+    nodes = list(nodes)
+    if any(isinstance(node, FROM_VALUES) for node in nodes):
+        failure = NotDifferentiable(
+            "the program calls backward() through an operation whose result depends on the values of its arguments, "
+            "such as a recurrent network of a packed sequence",
+            fix="call backward() outside the compiled program",
+        )
+        failure.runs_in_eager = True
+        raise failure
     if any(isinstance(node, FROM_CALL) for node in nodes):
         failure = NotDifferentiable(
             "the program calls backward() through a compiled function with its own settings, or through a branch or "

@@ -132,10 +132,10 @@ def differentiated_operands(subtraces: Subtraces, arm: SubtraceRecording) -> fro
 
     Return None otherwise.
     """
-    named, is_recorded = subtraces.recorder.tensors.named, torch.is_grad_enabled()
+    tensor_named, is_recorded = subtraces.recorder.tensors.tensor_named, torch.is_grad_enabled()
 
     def is_tracked(proxy: Proxy) -> bool:
-        tensor = named(proxy.name) if isinstance(proxy, TensorProxy) else None
+        tensor = tensor_named(proxy.name) if isinstance(proxy, TensorProxy) else None
         return is_recorded and tensor is not None and tensor.requires_grad
 
     operands = {proxy.name for proxy in subtraces.operands([arm], ()) if is_tracked(proxy)}

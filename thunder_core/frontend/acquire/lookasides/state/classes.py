@@ -12,11 +12,12 @@ from torch._subclasses.fake_tensor import FakeTensor
 
 from thunder_core.frontend.acquire.lookaside_table import lookaside
 from thunder_core.frontend.acquire.outside.sharp import is_users_code
-from thunder_core.frontend.acquire.run.shown_classes import shown_class
+from thunder_core.frontend.acquire.run.shown_classes import READ_NODE, shown_class
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
+from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
 
 
 @lookaside(isinstance)
@@ -40,6 +41,8 @@ def is_instance(run: TracedRun, /, *args: Any) -> bool | NotTaken:
 @lookaside(type)
 def class_of(run: TracedRun, /, *args: Any, **kwargs: Any) -> type | NotTaken:
     """Return the class of the number or tensor that a replacement represents."""
+    if args and issubclass(type(args[0]), FROM_OUTSIDE):
+        run.leave_to_eager("the program reads a node of a graph from outside", READ_NODE)
     shown = shown_class(args[0]) if len(args) == 1 and not kwargs else None
     return NOT_TAKEN if shown is None else shown
 
