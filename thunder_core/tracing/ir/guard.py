@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 
 from thunder_core.foundation.quick_objects import ComputedOnce, with_quick_init
 from thunder_core.tracing.ir import listing
+from thunder_core.tracing.ir.literal import Code
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.requirement import Requirement
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
@@ -17,16 +18,17 @@ from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 class GuardCheck:
     """A statement of a prologue that refuses a call unless the `condition` is true; the refusal contains `subject`.
 
-    `condition` and `subject` are Python expressions. `number` is unique in the prologue, and orders its requirements.
+    `subject` is a Python expression in variables that the condition reads, too. `number` is unique in the prologue, and
+    orders its requirements.
     """
 
     number: int
     requirement: Requirement
-    condition: str
+    condition: Code
     subject: str
 
     def __str__(self) -> str:
-        return f"if not ({self.condition}): refuse({self.number}, {self.subject})"
+        return f"if not ({self.condition.text}): refuse({self.number}, {self.subject})"
 
 
 def run_check(check: GuardCheck) -> NoReturn:
@@ -40,12 +42,13 @@ CHECK = Symbol(listing.CHECK, run_check)
 @with_quick_init
 @dataclass(frozen=True, eq=False)
 class CheckStatement(BoundSymbol):
-    """The bound symbol of a check: a Python statement that reads and defines no proxies."""
+    """The bound symbol of a check: a Python statement that defines no proxies."""
 
     @ComputedOnce
     def inputs(self) -> tuple[Proxy, ...]:
-        """An empty tuple: a check reads no proxies."""
-        return ()
+        """The variables that the condition reads."""
+        check: GuardCheck = self.args[0]
+        return check.condition.reads
 
     @ComputedOnce
     def outputs(self) -> tuple[Proxy, ...]:

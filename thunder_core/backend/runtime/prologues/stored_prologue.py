@@ -130,7 +130,7 @@ def trace_of_source(source: Source) -> Trace:
         name=function.name,
         inputs=tuple(Proxy(argument.arg) for argument in function.args.args),
         bound_symbols=tuple(map(statement_of, statements)),
-        output=Code(ast.unparse(returned.value)),
+        output=Code(ast.unparse(returned.value), names_read(returned)),
         imports=frozenset(entry for node in body for entry in imported_entries(node)),
         constants=source.constants,
     )
@@ -140,10 +140,15 @@ def statement_of(node: ast.stmt) -> BoundSymbol:
     """Return a statement of Python as a bound symbol, whose output is the variable that it assigns, if it is one."""
     match node:
         case ast.Assign([ast.Name(name)], value):
-            return python_statement(ast.unparse(value), Proxy(name))
+            return python_statement(ast.unparse(value), Proxy(name), names_read(value))
         case ast.If(condition, [action], []):
-            return python_statement(f"if {ast.unparse(condition)}: {ast.unparse(action)}")
-    return python_statement(ast.unparse(node))
+            return python_statement(f"if {ast.unparse(condition)}: {ast.unparse(action)}", reads=names_read(node))
+    return python_statement(ast.unparse(node), reads=names_read(node))
+
+
+def names_read(node: ast.AST) -> tuple[Proxy, ...]:
+    """Return the names in a part of a stored prologue."""
+    return tuple(Proxy(part.id) for part in ast.walk(node) if isinstance(part, ast.Name))
 
 
 def imported_entries(node: ast.stmt) -> Iterator[str]:

@@ -232,15 +232,17 @@ def holds_for_all_values(condition: sympy.Basic, intervals: Mapping[sympy.Symbol
 
 def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
     """Return the prologue, extended to compute these symbolic numbers and pass them to the computation."""
-    values = [text_of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
+    values = [Code.of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
     if not values:
         return prologue
     tensors, *others = prologue.output
+    texts = [value.text for value in values]
     if isinstance(tensors, Code):
-        inputs: Any = Code(f"(*{tensors.text}, {', '.join(values)})")
+        reads = tuple(proxy for code in (tensors, *values) for proxy in code.reads)
+        inputs: Any = Code(f"(*{tensors.text}, {', '.join(texts)})", reads)
     else:
-        inputs = (*tensors, *map(Code, values))
-    return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
+        inputs = (*tensors, *values)
+    return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(texts))
 
 
 def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: SymbolicSizes) -> Trace:
@@ -256,7 +258,8 @@ def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: Sy
         tuple_text = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
         counts = any(sizes.sources[symbol].step == "count" for symbol in symbols)
         stated = stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where)
-        (counting if counts else bsyms).append(check_statement(GuardCheck(number, stated, text, tuple_text)))
+        condition = Code(text, tuple(Proxy(str(symbol)) for symbol in symbols))
+        (counting if counts else bsyms).append(check_statement(GuardCheck(number, stated, condition, tuple_text)))
     imports = prologue.imports | imports_of(text for text, _, _ in constraints)
     return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports)
 
