@@ -14,9 +14,10 @@ from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
-from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements, StoredPrologue
+from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements, StoredPrologue, trace_of_listing
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
+from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
 from thunder_core.tracing.ir.trace import Trace
@@ -50,11 +51,12 @@ class StoredTrace(Trace):
 class StoredProgram(Program):
     """A program that runs the stored source of an artifact; its only stages are the stages that run.
 
-    The kernels `cubins` are registered at the first call. Later tokens of a generation skip the statements `skipped`
-    of the prologue.
+    `read_prologue` returns the lines of the prologue. The kernels `cubins` are registered at the first call. Later
+    tokens of a generation skip the statements `skipped` of the prologue.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
+    read_prologue: Callable[[], Listing] | None = None
     written: tuple[int, ...] | None = None
     cubins: Cubins = field(default_factory=dict)
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
@@ -63,12 +65,18 @@ class StoredProgram(Program):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.skipped is not None:
-            prologue = StoredPrologue(self.sources["prologue"], self.prepare, self.skipped)
+            prologue = StoredPrologue(lambda: self.last("prologue"), self.prepare, self.skipped)
             object.__setattr__(self, "prepare", prologue.prepare)
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before its last check of a value."""
         return self.written
+
+    def last(self, name: str) -> Trace:
+        """Return the trace that runs; only the prologue has statements."""
+        if name != "prologue" or self.read_prologue is None:
+            return super().last(name)
+        return trace_of_listing(self.read_prologue(), self.sources[name].constants)
 
     def source(self, name: str) -> Source:
         """Return the text that runs, as stored."""
@@ -136,6 +144,7 @@ def stored_program(
         no_backward_reason=facts.no_backward_reason,
         observed=facts.observed,
         sources=sources,
+        read_prologue=artifact.read_listing(stages["prologue"]),
         written=facts.written,
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},
