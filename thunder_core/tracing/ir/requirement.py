@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +9,6 @@ from thunder_core.foundation.quick_objects import with_quick_init
 
 Step = tuple[str, Any]
 PlainPath = tuple[Step, ...]  # a root, and steps to items of Python's containers or entries of `__dict__`
-EQUALITY = re.compile(r"s\d+ == s\d+")
 
 
 @with_quick_init
@@ -39,13 +37,17 @@ class StatedConstraint:
 
     `number` is the path of the first symbol, `condition` is a Python expression, and `names` has the paths of the other
     symbols (`s1 = args[1].size(0)`). `needed` says why the condition is checked: it names a source line of the user, a
-    range, or the compiler.
+    range, or the compiler. `symbol` is the name of the first symbol, `integers` are the integers in the condition, and
+    `equals` is the path of the number that the first number must equal, or empty for another condition.
     """
 
     number: str
     condition: str
     names: str
     needed: str
+    symbol: str = ""
+    integers: tuple[int, ...] = ()
+    equals: str = ""
 
     @property
     def path(self) -> str:
@@ -69,9 +71,9 @@ class StatedConstraint:
         return False
 
     @property
-    def equals(self) -> str:
-        """The path of the number that the first number must equal; empty for another condition."""
-        return self.names.partition(" = ")[2] if EQUALITY.fullmatch(self.condition) else ""
+    def guards_tuple(self) -> bool:
+        """False, because a symbol is a number."""
+        return False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.words}"

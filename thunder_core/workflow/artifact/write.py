@@ -286,6 +286,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         written=program.written_before_last_check(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
         numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.guards_number),
+        tuples=tuple(index for index, guard in enumerate(program.guards) if guard.guards_tuple),
         skipped=SkippedFacts.of(skipped_statements(program)),
     )
 

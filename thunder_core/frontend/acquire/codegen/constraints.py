@@ -117,6 +117,37 @@ class IntegerRange:
 
 
 @dataclass(frozen=True)
+class SimplifiedConstraint:
+    """A constraint as Python, with its symbols, its first origin, and the integers in it.
+
+    `is_equality` is True if the condition is that two symbols are equal.
+    """
+
+    text: str
+    symbols: Sequence[sympy.Symbol]
+    where: Origin
+    integers: tuple[int, ...]
+    is_equality: bool = False
+
+    @classmethod
+    def of(cls, text: str, constraint: Constraint) -> SimplifiedConstraint:
+        """Return a constraint that is no range."""
+        condition = constraint.condition
+        is_equality = isinstance(condition, sympy.Eq) and all(side.is_Symbol for side in condition.args)
+        integers = tuple(sorted(abs(int(atom)) for atom in condition.atoms(sympy.Integer)))
+        symbols = symbols_of(condition)
+        return cls(with_sign(text, condition), symbols, constraint.where, integers, is_equality)
+
+    def stated(self, sources: Mapping[sympy.Symbol, Path]) -> StatedConstraint:
+        """Return the constraint as programs store it; `sources` are the paths of symbols."""
+        path, *others = (str(sources[symbol]) for symbol in self.symbols)
+        names = ", ".join(f"{symbol} = {other}" for symbol, other in zip(self.symbols[1:], others, strict=True))
+        equals = others[0] if self.is_equality else ""
+        symbol = str(self.symbols[0])
+        return StatedConstraint(path, self.text, names, origin_text(self.where), symbol, self.integers, equals)
+
+
+@dataclass(frozen=True)
 class MergedConstraints:
     """The merged constraints of a recording.
 
@@ -153,17 +184,13 @@ def merged_constraints(sizes: SymbolicSizes) -> MergedConstraints:
     return MergedConstraints(intervals, with_equalities(remaining))
 
 
-def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
-    """Return the constraints of a recording as Python, each with its symbols and its first origin."""
+def simplified_constraints(sizes: SymbolicSizes) -> Iterator[SimplifiedConstraint]:
+    """Yield the constraints of a recording as Python."""
     merged = merged_constraints(sizes)
-    conditions: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
     for symbol, interval in merged.intervals.items():
-        conditions += [(text, (symbol,), where) for text, where in interval.texts()]
-    conditions += [
-        (with_sign(text, constraint.condition), tuple(symbols_of(constraint.condition)), constraint.where)
-        for text, constraint in merged.other_constraints.items()
-    ]
-    return conditions
+        integers = tuple(bound for bound in (interval.lower, interval.upper, *interval.excluded) if bound is not None)
+        yield from (SimplifiedConstraint(text, (symbol,), where, integers) for text, where in interval.texts())
+    yield from (SimplifiedConstraint.of(*pair) for pair in merged.other_constraints.items())
 
 
 def with_sign(text: str, condition: sympy.Basic) -> str:
@@ -252,29 +279,22 @@ def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: Sy
     """
     end = len(prologue.bound_symbols) - num_count_statements
     bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
-    constraints = simplified_constraints(sizes)
+    constraints = list(simplified_constraints(sizes))
     first = len(requirements_of(prologue.bound_symbols))
-    for number, (text, symbols, where) in enumerate(constraints, first):
-        tuple_text = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
-        counts = any(sizes.sources[symbol].step == "count" for symbol in symbols)
-        stated = stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where)
-        condition = Code(text, tuple(Proxy(str(symbol)) for symbol in symbols))
-        (counting if counts else bsyms).append(check_statement(GuardCheck(number, stated, condition, tuple_text)))
-    imports = prologue.imports | imports_of(text for text, _, _ in constraints)
+    for number, constraint in enumerate(constraints, first):
+        names = tuple(map(str, constraint.symbols))
+        subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
+        counts = any(sizes.sources[symbol].step == "count" for symbol in constraint.symbols)
+        condition = Code(constraint.text, tuple(map(Proxy, names)))
+        check = GuardCheck(number, constraint.stated(sizes.sources), condition, subject)
+        (counting if counts else bsyms).append(check_statement(check))
+    imports = prologue.imports | imports_of(constraint.text for constraint in constraints)
     return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports)
 
 
 def imports_of(texts: Iterable[str]) -> frozenset[str]:
     """Return the modules that the expressions use: `math` if an expression rounds, otherwise none."""
     return frozenset({"math"} if any("math." in text for text in texts) else ())
-
-
-def stated_constraint(
-    text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: Origin
-) -> StatedConstraint:
-    """Return the constraint for error messages: the paths of its numbers, its condition, and its origin."""
-    names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
-    return StatedConstraint(str(paths[0]), text, names, origin_text(where))
 
 
 def origin_text(where: Origin) -> str:

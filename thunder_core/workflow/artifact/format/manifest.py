@@ -189,8 +189,8 @@ class ProgramFacts(StoredFacts):
     `derivative` describes its backwards; if it is None, `no_backward_reason` says why. `written` are the inputs that
     a program may have written to before its last check of a tensor's value. `observed` has the finite numbers and sizes
     of the traced inputs, by path. `numbers` are the positions and paths of guards that require a number to equal the
-    traced number; a different number becomes symbolic in the next program. Later tokens of a generation skip the
-    statements `skipped` of the prologue.
+    traced number; a different number becomes symbolic in the next program. `tuples` are the positions of guards on
+    tuples of constants. Later tokens of a generation skip the statements `skipped` of the prologue.
     """
 
     stages: tuple[StageFacts, ...]
@@ -203,6 +203,7 @@ class ProgramFacts(StoredFacts):
     written: tuple[int, ...] | None = None
     observed: dict[str, int | float] = {}
     numbers: tuple[tuple[int, str], ...] = ()
+    tuples: tuple[int, ...] = ()
     skipped: SkippedFacts | None = None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -168,22 +167,14 @@ def collectives_in(stage: StageFacts) -> list[Collective]:
 
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     """Return the guards of a stored program: the guards in words, then the constraints, which are stored as data."""
-    numbers = dict(facts.numbers)
+    numbers, tuples = dict(facts.numbers), frozenset(facts.tuples)
     guards_in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     path_and_words = (guard.partition(": ") for guard in guards_in_words)
     guards = (
-        StatedGuard(path, words, guards_number=index in numbers, guards_tuple=states_tuple(words))
+        StatedGuard(path, words, guards_number=index in numbers, guards_tuple=index in tuples)
         for index, (path, _, words) in enumerate(path_and_words)
     )
     return (*guards, *facts.constraints)
-
-
-def states_tuple(words: str) -> bool:
-    """Whether the text of a guard says that the value was a tuple of constants."""
-    try:
-        return type(ast.literal_eval(words.removeprefix("was "))) is tuple
-    except (SyntaxError, ValueError):
-        return False
 
 
 def stored_derivative(
