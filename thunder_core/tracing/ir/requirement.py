@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from thunder_core.foundation.quick_objects import with_quick_init
 
@@ -48,6 +48,9 @@ class StatedConstraint:
     symbol: str = ""
     integers: tuple[int, ...] = ()
     equals: str = ""
+    plain_path: ClassVar[None] = None  # a constraint applies to values that the prologue computes
+    guards_number: ClassVar[bool] = False  # a symbol may have other values
+    guards_tuple: ClassVar[bool] = False
 
     @property
     def path(self) -> str:
@@ -59,21 +62,6 @@ class StatedConstraint:
         """The condition, its other symbols, and its origin."""
         names = f" with {self.names}" if self.names else ""
         return f"required {self.condition}{names}, {self.needed}"
-
-    @property
-    def plain_path(self) -> None:
-        """None, because a constraint applies to values that the prologue computes."""
-        return
-
-    @property
-    def guards_number(self) -> bool:
-        """False, because a symbol may have other values."""
-        return False
-
-    @property
-    def guards_tuple(self) -> bool:
-        """False, because a symbol is a number."""
-        return False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.words}"

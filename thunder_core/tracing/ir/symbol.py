@@ -94,7 +94,7 @@ def proxies_in(tree: object) -> tuple[Proxy, ...]:
     for leaf in leaves(tree):
         if isinstance(leaf, Proxy):
             proxies[leaf.name] = leaf
-        elif type(leaf) is Code:
+        elif isinstance(leaf, Code):
             proxies.update({proxy.name: proxy for proxy in leaf.reads})
     return tuple(proxies.values())
 

@@ -8,7 +8,7 @@ prologue (`settled_prologue.py`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -17,44 +17,29 @@ from thunder_core.backend.runtime.prologues.quick_prologue import runs_library_c
 from thunder_core.backend.runtime.prologues.settled_prologue import CURRENT, GENERATION, SettledPrologue
 from thunder_core.backend.runtime.prologues.uninterrupted import current_generation
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
+from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.ir.listing import Listing, Statement
 from thunder_core.tracing.ir.literal import Code
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.library.tensor_guards import Free
 
 Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "settling_prologue"
 
 
-@dataclass(frozen=True)
-class SkippedStatements:
-    """The numbers of a prologue's statements that later tokens of a generation skip.
-
-    `without_arguments` are the reads and checks that depend on no argument of the call. `tensor_checks` are the
-    statements of `TensorChecks`, which has the other members, too.
-    """
-
-    without_arguments: tuple[int, ...]
-    tensor_checks: tuple[int, ...]
-    passed: str
-    tensors: str
-    given: tuple[str, ...]
-    symbolic_dimensions: Free
-
-    def reads_of(self, bsyms: Sequence[BoundSymbol]) -> ModuleReads:
-        """Return the statements of a prologue that calls skip."""
-        checks = TensorChecks(
-            frozenset(bsyms[number] for number in self.tensor_checks),
-            self.passed,
-            self.tensors,
-            self.given,
-            self.symbolic_dimensions,
-        )
-        without_arguments = frozenset(bsyms[number] for number in self.without_arguments)
-        return ModuleReads((), (), {}, frozenset(), checks, runs_user_code=True, without_arguments=without_arguments)
+def reads_skipped(skipped: SkippedStatements, bsyms: Sequence[BoundSymbol]) -> ModuleReads:
+    """Return the statements of a prologue that calls skip."""
+    checks = TensorChecks(
+        frozenset(bsyms[number] for number in skipped.tensor_checks),
+        skipped.passed,
+        skipped.tensors,
+        skipped.given,
+        {tensor: (sizes, strides) for tensor, sizes, strides in skipped.symbolic_dimensions},
+    )
+    without_arguments = frozenset(bsyms[number] for number in skipped.without_arguments)
+    return ModuleReads((), (), {}, frozenset(), checks, runs_user_code=True, without_arguments=without_arguments)
 
 
 class StoredPrologue:
@@ -84,7 +69,7 @@ class StoredPrologue:
 
     @cached_property
     def _settled_prologue(self) -> SettledPrologue:
-        reads = self._skipped.reads_of(self._trace.bound_symbols)
+        reads = reads_skipped(self._skipped, self._trace.bound_symbols)
         return SettledPrologue(self._trace, reads, self._whole_prologue, self.check_all_guards, is_unwatched)
 
     @cached_property
@@ -115,7 +100,7 @@ def skipped_statements(program: Any) -> SkippedStatements | None:
         checks.passed,
         checks.tensors,
         checks.given,
-        checks.symbolic_dimensions,
+        tuple((tensor, *dimensions) for tensor, dimensions in checks.symbolic_dimensions.items()),
     )
 
 

@@ -13,7 +13,6 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.solve import mirror_rel_op
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.capture.symbolic.shape_env import Origin
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
@@ -117,37 +116,6 @@ class IntegerRange:
 
 
 @dataclass(frozen=True)
-class SimplifiedConstraint:
-    """A constraint as Python, with its symbols, its first origin, and the integers in it.
-
-    `is_equality` is True if the condition is that two symbols are equal.
-    """
-
-    text: str
-    symbols: Sequence[sympy.Symbol]
-    where: Origin
-    integers: tuple[int, ...]
-    is_equality: bool = False
-
-    @classmethod
-    def of(cls, text: str, constraint: Constraint) -> SimplifiedConstraint:
-        """Return a constraint that is no range."""
-        condition = constraint.condition
-        is_equality = isinstance(condition, sympy.Eq) and all(side.is_Symbol for side in condition.args)
-        integers = tuple(sorted(abs(int(atom)) for atom in condition.atoms(sympy.Integer)))
-        symbols = symbols_of(condition)
-        return cls(with_sign(text, condition), symbols, constraint.where, integers, is_equality)
-
-    def stated(self, sources: Mapping[sympy.Symbol, Path]) -> StatedConstraint:
-        """Return the constraint as programs store it; `sources` are the paths of symbols."""
-        path, *others = (str(sources[symbol]) for symbol in self.symbols)
-        names = ", ".join(f"{symbol} = {other}" for symbol, other in zip(self.symbols[1:], others, strict=True))
-        equals = others[0] if self.is_equality else ""
-        symbol = str(self.symbols[0])
-        return StatedConstraint(path, self.text, names, origin_text(self.where), symbol, self.integers, equals)
-
-
-@dataclass(frozen=True)
 class MergedConstraints:
     """The merged constraints of a recording.
 
@@ -184,13 +152,22 @@ def merged_constraints(sizes: SymbolicSizes) -> MergedConstraints:
     return MergedConstraints(intervals, with_equalities(remaining))
 
 
-def simplified_constraints(sizes: SymbolicSizes) -> Iterator[SimplifiedConstraint]:
-    """Yield the constraints of a recording as Python."""
+def stated_constraints(sizes: SymbolicSizes) -> Iterator[tuple[StatedConstraint, Sequence[sympy.Symbol]]]:
+    """Yield the constraints of a recording as programs store them, each with its symbols."""
     merged = merged_constraints(sizes)
     for symbol, interval in merged.intervals.items():
         integers = tuple(bound for bound in (interval.lower, interval.upper, *interval.excluded) if bound is not None)
-        yield from (SimplifiedConstraint(text, (symbol,), where, integers) for text, where in interval.texts())
-    yield from (SimplifiedConstraint.of(*pair) for pair in merged.other_constraints.items())
+        path = str(sizes.sources[symbol])
+        for text, where in interval.texts():
+            yield StatedConstraint(path, text, "", origin_text(where), str(symbol), integers), [symbol]
+    for text, constraint in merged.other_constraints.items():
+        condition, symbols = constraint.condition, symbols_of(constraint.condition)
+        path, *others = (str(sizes.sources[symbol]) for symbol in symbols)
+        names = ", ".join(f"{symbol} = {other}" for symbol, other in zip(symbols[1:], others, strict=True))
+        integers = tuple(sorted(abs(int(atom)) for atom in condition.atoms(sympy.Integer)))
+        equals = others[0] if isinstance(condition, sympy.Eq) and all(side.is_Symbol for side in condition.args) else ""
+        words = (with_sign(text, condition), names, origin_text(constraint.where))
+        yield StatedConstraint(path, *words, str(symbols[0]), integers, equals), symbols
 
 
 def with_sign(text: str, condition: sympy.Basic) -> str:
@@ -279,16 +256,16 @@ def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: Sy
     """
     end = len(prologue.bound_symbols) - num_count_statements
     bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
-    constraints = list(simplified_constraints(sizes))
+    constraints = list(stated_constraints(sizes))
     first = len(requirements_of(prologue.bound_symbols))
-    for number, constraint in enumerate(constraints, first):
-        names = tuple(map(str, constraint.symbols))
+    for number, (stated, symbols) in enumerate(constraints, first):
+        names = tuple(map(str, symbols))
         subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
-        counts = any(sizes.sources[symbol].step == "count" for symbol in constraint.symbols)
-        condition = Code(constraint.text, tuple(map(Proxy, names)))
-        check = GuardCheck(number, constraint.stated(sizes.sources), condition, subject)
+        counts = any(sizes.sources[symbol].step == "count" for symbol in symbols)
+        reads = tuple(map(Proxy, names))
+        check = GuardCheck(stated.condition, reads, number=number, requirement=stated, subject=subject)
         (counting if counts else bsyms).append(check_statement(check))
-    imports = prologue.imports | imports_of(constraint.text for constraint in constraints)
+    imports = prologue.imports | imports_of(stated.condition for stated, _ in constraints)
     return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports)
 
 

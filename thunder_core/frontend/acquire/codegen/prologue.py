@@ -63,6 +63,7 @@ IMPORTS_OF_QUERIES = {
 MIN_SKIPPED_STATEMENTS = 200  # to skip fewer statements takes as long as to run them
 STEPS_FROM_TENSORS = ("count", "expression", "size", "stride")  # steps of paths to numbers that tensors determine
 NO_SYMBOLS: Mapping[str, Path] = {}
+Reads = tuple[Proxy, ...]  # the variables that a statement reads
 
 
 class Prologue:
@@ -301,21 +302,16 @@ class Prologue:
         self._check(condition, stated_guard_of(guard), subject, reads, unless)
         self._guarded[self._statements[-1]] = guard
 
-    def _check(
-        self,
-        condition: str,
-        stated_guard: StatedGuard,
-        subject: str,
-        reads: tuple[Proxy, ...] = (),
-        unless: str = "",
-    ) -> None:
+    def _check(self, condition: str, guard: StatedGuard, subject: str, reads: Reads = (), unless: str = "") -> None:
         """Append a statement that refuses the call if the condition is false, with the value of `subject`.
 
         The condition is skipped if the variable `unless` is true.
         """
         self._scope.function(REFUSE)
-        code = Code(f"{unless} or {condition}", (Proxy(unless), *reads)) if unless else Code(condition, reads)
-        self._statements.append(check_statement(GuardCheck(self._number_of_checks, stated_guard, code, subject)))
+        if unless:
+            condition, reads = f"{unless} or {condition}", (Proxy(unless), *reads)
+        check = GuardCheck(condition, reads, number=self._number_of_checks, requirement=guard, subject=subject)
+        self._statements.append(check_statement(check))
         self._number_of_checks += 1
 
     def module_reads(self, changes_only_arguments: bool = False) -> ModuleReads | None:

@@ -17,8 +17,8 @@ from thunder_core.backend.runtime.autograd_signature import (
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, StoredFacts
+from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.ir.requirement import StatedConstraint
-from thunder_core.workflow.artifact.format.skipped_statements import SkippedFacts
 
 SCHEMA_VERSION: Literal[2] = 2
 SIGNATURE = "signature.json"  # next to the manifest, which does not list this file
@@ -204,7 +204,7 @@ class ProgramFacts(StoredFacts):
     observed: dict[str, int | float] = {}
     numbers: tuple[tuple[int, str], ...] = ()
     tuples: tuple[int, ...] = ()
-    skipped: SkippedFacts | None = None
+    skipped: SkippedStatements | None = None
 
 
 class PartFacts(StoredFacts):

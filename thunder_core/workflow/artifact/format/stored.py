@@ -13,9 +13,10 @@ from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
-from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements, StoredPrologue, trace_of_listing
+from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, trace_of_listing
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
+from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
@@ -31,7 +32,6 @@ from thunder_core.workflow.artifact.format.manifest import (
     running_stages,
 )
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
-from thunder_core.workflow.artifact.format.skipped_statements import SkippedFacts
 from thunder_core.workflow.artifact.format.tensors import read_tensors
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
@@ -147,7 +147,7 @@ def stored_program(
         written=facts.written,
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},
-        skipped=None if facts.skipped is None else statements_of(facts.skipped),
+        skipped=facts.skipped,
     )
 
 
@@ -226,15 +226,3 @@ def stored_stage(stage: StageFacts, source: Source) -> Stage:
     """Return a stage that runs."""
     trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
     return Stage(trace, stage.seconds, stage.has_cotangent)
-
-
-def statements_of(facts: SkippedFacts) -> SkippedStatements:
-    """Return the statements that later tokens of a generation skip."""
-    return SkippedStatements(
-        facts.without_arguments,
-        facts.tensor_checks,
-        facts.passed,
-        facts.tensors,
-        facts.given,
-        {free.tensor: (free.sizes, free.strides) for free in facts.symbolic_dimensions},
-    )
