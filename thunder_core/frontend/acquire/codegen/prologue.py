@@ -295,7 +295,7 @@ class Prologue:
         if condition.count(subject) > 1:
             subject = self._variables.variable(guard.path)
             condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
-        reads = self._variables.read_by(guard.subject, guard.path, *guard.other_paths)
+        reads = self._variables.read_by(guard.path, *(() if is_of_path else (guard.subject,)), *guard.other_paths)
         if isinstance(guard, TensorMetadata):
             reads += symbols_read((*guard.proxy.shape, *guard.proxy.stride))
         condition = without_torch_function(guard.path, condition, self._scope)
@@ -367,9 +367,8 @@ def symbolic_indices(extents: Iterable[object]) -> tuple[int, ...]:
 
 def symbols_read(extents: Sequence[object]) -> tuple[Proxy, ...]:
     """Return the variables of symbols in the sizes and strides of an input, as guards compare them."""
-    codes = (
-        Code.of(size.node.expr) if isinstance(size, torch.SymInt) else size for size in sizes_before_counts(extents)
-    )
+    sizes = sizes_before_counts([extent for extent in extents if type(extent) is not int])
+    codes = (Code.of(size.node.expr) if isinstance(size, torch.SymInt) else size for size in sizes)
     return tuple(proxy for code in codes if isinstance(code, Code) for proxy in code.reads)
 
 

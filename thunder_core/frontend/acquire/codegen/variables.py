@@ -30,6 +30,7 @@ READ_WITHOUT_TORCH_FUNCTION = LibraryFunction(
     "thunder_core.tracing.library.tensor_guards", "read_without_torch_function"
 )
 PROXIED_OBJECT = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied_object")
+STEPS_WITH_OPERANDS = (*COMPUTED, "draw", "keyed item")
 
 
 class Variables:
@@ -141,17 +142,22 @@ class Variables:
     def read_by(self, *paths: Path) -> tuple[Proxy, ...]:
         """Return the variables that the expressions of paths read."""
         proxies = dict[str, Proxy]()
-        waiting = [*reversed(paths)]
-        while waiting:
-            path = waiting.pop()
-            proxy = self._proxies.get(path)
-            if proxy is not None:
-                proxies[proxy.name] = proxy
-            elif path.step == "count":
-                proxies |= {proxy.name: proxy for proxy in path.key.expression(self.variable).reads}
-            elif path.parent is not None or path.step == "draw":
-                waiting += [source for source in (*operands_of(path), source_path(path)) if source is not None]
+        for path in paths:
+            self._add_read_by(path, proxies)
         return tuple(proxies.values())
+
+    def _add_read_by(self, path: Path, proxies: dict[str, Proxy]) -> None:
+        proxy = self._proxies.get(path)
+        if proxy is not None:
+            proxies[proxy.name] = proxy
+        elif path.step == "count":
+            proxies |= {proxy.name: proxy for proxy in path.key.expression(self.variable).reads}
+        else:
+            source = source_path(path)
+            if source is not None:
+                self._add_read_by(source, proxies)
+            for operand in operands_of(path) if path.step in STEPS_WITH_OPERANDS else ():
+                self._add_read_by(operand, proxies)
 
     def new_name(self, text: str) -> str:
         """Return an unused name that resembles the text."""
