@@ -7,7 +7,7 @@ import pytest
 from tests.fault_localization.examined import numbers, program_of
 from tests.fault_localization.models import Layers
 from tests.planted.programs import with_trace
-from tests.planted.unpacking import text_of, with_renamed_line, with_text
+from tests.planted.unpacking import text_of, with_passed_tensors, with_value
 from thunder_core.workflow.fault_localization.examination import examine
 from thunder_core.workflow.fault_localization.probes.unpacking import follow_origin
 
@@ -24,18 +24,14 @@ def faults_with(change):
 
 
 def test_two_weights_that_are_swapped():
-    found, lines = faults_with(lambda one: with_renamed_line(one, "tensors = (", SWAPPED))
+    found, lines = faults_with(lambda one: with_passed_tensors(one, SWAPPED))
     assert {(fault.kind, fault.result) for fault in found} == {("unpacking", name) for name in WEIGHTS}
     assert {fault.line for fault in found} == {next(line for line in lines if line.startswith("tensors = ("))}
     assert "is not module.first.weight" in found[0].difference
 
 
 def test_a_weight_that_is_read_from_elsewhere():
-    def change(prologue):
-        line = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith("second_weight = "))
-        return with_text(prologue, line, "second_weight = first_weight")
-
-    (fault,), _ = faults_with(change)
+    (fault,), _ = faults_with(lambda one: with_value(one, "second_weight", "first_weight"))
     assert (fault.kind, fault.line) == ("unpacking", "second_weight = first_weight")
 
 

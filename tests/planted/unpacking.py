@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -13,8 +12,8 @@ from tests.planted.programs import with_trace
 from tests.planted.subject import subject
 from thunder_core.tracing.ir.literal import Code
 from thunder_core.tracing.ir.printer import bound_symbol_text
-from thunder_core.tracing.ir.proxy import TensorProxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
+from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.validation.internal_check import Fault
 
@@ -24,19 +23,18 @@ def unpacking_plants(family: str) -> Iterator[Plant]:
     own = subject(family, executors="torch")
     inputs = [proxy for proxy in own.program.traces("computation")[0].inputs if isinstance(proxy, TensorProxy)]
     prologue = own.program.last("prologue")
+    names = [proxy.name for bsym in prologue.bound_symbols for proxy in bsym.defines]
     for first, second in itertools.combinations(inputs, 2):
         if not alike(first, second):
             continue
-        for what, names in {
+        for what, others in {
             "swapped": {first.name: second.name, second.name: first.name},
             "another": {first.name: second.name},
         }.items():
-            wrong = with_renamed_line(prologue, "tensors = (", names)
-            yield unpacking_plant(own, f"{what}: {first.name}, {second.name}", wrong, set(names))
-        line = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith(f"{first.name} = "))
-        source = next(text for text in map(text_of, prologue.bound_symbols) if text.startswith(f"{second.name} = "))
-        wrong = with_text(prologue, line, f"{first.name} = {second.name}")
-        if index(prologue, line) > index(prologue, source):
+            wrong = with_passed_tensors(prologue, others)
+            yield unpacking_plant(own, f"{what}: {first.name}, {second.name}", wrong, set(others))
+        wrong = with_value(prologue, first.name, second.name)
+        if names.index(first.name) > names.index(second.name):
             yield unpacking_plant(own, f"read from elsewhere: {first.name}, {second.name}", wrong, {first.name})
 
 
@@ -61,14 +59,25 @@ def index(trace: Trace, text: str) -> int:
     return [*map(text_of, trace.bound_symbols)].index(text)
 
 
-def with_renamed_line(trace: Trace, start: str, names: dict[str, str]) -> Trace:
-    """The trace with other names in the line that begins with the text."""
-    text = next(text for text in map(text_of, trace.bound_symbols) if text.startswith(start))
-    return with_text(trace, text, re.sub(r"\w+", lambda word: names.get(word[0], word[0]), text))
+def with_passed_tensors(prologue: Trace, others: dict[str, str]) -> Trace:
+    """The prologue with other names in its tuple of the tensors that it passes."""
+    passing = next(bsym for bsym in prologue.bound_symbols if "tensors" in {proxy.name for proxy in bsym.defines})
+    names = [others.get(proxy.name, proxy.name) for proxy in passing.inputs]
+    return with_value(prologue, "tensors", f"({', '.join(names)})", *names)
+
+
+def with_value(prologue: Trace, name: str, text: str, *names: str) -> Trace:
+    """The prologue with another value of a variable: the text, which reads the variables with these names."""
+    reads = tuple(map(Proxy, names or (text,)))
+    changed = (
+        python_statement(text, Proxy(name), reads) if name in {proxy.name for proxy in bsym.defines} else bsym
+        for bsym in prologue.bound_symbols
+    )
+    return prologue.having(changed, made_by=prologue.made_by)
 
 
 def with_text(trace: Trace, text: str, new_line: str) -> Trace:
-    """The trace of a prologue or an epilogue with a changed line, or without the line if no replacement is given."""
+    """The trace of an epilogue with a changed line, or without the line if no replacement is given."""
     lines = [*trace.bound_symbols]
     place = index(trace, text)
     bsym = lines[place]

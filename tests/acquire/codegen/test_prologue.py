@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import gc
 import re
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +15,11 @@ import torch
 from torch import Tensor, nn
 
 import thunder_core as thunder
+from tests.golden.programs import PROGRAMS
 from thunder_core.compilation.compiler import last_program
+from thunder_core.tracing.ir.literal import Scope, literal
+from thunder_core.tracing.ir.printer import statement
+from thunder_core.tracing.ir.symbol import proxies_in
 from thunder_core.tracing.library import tensor_guards
 
 LINEAR = """\
@@ -220,3 +226,21 @@ def test_names_of_computed_values_are_the_same_in_every_process() -> None:
     text = str(thunder.last_prologue_traces(compiled)[-1])
     assert "rows_expression = " in text
     assert "0x" not in text
+
+
+def names_in(text: str) -> set[str]:
+    return {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+
+
+@pytest.mark.parametrize(
+    "name", ["family_llama", "side_effects", "symbolic_constraints", "symbolic_shapes", "symbolic_training"]
+)
+def test_statements_of_a_prologue_name_the_variables_that_they_read(name: str) -> None:
+    prologue = last_program(PROGRAMS[name]()).last("prologue")
+    variables = {proxy.name for bsym in prologue.bound_symbols for proxy in bsym.defines}
+    variables |= {proxy.name for proxy in prologue.inputs}
+    for bsym in prologue.bound_symbols:
+        read = {proxy.name for proxy in bsym.inputs}
+        assert read & variables == names_in(statement(replace(bsym, output=None), Scope())) & variables
+    read = {proxy.name for proxy in proxies_in(prologue.output)}
+    assert read & variables == names_in(literal(prologue.output, Scope())) & variables

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
@@ -16,11 +15,10 @@ from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import Bug, DataDependent, SourceLine, WrongInputs
 from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
-from thunder_core.tracing.ir.requirement import StatedConstraint, StatedGuard
+from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.ir.source_lines import execute_source
 from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed, UnexpectedValue
 
-SYMBOL = re.compile(r"\bs\d+\b")
 MAX_KEYS = 12  # maximum keys of a dict that a message names
 PLAIN_CONTAINERS = {list: "a list", tuple: "a tuple", dict: "a dict", set: "a set"}
 CLASSES_OF_NAMED_KEYS = frozenset({str, int, float, bool, type, type(None), torch.dtype, torch.device})
@@ -127,7 +125,7 @@ def _refusal_reason(program: Program, error: Exception) -> str:
     if guard is not None and issubclass(type(error.actual), torch.Tensor):
         for constraint, size in refused_sizes(program, guard.path, error.actual):
             return f"{constraint}, is {size}"
-    shows_tuple = isinstance(guard, StatedGuard) and guard.guards_tuple and is_literal(error.actual)
+    shows_tuple = guard is not None and guard.guards_tuple and is_literal(error.actual)
     actual = f"{error.actual!r:.80}" if shows_tuple else describe_value(error.actual)
     return f"{guard or f'guard {error.number}'}, is {actual}"
 
@@ -139,16 +137,15 @@ def refused_sizes(program: Program, path: str, tensor: torch.Tensor) -> Iterator
     """
     sizes = {f"{path}.size({dimension})": size for dimension, size in enumerate(tensor.shape)}
     for constraint in program.constraints:
-        if constraint.number in sizes and not constraint.names:
+        if constraint.number in sizes and constraint.symbol and not constraint.names:
             size = sizes[constraint.number]
-            if not is_met(constraint.condition, size):
+            if not is_met(constraint, size):
                 yield constraint, size
 
 
-def is_met(condition: str, size: int) -> bool:
-    """Whether a condition on one symbol, which a prologue checks, holds for a size."""
-    symbol = next(iter(SYMBOL.findall(condition)), "size")
-    source = f"def holds({symbol}):\n    return {condition}\n"
+def is_met(constraint: StatedConstraint, size: int) -> bool:
+    """Whether a constraint on one symbol holds for a size."""
+    source = f"def holds({constraint.symbol}):\n    return {constraint.condition}\n"
     return bool(execute_source("constraint", source, {"math": math}, "holds")(size))
 
 

@@ -63,17 +63,19 @@ class Count:
             )
             yield replace(bsym, args=args, kwargs=kwargs, subsymbols=(), source=None, module="")
 
-    def expression(self, variable: Callable[[Path], str]) -> str:
+    def expression(self, variable: Callable[[Path], str]) -> Code:
         """Return the expression of the count, which follows the bound symbols."""
         tensor = self._with_variable(self.tensor, variable)
-        return self.quantity.expression.format(tensor.text if isinstance(tensor, Code) else tensor.name)
+        tensor = tensor if isinstance(tensor, Code) else Code(tensor.name, (tensor,))
+        return Code(self.quantity.expression.format(tensor.text), tensor.reads)
 
     def _with_variable(self, leaf: object, variable: Callable[[Path], str]) -> Any:
         if isinstance(leaf, NumberProxy) and isinstance(leaf.value, torch.SymInt):
             names = {symbol: variable(self.symbols[symbol]) for symbol in symbols_of(leaf.value.node._expr)}
-            return Code(text_of(leaf.value.node._expr, names))
+            return Code(text_of(leaf.value.node._expr, names), tuple(map(Proxy, names.values())))
         if isinstance(leaf, TensorProxy) and leaf.requires_grad and leaf.name in self.inputs:
-            return Code(f"{variable(self.inputs[leaf.name])}.detach()")
+            name = variable(self.inputs[leaf.name])
+            return Code(f"{name}.detach()", (Proxy(name),))
         if isinstance(leaf, Proxy) and leaf.name in self.inputs:
             return replace(leaf, name=variable(self.inputs[leaf.name]))
         return leaf

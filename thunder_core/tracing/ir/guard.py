@@ -3,30 +3,30 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import NoReturn
 
-from thunder_core.foundation.quick_objects import ComputedOnce, with_quick_init
+from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.tracing.ir import listing
-from thunder_core.tracing.ir.proxy import Proxy
+from thunder_core.tracing.ir.literal import Code
 from thunder_core.tracing.ir.requirement import Requirement
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 
 @with_quick_init
-@dataclass(frozen=True)
-class GuardCheck:
-    """A statement of a prologue that refuses a call unless the `condition` is true; the refusal contains `subject`.
+@dataclass(frozen=True, kw_only=True)
+class GuardCheck(Code):
+    """A statement of a prologue that refuses a call unless its code, a condition, is true; the refusal has `subject`.
 
-    `condition` and `subject` are Python expressions. `number` is unique in the prologue, and orders its requirements.
+    `subject` is a Python expression in variables that the condition reads, too. `number` is unique in the prologue, and
+    orders its requirements.
     """
 
     number: int
     requirement: Requirement
-    condition: str
     subject: str
 
     def __str__(self) -> str:
-        return f"if not ({self.condition}): refuse({self.number}, {self.subject})"
+        return f"if not ({self.text}): refuse({self.number}, {self.subject})"
 
 
 def run_check(check: GuardCheck) -> NoReturn:
@@ -37,30 +37,9 @@ def run_check(check: GuardCheck) -> NoReturn:
 CHECK = Symbol(listing.CHECK, run_check)
 
 
-@with_quick_init
-@dataclass(frozen=True, eq=False)
-class CheckStatement(BoundSymbol):
-    """The bound symbol of a check: a Python statement that reads and defines no proxies."""
-
-    @ComputedOnce
-    def inputs(self) -> tuple[Proxy, ...]:
-        """An empty tuple: a check reads no proxies."""
-        return ()
-
-    @ComputedOnce
-    def outputs(self) -> tuple[Proxy, ...]:
-        """An empty tuple: a check defines no proxies."""
-        return ()
-
-    @ComputedOnce
-    def functions(self) -> tuple[Any, ...]:
-        """An empty tuple: a check has no sub-traces."""
-        return ()
-
-
 def check_statement(check: GuardCheck) -> BoundSymbol:
     """Return the bound symbol of a check, as a statement of the prologue's trace."""
-    return CheckStatement(symbol=CHECK, args=(check,), kwargs={}, output=None)
+    return BoundSymbol(symbol=CHECK, args=(check,), kwargs={}, output=None)
 
 
 def check_of(bsym: BoundSymbol) -> GuardCheck | None:

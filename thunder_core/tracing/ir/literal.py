@@ -16,11 +16,12 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import sympy
 import torch
 
 from thunder_core.foundation.quick_objects import with_quick_init
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.sizes import SymbolicSize, text_of
+from thunder_core.tracing.ir.sizes import SymbolicSize, symbols_of, text_of
 from thunder_core.tracing.ir.tree import PlaceholderSize, leaves
 
 NON_WORD_CHARACTER = re.compile(r"\W")
@@ -102,9 +103,15 @@ def unique_name(text: str, *used: Collection[str]) -> str:
 @with_quick_init
 @dataclass(frozen=True)
 class Code:
-    """Source code that is printed unchanged."""
+    """Source code that is printed unchanged, and the variables that it reads."""
 
     text: str
+    reads: tuple[Proxy, ...] = ()
+
+    @classmethod
+    def of(cls, expression: sympy.Basic) -> Code:
+        """Return the source of an expression, which reads variables that are named like its symbols."""
+        return cls(text_of(expression), tuple(Proxy(str(symbol)) for symbol in symbols_of(expression)))
 
 
 class Definition:
@@ -227,7 +234,7 @@ def _size_before_counts(size: object) -> Any:
         getattr(size.node.shape_env, "counts", ())
     ):
         return size
-    return Code(text_of(size.node._expr))
+    return Code.of(size.node._expr)
 
 
 def _list(value: list[Any], scope: Scope) -> str:

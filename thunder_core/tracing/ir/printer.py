@@ -130,7 +130,7 @@ def statement(bsym: BoundSymbol, scope: Scope) -> str:
 
 def _line(bsym: BoundSymbol, scope: Scope, origins: Mapping[str, str] = NO_ORIGINS) -> Statement:
     if bsym.symbol.name == CHECK:  # a shortcut for most lines of a prologue, which have no other metadata
-        return Statement(str(bsym.args[0]), CHECK)
+        return Statement(str(bsym.args[0]), CHECK, reads=tuple([proxy.name for proxy in bsym.args[0].reads]))
     source = bsym.source
     return Statement(
         text=statement(bsym, scope),

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from thunder_core.foundation.quick_objects import with_quick_init
 
 Step = tuple[str, Any]
 PlainPath = tuple[Step, ...]  # a root, and steps to items of Python's containers or entries of `__dict__`
-EQUALITY = re.compile(r"s\d+ == s\d+")
 
 
 @with_quick_init
@@ -39,13 +37,20 @@ class StatedConstraint:
 
     `number` is the path of the first symbol, `condition` is a Python expression, and `names` has the paths of the other
     symbols (`s1 = args[1].size(0)`). `needed` says why the condition is checked: it names a source line of the user, a
-    range, or the compiler.
+    range, or the compiler. `symbol` is the name of the first symbol, `integers` are the integers in the condition, and
+    `equals` is the path of the number that the first number must equal, or empty for another condition.
     """
 
     number: str
     condition: str
     names: str
     needed: str
+    symbol: str = ""
+    integers: tuple[int, ...] = ()
+    equals: str = ""
+    plain_path: ClassVar[None] = None  # a constraint applies to values that the prologue computes
+    guards_number: ClassVar[bool] = False  # a symbol may have other values
+    guards_tuple: ClassVar[bool] = False
 
     @property
     def path(self) -> str:
@@ -57,21 +62,6 @@ class StatedConstraint:
         """The condition, its other symbols, and its origin."""
         names = f" with {self.names}" if self.names else ""
         return f"required {self.condition}{names}, {self.needed}"
-
-    @property
-    def plain_path(self) -> None:
-        """None, because a constraint applies to values that the prologue computes."""
-        return
-
-    @property
-    def guards_number(self) -> bool:
-        """False, because a symbol may have other values."""
-        return False
-
-    @property
-    def equals(self) -> str:
-        """The path of the number that the first number must equal; empty for another condition."""
-        return self.names.partition(" = ")[2] if EQUALITY.fullmatch(self.condition) else ""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.words}"

@@ -87,10 +87,15 @@ def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
 
 
 def proxies_in(tree: object) -> tuple[Proxy, ...]:
-    """Return the proxies of a tree, without duplicates, in order."""
+    """Return the proxies of a tree, and those that its source code reads, without duplicates, in order."""
     if isinstance(tree, Proxy):
         return (tree,)
-    proxies = {leaf.name: leaf for leaf in leaves(tree) if isinstance(leaf, Proxy)}
+    proxies = dict[str, Proxy]()
+    for leaf in leaves(tree):
+        if isinstance(leaf, Proxy):
+            proxies[leaf.name] = leaf
+        elif isinstance(leaf, Code):
+            proxies.update({proxy.name: proxy for proxy in leaf.reads})
     return tuple(proxies.values())
 
 
@@ -230,6 +235,9 @@ class BoundSymbol:
 PYTHON = Symbol(CODE, exec)
 
 
-def python_statement(text: str, output: Proxy | None = None) -> BoundSymbol:
-    """Return a statement of plain Python as a bound symbol. Its value is assigned to the output's name."""
-    return BoundSymbol(symbol=PYTHON, args=(Code(text),), kwargs={}, output=output)
+def python_statement(text: str, output: Proxy | None = None, reads: tuple[Proxy, ...] = ()) -> BoundSymbol:
+    """Return a statement of plain Python as a bound symbol. Its value is assigned to the output's name.
+
+    Statements of a prologue state the variables that they read.
+    """
+    return BoundSymbol(symbol=PYTHON, args=(Code(text, reads),), kwargs={}, output=output)

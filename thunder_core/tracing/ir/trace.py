@@ -11,8 +11,8 @@ from thunder_core.tracing.ir.evaluate import evaluate
 from thunder_core.tracing.ir.literal import Definition
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy
-from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_core.tracing.ir.tree import leaves, replace_leaves
+from thunder_core.tracing.ir.symbol import BoundSymbol, proxies_in
+from thunder_core.tracing.ir.tree import replace_leaves
 
 
 @dataclass(frozen=True)
@@ -100,8 +100,7 @@ class Trace(Definition):
     @property
     def outputs(self) -> tuple[Proxy, ...]:
         """The proxies that the function returns, without duplicates, in order."""
-        proxies = {leaf.name: leaf for leaf in leaves(self.output) if isinstance(leaf, Proxy)}
-        return tuple(proxies.values())
+        return proxies_in(self.output)
 
     def having(self, bound_symbols: Iterable[BoundSymbol], *, made_by: str, **changes: Any) -> Trace:
         """Return the trace with other bound symbols and `changes` of other fields; `made_by` names the step."""

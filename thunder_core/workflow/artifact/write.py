@@ -61,7 +61,6 @@ from thunder_core.workflow.artifact.format.printed import (
 from thunder_core.workflow.artifact.format.ranks import group_facts
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.signature import import_key_function, sign_folder
-from thunder_core.workflow.artifact.format.skipped_statements import SkippedFacts
 from thunder_core.workflow.artifact.format.tensors import write_tensors
 from thunder_core.workflow.artifact.format.weights import NO_WEIGHTS, StoredWeights, stored_weights
 from thunder_core.workflow.artifact.gpu_kernels import kernels_on_gpus
@@ -286,7 +285,8 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         written=program.written_before_last_check(),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
         numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.guards_number),
-        skipped=SkippedFacts.of(skipped_statements(program)),
+        tuples=tuple(index for index, guard in enumerate(program.guards) if guard.guards_tuple),
+        skipped=skipped_statements(program),
     )
 
 

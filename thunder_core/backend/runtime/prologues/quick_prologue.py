@@ -17,12 +17,12 @@ from typing import Any
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.prologues.settled_prologue import SettledPrologue, as_tuple, used_names
 from thunder_core.tracing.analysis.module_reads import ModuleReads
-from thunder_core.tracing.ir.literal import Scope
-from thunder_core.tracing.ir.printer import print_trace, statement
+from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.module_state import CannotWatch, ModuleState
+from thunder_core.tracing.library.tensor_guards import tensors_match
 
 Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "quick_prologue"
@@ -159,9 +159,8 @@ def quick_trace(
     checks = reads.tensor_checks
     for bsym in remaining_statements(trace, reads):
         if checks.sets_passed(bsym):
-            call = statement(replace(bsym, output=None), Scope())
-            differs = f"if not {call[:-1]}, {as_tuple(checks.given)}): return {DIFFERS}{arguments}"
-            bsyms.append(python_statement(differs))
+            match = f"{tensors_match.__name__}({trace.name}, {checks.tensors}, {as_tuple(checks.given)})"
+            bsyms.append(python_statement(f"if not {match}: return {DIFFERS}{arguments}"))
         else:
             bsyms.append(bsym)
     if reads.runs_user_code:  # user code may have changed the module after the objects were read

@@ -7,7 +7,6 @@ checks of the process. When the generation ends, the guards on the model are che
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -18,10 +17,9 @@ import torch
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.prologues.uninterrupted import Generation, current_generation
 from thunder_core.tracing.analysis.module_reads import ModuleReads
-from thunder_core.tracing.ir.literal import Scope, literal
-from thunder_core.tracing.ir.printer import print_trace, statement
+from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.proxy import Proxy
-from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
+from thunder_core.tracing.ir.symbol import BoundSymbol, proxies_in, python_statement
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.tensor_guards import remember, tensors_match
 
@@ -31,7 +29,6 @@ NAME, CHECKS_NAME = "settled_prologue", "guards_on_the_model"
 GENERATION, SETTLED = "_generation", "_settled_objects"
 CURRENT, OBJECTS_OF, SETTLE, PREPARE = "_current_generation", "_objects_of", "_settle", "_settled_prologue"
 OTHERWISE, MATCH, METADATA = "_check_all_guards", "_tensors_match", "_metadata"
-IDENTIFIERS = re.compile(r"[^\W\d]\w*")
 
 
 class SettledPrologue:
@@ -176,9 +173,8 @@ class SettledPrologue:
 
 
 def used_names(bsyms: Iterable[BoundSymbol], trace: Trace) -> set[str]:
-    """Return the identifiers in the statements of a prologue, and in its output."""
-    texts = [statement(bsym, Scope()) for bsym in bsyms]
-    return {name for text in (*texts, literal(trace.output, Scope())) for name in IDENTIFIERS.findall(text)}
+    """Return the names of the variables that statements of a prologue and its output read."""
+    return {proxy.name for proxies in (proxies_in(trace.output), *(bsym.inputs for bsym in bsyms)) for proxy in proxies}
 
 
 def as_tuple(names: Sequence[str]) -> str:

@@ -1,15 +1,14 @@
 """The prologue of a program of an artifact, which later tokens of a generation run without the guards on the model.
 
-The prologue of an artifact is text. Its statements are numbered, and the artifact names the statements that depend on
-no argument. In the first calls of a generation, the whole prologue also stores the objects of these statements. Later
-calls run the settled prologue (`settled_prologue.py`).
+An artifact has the statements of its prologue as data, and names the statements that depend on no argument. In the
+first calls of a generation, the whole prologue also stores the objects of these statements. Later calls run the settled
+prologue (`settled_prologue.py`).
 """
 
 from __future__ import annotations
 
-import ast
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -18,50 +17,36 @@ from thunder_core.backend.runtime.prologues.quick_prologue import runs_library_c
 from thunder_core.backend.runtime.prologues.settled_prologue import CURRENT, GENERATION, SettledPrologue
 from thunder_core.backend.runtime.prologues.uninterrupted import current_generation
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
+from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
+from thunder_core.tracing.ir.listing import Listing, Statement
 from thunder_core.tracing.ir.literal import Code
-from thunder_core.tracing.ir.printer import Source, print_trace
+from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
-from thunder_core.tracing.library.tensor_guards import Free
 
 Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "settling_prologue"
 
 
-@dataclass(frozen=True)
-class SkippedStatements:
-    """The numbers of a prologue's statements that later tokens of a generation skip.
-
-    `without_arguments` are the reads and checks that depend on no argument of the call. `tensor_checks` are the
-    statements of `TensorChecks`, which has the other members, too.
-    """
-
-    without_arguments: tuple[int, ...]
-    tensor_checks: tuple[int, ...]
-    passed: str
-    tensors: str
-    given: tuple[str, ...]
-    symbolic_dimensions: Free
-
-    def reads_of(self, bsyms: Sequence[BoundSymbol]) -> ModuleReads:
-        """Return the statements of a prologue that calls skip."""
-        checks = TensorChecks(
-            frozenset(bsyms[number] for number in self.tensor_checks),
-            self.passed,
-            self.tensors,
-            self.given,
-            self.symbolic_dimensions,
-        )
-        without_arguments = frozenset(bsyms[number] for number in self.without_arguments)
-        return ModuleReads((), (), {}, frozenset(), checks, runs_user_code=True, without_arguments=without_arguments)
+def reads_skipped(skipped: SkippedStatements, bsyms: Sequence[BoundSymbol]) -> ModuleReads:
+    """Return the statements of a prologue that calls skip."""
+    checks = TensorChecks(
+        frozenset(bsyms[number] for number in skipped.tensor_checks),
+        skipped.passed,
+        skipped.tensors,
+        skipped.given,
+        {tensor: (sizes, strides) for tensor, sizes, strides in skipped.symbolic_dimensions},
+    )
+    without_arguments = frozenset(bsyms[number] for number in skipped.without_arguments)
+    return ModuleReads((), (), {}, frozenset(), checks, runs_user_code=True, without_arguments=without_arguments)
 
 
 class StoredPrologue:
     """The stored prologue of a program, and the settled prologue for later tokens of a generation."""
 
-    def __init__(self, source: Source, whole: Prepare, skipped: SkippedStatements) -> None:
-        self._source, self._whole_prologue, self._skipped = source, whole, skipped
+    def __init__(self, trace: Callable[[], Trace], whole: Prepare, skipped: SkippedStatements) -> None:
+        self._read_trace, self._whole_prologue, self._skipped = trace, whole, skipped
 
     def prepare(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Check the guards that no call of this generation has checked, and return the inputs of the computation."""
@@ -80,11 +65,11 @@ class StoredPrologue:
 
     @cached_property
     def _trace(self) -> Trace:
-        return trace_of_source(self._source)
+        return self._read_trace()
 
     @cached_property
     def _settled_prologue(self) -> SettledPrologue:
-        reads = self._skipped.reads_of(self._trace.bound_symbols)
+        reads = reads_skipped(self._skipped, self._trace.bound_symbols)
         return SettledPrologue(self._trace, reads, self._whole_prologue, self.check_all_guards, is_unwatched)
 
     @cached_property
@@ -115,43 +100,26 @@ def skipped_statements(program: Any) -> SkippedStatements | None:
         checks.passed,
         checks.tensors,
         checks.given,
-        checks.symbolic_dimensions,
+        tuple((tensor, *dimensions) for tensor, dimensions in checks.symbolic_dimensions.items()),
     )
 
 
-def trace_of_source(source: Source) -> Trace:
-    """Return the source of a prologue as a trace of Python statements."""
-    body = ast.parse(source.text).body
-    (function,) = (node for node in body if isinstance(node, ast.FunctionDef))
-    *statements, returned = function.body
-    assert isinstance(returned, ast.Return)
-    assert returned.value is not None
+def trace_of_listing(listing: Listing, constants: Mapping[str, object]) -> Trace:
+    """Return a stored prologue as a trace of Python statements. `constants` are the objects that it names."""
     return Trace(
-        name=function.name,
-        inputs=tuple(Proxy(argument.arg) for argument in function.args.args),
-        bound_symbols=tuple(map(statement_of, statements)),
-        output=Code(ast.unparse(returned.value)),
-        imports=frozenset(entry for node in body for entry in imported_entries(node)),
-        constants=source.constants,
+        name=listing.name,
+        inputs=tuple(Proxy(value.name) for value in listing.inputs),
+        bound_symbols=tuple(map(statement_of, listing.lines)),
+        output=Code(listing.returns, tuple(Proxy(value.name) for value in listing.results)),
+        imports=frozenset(listing.imports),
+        constants=constants,
+        made_by=listing.made_by,
     )
 
 
-def statement_of(node: ast.stmt) -> BoundSymbol:
-    """Return a statement of Python as a bound symbol, whose output is the variable that it assigns, if it is one."""
-    match node:
-        case ast.Assign([ast.Name(name)], value):
-            return python_statement(ast.unparse(value), Proxy(name))
-        case ast.If(condition, [action], []):
-            return python_statement(f"if {ast.unparse(condition)}: {ast.unparse(action)}")
-    return python_statement(ast.unparse(node))
-
-
-def imported_entries(node: ast.stmt) -> Iterator[str]:
-    """Yield the entries of a trace's imports for an import statement (see `import_line`)."""
-    match node:
-        case ast.Import(aliases):
-            yield from (alias.name for alias in aliases)
-        case ast.ImportFrom(module, aliases):
-            yield from (f"{module}:{alias.name} as {alias.asname or alias.name}" for alias in aliases)
-        case ast.Assign([ast.Name(name)], ast.Attribute(ast.Call(_, [ast.Constant(str(module))]), attribute)):
-            yield f"{module}:{attribute} as {name}"
+def statement_of(line: Statement) -> BoundSymbol:
+    """Return a stored line as a bound symbol, whose output is the variable that it assigns, if it is one."""
+    reads = tuple(map(Proxy, line.reads))
+    if len(line.makes) == 1 and line.text.startswith(assigning := f"{line.makes[0].name} = "):
+        return python_statement(line.text.removeprefix(assigning), Proxy(line.makes[0].name), reads)
+    return python_statement(line.text, reads=reads)

@@ -13,7 +13,6 @@ from torch.utils._sympy.reference import PythonReferenceAnalysis
 from torch.utils._sympy.solve import mirror_rel_op
 from torch.utils._sympy.value_ranges import ValueRanges, bound_sympy
 
-from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.tracing.capture.symbolic.shape_env import Origin
 from thunder_core.tracing.capture.symbolic.sizes import SymbolicSizes
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
@@ -153,17 +152,22 @@ def merged_constraints(sizes: SymbolicSizes) -> MergedConstraints:
     return MergedConstraints(intervals, with_equalities(remaining))
 
 
-def simplified_constraints(sizes: SymbolicSizes) -> list[tuple[str, tuple[sympy.Symbol, ...], Origin]]:
-    """Return the constraints of a recording as Python, each with its symbols and its first origin."""
+def stated_constraints(sizes: SymbolicSizes) -> Iterator[tuple[StatedConstraint, Sequence[sympy.Symbol]]]:
+    """Yield the constraints of a recording as programs store them, each with its symbols."""
     merged = merged_constraints(sizes)
-    conditions: list[tuple[str, tuple[sympy.Symbol, ...], Origin]] = []
     for symbol, interval in merged.intervals.items():
-        conditions += [(text, (symbol,), where) for text, where in interval.texts()]
-    conditions += [
-        (with_sign(text, constraint.condition), tuple(symbols_of(constraint.condition)), constraint.where)
-        for text, constraint in merged.other_constraints.items()
-    ]
-    return conditions
+        integers = tuple(bound for bound in (interval.lower, interval.upper, *interval.excluded) if bound is not None)
+        path = str(sizes.sources[symbol])
+        for text, where in interval.texts():
+            yield StatedConstraint(path, text, "", origin_text(where), str(symbol), integers), [symbol]
+    for text, constraint in merged.other_constraints.items():
+        condition, symbols = constraint.condition, symbols_of(constraint.condition)
+        path, *others = (str(sizes.sources[symbol]) for symbol in symbols)
+        names = ", ".join(f"{symbol} = {other}" for symbol, other in zip(symbols[1:], others, strict=True))
+        integers = tuple(sorted(abs(int(atom)) for atom in condition.atoms(sympy.Integer)))
+        equals = others[0] if isinstance(condition, sympy.Eq) and all(side.is_Symbol for side in condition.args) else ""
+        words = (with_sign(text, condition), names, origin_text(constraint.where))
+        yield StatedConstraint(path, *words, str(symbols[0]), integers, equals), symbols
 
 
 def with_sign(text: str, condition: sympy.Basic) -> str:
@@ -232,15 +236,17 @@ def holds_for_all_values(condition: sympy.Basic, intervals: Mapping[sympy.Symbol
 
 def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
     """Return the prologue, extended to compute these symbolic numbers and pass them to the computation."""
-    values = [text_of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
+    values = [Code.of(proxy.value.node.expr) for proxy in numbers if isinstance(proxy, NumberProxy)]
     if not values:
         return prologue
     tensors, *others = prologue.output
+    texts = [value.text for value in values]
     if isinstance(tensors, Code):
-        inputs: Any = Code(f"(*{tensors.text}, {', '.join(values)})")
+        reads = tuple(proxy for code in (tensors, *values) for proxy in code.reads)
+        inputs: Any = Code(f"(*{tensors.text}, {', '.join(texts)})", reads)
     else:
-        inputs = (*tensors, *map(Code, values))
-    return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(values))
+        inputs = (*tensors, *values)
+    return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(texts))
 
 
 def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: SymbolicSizes) -> Trace:
@@ -250,28 +256,22 @@ def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: Sy
     """
     end = len(prologue.bound_symbols) - num_count_statements
     bsyms, counting = list(prologue.bound_symbols[:end]), list(prologue.bound_symbols[end:])
-    constraints = simplified_constraints(sizes)
+    constraints = list(stated_constraints(sizes))
     first = len(requirements_of(prologue.bound_symbols))
-    for number, (text, symbols, where) in enumerate(constraints, first):
-        tuple_text = str(symbols[0]) if len(symbols) == 1 else f"({', '.join(map(str, symbols))})"
+    for number, (stated, symbols) in enumerate(constraints, first):
+        names = tuple(map(str, symbols))
+        subject = names[0] if len(names) == 1 else f"({', '.join(names)})"
         counts = any(sizes.sources[symbol].step == "count" for symbol in symbols)
-        stated = stated_constraint(text, [sizes.sources[symbol] for symbol in symbols], symbols, where)
-        (counting if counts else bsyms).append(check_statement(GuardCheck(number, stated, text, tuple_text)))
-    imports = prologue.imports | imports_of(text for text, _, _ in constraints)
+        reads = tuple(map(Proxy, names))
+        check = GuardCheck(stated.condition, reads, number=number, requirement=stated, subject=subject)
+        (counting if counts else bsyms).append(check_statement(check))
+    imports = prologue.imports | imports_of(stated.condition for stated, _ in constraints)
     return replace(prologue.having([*bsyms, *counting], made_by=MADE_BY), imports=imports)
 
 
 def imports_of(texts: Iterable[str]) -> frozenset[str]:
     """Return the modules that the expressions use: `math` if an expression rounds, otherwise none."""
     return frozenset({"math"} if any("math." in text for text in texts) else ())
-
-
-def stated_constraint(
-    text: str, paths: Sequence[Path], symbols: Sequence[sympy.Symbol], where: Origin
-) -> StatedConstraint:
-    """Return the constraint for error messages: the paths of its numbers, its condition, and its origin."""
-    names = ", ".join(f"{symbol} = {path}" for symbol, path in zip(symbols[1:], paths[1:], strict=True))
-    return StatedConstraint(str(paths[0]), text, names, origin_text(where))
 
 
 def origin_text(where: Origin) -> str:

@@ -63,6 +63,7 @@ IMPORTS_OF_QUERIES = {
 MIN_SKIPPED_STATEMENTS = 200  # to skip fewer statements takes as long as to run them
 STEPS_FROM_TENSORS = ("count", "expression", "size", "stride")  # steps of paths to numbers that tensors determine
 NO_SYMBOLS: Mapping[str, Path] = {}
+Reads = tuple[Proxy, ...]  # the variables that a statement reads
 
 
 class Prologue:
@@ -127,9 +128,9 @@ class Prologue:
         for path in self._counts:
             self._variables.variable(path)
         outputs = [
-            Code(tensors)
+            Code(tensors, (Proxy(tensors),))
             if group and list(group) == tensor_paths
-            else tuple(Code(self._variables.variable(path)) for path in group)
+            else tuple(Code(self._variables.variable(path), self._variables.read_by(path)) for path in group)
             for group in output_groups
         ]
         self.num_count_statements = len(self._statements) - num_checks if self._counts else 0
@@ -168,9 +169,10 @@ class Prologue:
     def _draw(self) -> None:
         """Append the prologue's calls, in the program's order: draws, queries and computations."""
         if self._draws:
-            self._variables.assign(DRAWS, f"{self._scope.function(BEGIN_DRAWS)}({self._roots[0].key})")
+            begin = f"{self._scope.function(BEGIN_DRAWS)}({self._roots[0].key})"
+            self._variables.assign(DRAWS, begin, self._variables.read_by(self._roots[0]))
         for path in self._draws:
-            self._variables.assign_to(path, self._call_text(path.key))
+            self._variables.assign_to(path, self._call_text(path.key), Proxy(DRAWS))
 
     def _call_text(self, call: PrologueCall) -> str:
         """Return a call of a method of `Draws`, with variables and constants as arguments."""
@@ -218,24 +220,24 @@ class Prologue:
             self._check_tensor_class("")
             return ""
         match, remember = map(self._scope.function, (TENSORS_MATCH, REMEMBER))
-        members = tuple(Code(self._variables.variable(guard.path)) for guard in guards)
+        members = tuple(Proxy(self._variables.variable(guard.path)) for guard in guards)
         for path in self._sizes_and_numbers:
             if not self._tensor_sources_of_draws or not leads_from_draw(path):
                 self._variables.variable(path)
         # The names of the variables `tensors` and `passed` in the text of the prologue.
-        tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope))
-        passed = self._variables.assign(self._variables.new_name("passed"), f"{match}({NAME}, {tensors})")
+        tensors = self._variables.assign(self._variables.new_name("tensors"), literal(members, self._scope), members)
+        matching = f"{match}({NAME}, {tensors})"
+        passed = self._variables.assign(self._variables.new_name("passed"), matching, (Proxy(tensors),))
         first_check = len(self._statements)
-        self._check(f"{passed} or {tracer} is None", NO_TRACER, tracer)
-        self._check_tensor_class(f"{passed} or ")
+        self._check(f"{tracer} is None", NO_TRACER, tracer, unless=passed)
+        self._check_tensor_class(passed)
         for guard in guards:
-            self._check_guard(guard, unless=f"{passed} or ")
+            self._check_guard(guard, unless=passed)
         checks = self._statements[first_check:]
         self._check_symbolic_strides(guards)
         self._check_overlaps(guards, tensors)
-        self._statements.append(
-            python_statement(f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})")
-        )
+        remembering = f"if not {passed}: {remember}({NAME}, {tensors}{self._symbolic_dimensions(guards)})"
+        self._statements.append(python_statement(remembering, reads=(Proxy(passed), Proxy(tensors))))
         given = [guard for guard in guards if self._module_paths.index(guard.path) is None]
         arguments = tuple(self._variables.variable(guard.path) for guard in given)
         self._tensor_checks = TensorChecks(
@@ -244,13 +246,16 @@ class Prologue:
         return tensors
 
     def _check_tensor_class(self, unless: str) -> None:
-        """Append the check that the same attributes of `torch.Tensor` are replaced as while tracing."""
+        """Append the check that the same attributes of `torch.Tensor` are replaced as while tracing.
+
+        The check is skipped if the variable `unless` is true; an empty name stands for no variable.
+        """
         replaced = f"{self._scope.function(REPLACED_ENTRIES)}()"
         entries = self._replaced_entries
         expected_entries = self._scope.constant(entries, "replaced_entries") if entries else "()"
         names = ", ".join(f"{kind}.{name}" for kind, name, _ in entries)
         guard = StatedGuard("replaced attributes of torch.Tensor", f"were {names}" if names else "there were none")
-        self._check(f"{unless}{replaced} == {expected_entries}", guard, replaced)
+        self._check(f"{replaced} == {expected_entries}", guard, replaced, unless=unless)
 
     def _check_symbolic_strides(self, guards: Sequence[TensorMetadata]) -> None:
         """Append the checks of strides that are expressions in symbolic sizes. They are not skipped at any call."""
@@ -259,7 +264,8 @@ class Prologue:
                 subject = self._variables.variable(guard.path)
                 strides = literal(sizes_before_counts(guard.proxy.stride), self._scope)
                 stated_guard = StatedGuard(str(guard.path), f"had the strides {strides}")
-                self._check(f"{subject}.stride() == {strides}", stated_guard, subject)
+                reads = (*self._variables.read_by(guard.path), *symbols_read(guard.proxy.stride))
+                self._check(f"{subject}.stride() == {strides}", stated_guard, subject, reads)
 
     def _symbolic_dimensions(self, guards: Sequence[TensorMetadata]) -> str:
         """Return the indices of the symbolic sizes and strides of each tensor, as an argument of `remember`."""
@@ -276,13 +282,11 @@ class Prologue:
             arguments = [NAME, tensors, literal(overlapping, self._scope)]
             if symbolic:
                 arguments.append(literal(symbolic, self._scope))
-            self._check(f"{self._scope.function(OVERLAP)}({', '.join(arguments)})", stated_guard, tensors)
+            condition = f"{self._scope.function(OVERLAP)}({', '.join(arguments)})"
+            self._check(condition, stated_guard, tensors, (Proxy(tensors),))
 
     def _check_guard(self, guard: Guard, unless: str = "") -> None:
-        """Append the check of a guard.
-
-        `unless` is empty, or begins the condition: with `passed or `, the check is skipped if `passed` is true.
-        """
+        """Append the check of a guard, which is skipped if the variable `unless` is true."""
         subject = self._variables.operand(guard.path)
         for path in guard.other_paths:
             self._variables.variable(path)
@@ -291,15 +295,23 @@ class Prologue:
         if condition.count(subject) > 1:
             subject = self._variables.variable(guard.path)
             condition = guard.condition(subject if is_of_path else self._variables.operand(guard.subject), self._scope)
-        self._check(
-            unless + without_torch_function(guard.path, condition, self._scope), stated_guard_of(guard), subject
-        )
+        reads = self._variables.read_by(guard.path, *(() if is_of_path else (guard.subject,)), *guard.other_paths)
+        if isinstance(guard, TensorMetadata):
+            reads += symbols_read((*guard.proxy.shape, *guard.proxy.stride))
+        condition = without_torch_function(guard.path, condition, self._scope)
+        self._check(condition, stated_guard_of(guard), subject, reads, unless)
         self._guarded[self._statements[-1]] = guard
 
-    def _check(self, condition: str, stated_guard: StatedGuard, subject: str) -> None:
-        """Append a statement that refuses the call if the condition is false, with the value of `subject`."""
+    def _check(self, condition: str, guard: StatedGuard, subject: str, reads: Reads = (), unless: str = "") -> None:
+        """Append a statement that refuses the call if the condition is false, with the value of `subject`.
+
+        The condition is skipped if the variable `unless` is true.
+        """
         self._scope.function(REFUSE)
-        self._statements.append(check_statement(GuardCheck(self._number_of_checks, stated_guard, condition, subject)))
+        if unless:
+            condition, reads = f"{unless} or {condition}", (Proxy(unless), *reads)
+        check = GuardCheck(condition, reads, number=self._number_of_checks, requirement=guard, subject=subject)
+        self._statements.append(check_statement(check))
         self._number_of_checks += 1
 
     def module_reads(self, changes_only_arguments: bool = False) -> ModuleReads | None:
@@ -351,6 +363,13 @@ def symbolic_dimensions(guards: Iterable[TensorMetadata]) -> Free:
 def symbolic_indices(extents: Iterable[object]) -> tuple[int, ...]:
     """Return the indices of symbolic sizes or strides."""
     return tuple(index for index, extent in enumerate(extents) if isinstance(extent, SymbolicSize))
+
+
+def symbols_read(extents: Sequence[object]) -> tuple[Proxy, ...]:
+    """Return the variables of symbols in the sizes and strides of an input, as guards compare them."""
+    sizes = sizes_before_counts([extent for extent in extents if type(extent) is not int])
+    codes = (Code.of(size.node.expr) if isinstance(size, torch.SymInt) else size for size in sizes)
+    return tuple(proxy for code in codes if isinstance(code, Code) for proxy in code.reads)
 
 
 def describe_overlaps(overlapping: Overlaps, guards: Sequence[Guard]) -> str:

@@ -30,6 +30,7 @@ READ_WITHOUT_TORCH_FUNCTION = LibraryFunction(
     "thunder_core.tracing.library.tensor_guards", "read_without_torch_function"
 )
 PROXIED_OBJECT = LibraryFunction("thunder_core.frontend.interpreter.native", "proxied_object")
+STEPS_WITH_OPERANDS = (*COMPUTED, "draw", "keyed item")
 
 
 class Variables:
@@ -45,6 +46,7 @@ class Variables:
         self.reads: dict[BoundSymbol, Path] = {}
         self._names = names
         self._expressions: dict[Path, str] = {root: str(root.key) for root in roots}
+        self._proxies = {root: Proxy(str(root.key)) for root in roots}
         self.scope = GuardScope({"torch"}, used_names=self._used_names, variables=self._expressions)
         self._uses: dict[Path, int] = {}
         self._written_operations = WrittenOperations()
@@ -67,7 +69,7 @@ class Variables:
             return self._computation_call(path)
         if path.step == "count":
             self.statements += path.key.bsyms_with(self.variable, self._written_operations)
-            return str(path.key.expression(self.variable))
+            return str(path.key.expression(self.variable).text)
         if path.step == "expression":
             expression, sources = path.key
             text = text_of(expression, {symbol: self.variable(source) for symbol, source in sources.items()})
@@ -126,20 +128,44 @@ class Variables:
             return self._expressions[path]
         return self.assign_to(path, expression)
 
-    def assign_to(self, path: Path, expression: str) -> str:
-        """Append a statement that assigns the value at a path to its variable, and return the variable's name."""
+    def assign_to(self, path: Path, expression: str, *others: Proxy) -> str:
+        """Append a statement that assigns the value at a path to its variable, and return the variable's name.
+
+        `others` are variables for values at no path that the expression reads.
+        """
         name = self._names.get(path) or self.new_name(path_name(path))
-        self._expressions[path] = self.assign(name, expression)
+        self._expressions[path] = self.assign(name, expression, (*others, *self.read_by(path)))
+        self._proxies[path] = Proxy(name)
         self.reads[self.statements[-1]] = path
-        return self._expressions[path]
+        return name
+
+    def read_by(self, *paths: Path) -> tuple[Proxy, ...]:
+        """Return the variables that the expressions of paths read."""
+        proxies = dict[str, Proxy]()
+        for path in paths:
+            self._add_read_by(path, proxies)
+        return tuple(proxies.values())
+
+    def _add_read_by(self, path: Path, proxies: dict[str, Proxy]) -> None:
+        proxy = self._proxies.get(path)
+        if proxy is not None:
+            proxies[proxy.name] = proxy
+        elif path.step == "count":
+            proxies |= {proxy.name: proxy for proxy in path.key.expression(self.variable).reads}
+        else:
+            source = source_path(path)
+            if source is not None:
+                self._add_read_by(source, proxies)
+            for operand in operands_of(path) if path.step in STEPS_WITH_OPERANDS else ():
+                self._add_read_by(operand, proxies)
 
     def new_name(self, text: str) -> str:
         """Return an unused name that resembles the text."""
         return add_unique_name(text, self._used_names)
 
-    def assign(self, name: str, expression: str) -> str:
+    def assign(self, name: str, expression: str, reads: tuple[Proxy, ...]) -> str:
         """Append a statement that assigns an expression's value to a name, and return the name."""
-        self.statements.append(python_statement(expression, Proxy(name)))
+        self.statements.append(python_statement(expression, Proxy(name), reads))
         return name
 
 

@@ -17,8 +17,8 @@ from thunder_core.backend.runtime.autograd_signature import (
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, StoredFacts
+from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.ir.requirement import StatedConstraint
-from thunder_core.workflow.artifact.format.skipped_statements import SkippedFacts
 
 SCHEMA_VERSION: Literal[2] = 2
 SIGNATURE = "signature.json"  # next to the manifest, which does not list this file
@@ -189,8 +189,8 @@ class ProgramFacts(StoredFacts):
     `derivative` describes its backwards; if it is None, `no_backward_reason` says why. `written` are the inputs that
     a program may have written to before its last check of a tensor's value. `observed` has the finite numbers and sizes
     of the traced inputs, by path. `numbers` are the positions and paths of guards that require a number to equal the
-    traced number; a different number becomes symbolic in the next program. Later tokens of a generation skip the
-    statements `skipped` of the prologue.
+    traced number; a different number becomes symbolic in the next program. `tuples` are the positions of guards on
+    tuples of constants. Later tokens of a generation skip the statements `skipped` of the prologue.
     """
 
     stages: tuple[StageFacts, ...]
@@ -203,7 +203,8 @@ class ProgramFacts(StoredFacts):
     written: tuple[int, ...] | None = None
     observed: dict[str, int | float] = {}
     numbers: tuple[tuple[int, str], ...] = ()
-    skipped: SkippedFacts | None = None
+    tuples: tuple[int, ...] = ()
+    skipped: SkippedStatements | None = None
 
 
 class PartFacts(StoredFacts):

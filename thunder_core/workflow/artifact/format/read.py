@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -50,14 +51,23 @@ class Artifact:
 
     def listing(self, stage: StageFacts) -> Listing:
         """Return the lines of a stage with metadata; raise `ArtifactDamaged` if they are not the lines that run."""
-        try:
-            listing = LISTINGS.validate_json(self.text(stage.lines_file))
-        except ValidationError as error:
-            raise damage_error(
-                self.folder, f"{stage.lines_file} is not in the form that Thunder writes: {first_of(error)}"
-            ) from error
-        if listing.name != stage.trace or not listing_matches_code(listing, self.source(stage)):
-            raise damage_error(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
+        return self.read_listing(stage)()
+
+    def read_listing(self, stage: StageFacts) -> Callable[[], Listing]:
+        """Read the files of a stage, and return a function that returns its lines as `listing` does."""
+        lines, text = self.text(stage.lines_file), self.source(stage)
+
+        def listing() -> Listing:
+            try:
+                listing = LISTINGS.validate_json(lines)
+            except ValidationError as error:
+                raise damage_error(
+                    self.folder, f"{stage.lines_file} is not in the form that Thunder writes: {first_of(error)}"
+                ) from error
+            if listing.name != stage.trace or not listing_matches_code(listing, text):
+                raise damage_error(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
+            return listing
+
         return listing
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,9 +14,11 @@ from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
 from thunder_core.backend.runtime.prologues.quick_prologue import Prepare
-from thunder_core.backend.runtime.prologues.stored_prologue import SkippedStatements, StoredPrologue
+from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, trace_of_listing
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
+from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
+from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
 from thunder_core.tracing.ir.trace import Trace
@@ -32,7 +33,6 @@ from thunder_core.workflow.artifact.format.manifest import (
     running_stages,
 )
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
-from thunder_core.workflow.artifact.format.skipped_statements import SkippedFacts
 from thunder_core.workflow.artifact.format.tensors import read_tensors
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
@@ -51,11 +51,12 @@ class StoredTrace(Trace):
 class StoredProgram(Program):
     """A program that runs the stored source of an artifact; its only stages are the stages that run.
 
-    The kernels `cubins` are registered at the first call. Later tokens of a generation skip the statements `skipped`
-    of the prologue.
+    `read_prologue` returns the lines of the prologue. The kernels `cubins` are registered at the first call. Later
+    tokens of a generation skip the statements `skipped` of the prologue.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
+    read_prologue: Callable[[], Listing] | None = None
     written: tuple[int, ...] | None = None
     cubins: Cubins = field(default_factory=dict)
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
@@ -66,11 +67,17 @@ class StoredProgram(Program):
         prepare = super().build_prologue()
         if self.skipped is None:
             return prepare
-        return StoredPrologue(self.sources["prologue"], prepare, self.skipped).prepare
+        return StoredPrologue(lambda: self.last("prologue"), prepare, self.skipped).prepare
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before its last check of a value."""
         return self.written
+
+    def last(self, name: str) -> Trace:
+        """Return the trace that runs; only the prologue has statements."""
+        if name != "prologue" or self.read_prologue is None:
+            return super().last(name)
+        return trace_of_listing(self.read_prologue(), self.sources[name].constants)
 
     def source(self, name: str) -> Source:
         """Return the text that runs, as stored."""
@@ -138,10 +145,11 @@ def stored_program(
         no_backward_reason=facts.no_backward_reason,
         observed=facts.observed,
         sources=sources,
+        read_prologue=artifact.read_listing(stages["prologue"]),
         written=facts.written,
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},
-        skipped=None if facts.skipped is None else statements_of(facts.skipped),
+        skipped=facts.skipped,
     )
 
 
@@ -161,22 +169,14 @@ def collectives_in(stage: StageFacts) -> list[Collective]:
 
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     """Return the guards of a stored program: the guards in words, then the constraints, which are stored as data."""
-    numbers = dict(facts.numbers)
+    numbers, tuples = dict(facts.numbers), frozenset(facts.tuples)
     guards_in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     path_and_words = (guard.partition(": ") for guard in guards_in_words)
     guards = (
-        StatedGuard(path, words, guards_number=index in numbers, guards_tuple=states_tuple(words))
+        StatedGuard(path, words, guards_number=index in numbers, guards_tuple=index in tuples)
         for index, (path, _, words) in enumerate(path_and_words)
     )
     return (*guards, *facts.constraints)
-
-
-def states_tuple(words: str) -> bool:
-    """Whether the text of a guard says that the value was a tuple of constants."""
-    try:
-        return type(ast.literal_eval(words.removeprefix("was "))) is tuple
-    except (SyntaxError, ValueError):
-        return False
 
 
 def stored_derivative(
@@ -228,15 +228,3 @@ def stored_stage(stage: StageFacts, source: Source) -> Stage:
     """Return a stage that runs."""
     trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
     return Stage(trace, stage.seconds, stage.has_cotangent)
-
-
-def statements_of(facts: SkippedFacts) -> SkippedStatements:
-    """Return the statements that later tokens of a generation skip."""
-    return SkippedStatements(
-        facts.without_arguments,
-        facts.tensor_checks,
-        facts.passed,
-        facts.tensors,
-        facts.given,
-        {free.tensor: (free.sizes, free.strides) for free in facts.symbolic_dimensions},
-    )

@@ -48,7 +48,8 @@ class ArtifactInMemory(Artifact):
     def of(cls, artifact: Artifact) -> ArtifactInMemory:
         """Read the files that are needed to build an artifact's model."""
         stages = [stage for program in artifact.manifest.programs for stage in executed_stages(program)]
-        names = {*(stage.file for stage in stages), CONFIG, GENERATION} & artifact.manifest.files.keys()
+        files = {*(stage.file for stage in stages), *(stage.lines_file for stage in stages if stage.trace == PROLOGUE)}
+        names = {*files, CONFIG, GENERATION} & artifact.manifest.files.keys()
         names |= {name for name in artifact.manifest.files if name.startswith(f"{KERNELS}/")}
         contents = {name: artifact.content(name) for name in names}
         return cls(artifact.folder, artifact.manifest, contents)
@@ -199,7 +200,7 @@ def unbuilt_programs(
         stored = stored_program(artifact, reduce_facts(facts, parts), finder, cubins, strict=strict)
         texts = {PROLOGUE: parts.checked, **({EPILOGUE: parts.epilogue} if parts.epilogue else {})}
         new = {name: Source(text, stored.sources[name].constants) for name, text in texts.items()}
-        return replace(stored, sources={**stored.sources, **new})
+        return replace(stored, sources={**stored.sources, **new}, read_prologue=None, skipped=None)
 
     return [(number, program(artifact.manifest.programs[number], parts)) for number, parts in separated.items()]
 

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.tracing.ir.literal import Scope, literal
+from thunder_core.tracing.ir.printer import bound_symbol_text
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.validation.internal_check import Fault
 
@@ -67,11 +69,12 @@ def unpacking_line(prologue: Trace, index: int, name: str) -> str:
     """Return the prologue's line for a wrong input.
 
     This is the line `tensors = (...)` if it has another name at this index; otherwise the line that assigns the name;
-    otherwise the last line.
+    otherwise the line that returns.
     """
-    lines = [line.strip() for line in str(prologue).splitlines()]
-    passing = next((line for line in reversed(lines) if line.startswith("tensors = (")), "")
-    passed = [word.strip() for word in passing.removeprefix("tensors = (").removesuffix(")").split(",")]
-    if passing and (index >= len(passed) or passed[index] != name):
-        return passing
-    return next((line for line in lines if line.startswith((f"{name} = ", f"({name},"))), lines[-1])
+    assignments = {proxy.name: bsym for bsym in prologue.bound_symbols for proxy in bsym.defines}
+    passing = assignments.get("tensors")
+    if passing is not None and (index >= len(passing.inputs) or passing.inputs[index].name != name):
+        return bound_symbol_text(passing)
+    if name in assignments:
+        return bound_symbol_text(assignments[name])
+    return f"return {literal(prologue.output, Scope())}"

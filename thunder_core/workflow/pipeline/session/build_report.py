@@ -142,7 +142,9 @@ def traces_after_computation(program: Program) -> list[Trace]:
 def constraint_facts(compiled: object) -> Iterator[ConstraintFacts]:
     """Yield the constraints of all programs as rows of the report; programs are numbered as in the artifact."""
     for number, program in enumerate(specializations_of(compiled).programs):
-        yield from (ConstraintFacts(program=number, **vars(constraint)) for constraint in program.constraints)
+        for constraint in program.constraints:
+            shown = {name: value for name, value in vars(constraint).items() if name in ConstraintFacts.model_fields}
+            yield ConstraintFacts(program=number, **shown)
 
 
 def program_notes(plan: Plan, session: Session) -> tuple[str, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
 MAX_PROGRAMS = 4  # a model that needs more programs specializes too much for its range
 MAX_PROBES = 256  # the most combinations of sizes that are probed
-INTEGER = re.compile(r"(?<![\w.])\d+(?![\w.])")
 
 
 @contextmanager
@@ -148,8 +146,7 @@ class RangeCoverage:
 
 def numbers_in_constraints(programs: Iterable[Program]) -> set[int]:
     """Return the integers in the conditions under which programs are valid."""
-    conditions = (constraint.condition for program in programs for constraint in program.constraints)
-    return {int(number) for condition in conditions for number in INTEGER.findall(condition)}
+    return {number for program in programs for constraint in program.constraints for number in constraint.integers}
 
 
 def limits_of_programs(programs: Sequence[Program], max_constraints: int | None = None) -> str:
