@@ -42,7 +42,10 @@ class Trial:
 
 
 class Block(torch.nn.Module):
-    """A module with operations for each executor of Thunder: attention, a norm, a linear layer, a convolution."""
+    """A module with operations for each executor of Thunder: attention, a norm, products, a convolution.
+
+    On the CPU, there is also a mixture of experts, whose products not every GPU supports.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -50,12 +53,20 @@ class Block(torch.nn.Module):
         self.norm = torch.nn.RMSNorm(width, eps=1e-6)
         self.projection = torch.nn.Linear(width, width, bias=False)
         self.convolution = torch.nn.Conv2d(heads, heads, 3, padding=1)
+        self.experts = torch.nn.Parameter(torch.empty(heads, width, width))
 
     def forward(self, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         """Return a tensor of shape [batch, heads, sequence, features], as all inputs have."""
         attention = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         gated = functional.silu(self.projection(self.norm(attention))) * attention + 1
-        return functional.relu(self.convolution(gated))
+        mixed = self.multiply_by_experts(gated) if gated.is_cpu else gated
+        return functional.relu(self.convolution(mixed))
+
+    def multiply_by_experts(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the product of equal numbers of rows with each expert's weight."""
+        rows, experts = x.flatten(0, 2), len(self.experts)
+        offsets = torch.arange(1, experts + 1, dtype=torch.int32, device=x.device) * (len(rows) // experts)
+        return functional.grouped_mm(rows, self.experts.transpose(1, 2), offs=offsets).view(x.shape)
 
 
 def create_block(device: str, generator: torch.Generator) -> Block:

@@ -402,7 +402,10 @@ void kernel(const void* input, const void* weight, const void* extra, void* resu
 """
 
 
-def source_of(kind: str, vectors: str = VECTORS) -> str:
-    """Return the C++ source of a kind, which is a C++ type; `vectors` is the source of the vector functions."""
+def source_of(kind: str, vectors: str = VECTORS, entry: str = ENTRY) -> str:
+    """Return the C++ source of a kind, which is a C++ type.
+
+    `vectors` is the source of the vector functions. `entry` is the source of the function, with `KIND` for the type.
+    """
     parts = (HEADERS, NUMBERS, vectors, ACTIVATIONS, MEMORY, CONSTANTS, KINDS, PRODUCT, PACKING, PRODUCTS)
-    return "".join(parts) + ENTRY.replace("KIND", kind)
+    return "".join(parts) + entry.replace("KIND", kind)
