@@ -18,6 +18,8 @@ from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologu
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
+from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_in
+from thunder_core.tracing.capture.torch_facts.switches import names_autocast_switch
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
@@ -72,6 +74,14 @@ class StoredProgram(Program):
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the inputs that the program may have written to before its last check of a value."""
         return self.written
+
+    def switches_autocast(self) -> bool:
+        """Return whether the stored source of the computation changes autocast's state."""
+        return names_autocast_switch(self.sources["computation"].text)
+
+    def settings_changed(self) -> tuple[Setting, ...]:
+        """Return the settings of PyTorch that the stored source of the computation changes."""
+        return settings_in(self.sources["computation"].text)
 
     def last(self, name: str) -> Trace:
         """Return the trace that runs; only the prologue has statements."""
