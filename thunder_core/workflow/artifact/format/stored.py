@@ -106,7 +106,7 @@ def stored_programs(
 ) -> list[Program]:
     """Return every program of an artifact, bound to a subject (the model or function). No code of a program runs yet.
 
-    By default, only the Python modules that define the subject are trusted. If `strict` is set, gradients without a
+    By default, libraries and the packages of the subject's code are trusted. If `strict` is set, gradients without a
     saved backward are refused. Raises `ArtifactDamaged` if the manifest contradicts itself, `ArtifactForeign` if the
     subject does not match, and `ImportRefused` for constants from Python modules that may not be imported.
     """
