@@ -78,7 +78,7 @@ class Run(ObservedCalls, RecordedProgram):
     """
 
     retrace_request: Retrace | None = None
-    quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
+    quiet_types = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
 
     def __init__(
         self,
