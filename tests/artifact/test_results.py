@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -43,3 +44,20 @@ def test_a_loaded_artifact_computes_new_results_at_each_call(tmp_path: Path) -> 
             assert type(found[1]) is nn.Parameter
             assert repr(found[2]) == repr(wanted[2])
             assert next(found[3])[0] is found[0]
+
+
+def factors_in_settings(x: Tensor) -> Tensor:
+    """Compute the Cholesky factor of a matrix under autocast and without oneDNN; raise for other matrices."""
+    with torch.autocast("cpu", torch.bfloat16), torch.backends.mkldnn.flags(enabled=False, allow_tf32=None):
+        return torch.linalg.cholesky(x)
+
+
+def test_an_error_restores_autocast_and_settings(tmp_path: Path) -> None:
+    compiled: Any = thunder.jit(factors_in_settings)
+    compiled(torch.eye(3))
+    loaded: Any = thunder.load(thunder.save(compiled, tmp_path / "artifact"), factors_in_settings)
+    for function in (factors_in_settings, loaded):
+        with torch.autocast("cpu", enabled=False), torch.backends.mkldnn.flags(enabled=True, allow_tf32=None):
+            with pytest.raises(torch.linalg.LinAlgError):
+                function(-torch.eye(3))
+            assert (torch.is_autocast_enabled("cpu"), torch.backends.mkldnn.enabled) == (False, True)

@@ -34,7 +34,7 @@ from tests.runtime.test_uninterrupted import (
 )
 from thunder_cli.commands.run import GeneratedOutput
 from thunder_core.backend.runtime.prologues import uninterrupted
-from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, reads_skipped
+from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, module_reads_of
 from thunder_core.foundation.errors import ArtifactDamaged, ModelChangedWarning
 from thunder_core.frontend.acquire.codegen import prologue
 from thunder_core.workflow.artifact.format.read import open_artifact
@@ -214,7 +214,7 @@ def test_the_numbers_in_the_artifact_are_those_of_the_statements_in_the_text(fol
     for facts, program in zip(artifact.manifest.programs, stored_programs(artifact, fresh_model()), strict=True):
         assert facts.skipped is not None
         bsyms = program.last("prologue").bound_symbols
-        reads = reads_skipped(facts.skipped, bsyms)
+        reads = module_reads_of(facts.skipped, bsyms)
         (passed,) = filter(reads.tensor_checks.sets_passed, bsyms)
         assert "tensors_match" in str(passed.args)
         assert all("passed" in str(bsym.args) for bsym in reads.tensor_checks.statements)

@@ -18,7 +18,7 @@ class CiOptions:
         Path,
         metavar="FILE",
         panel=OUTPUT,
-        help="File to write the results to, as JUnit XML with a test case for each.",
+        help="File to write the results to, as JUnit XML with a test case for each result.",
     )
     github: bool = option(
         False, bool, panel=OUTPUT, help="Print annotations for GitHub Actions, and write the step's summary."

@@ -79,9 +79,9 @@ def bench(
 ) -> None:
     """Benchmark an artifact, or MODEL with a recipe, against eager PyTorch or the contenders of --against.
 
-    With two artifacts or two result files, the command compares them. With --train, and for artifacts that contain a
-    training step, the benchmark measures a training step. Each speed-up is reported as faster, slower, not
-    distinguishable or unstable.
+    Given two artifacts or two result files, the command compares them with each other. With --train, or for an artifact
+    that contains a training step, the benchmark measures a training step. Each contender is reported as faster, slower,
+    not distinguishable or unstable.
 
     With --task generate, the benchmark measures the model's `generate`. The report then shows the time to the first
     token, and the time of each further token. The report also shows whether the tokens agree with those of the first

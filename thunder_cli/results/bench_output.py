@@ -28,8 +28,8 @@ class BenchOutput:
     fail_above: str | None = option(
         None,
         metavar="P%",
-        help="Exit with status 5 if a time is more than P% above that in --baseline. Times are relative to the first "
-        "name of --against",
+        help="Exit with status 5 if a contender is more than P% slower than in --baseline. Each time is divided by the "
+        "time of the first contender of --against before the comparison",
         default_text="5%",
     )
     require_speedup: float | None = same_option(Request, "require_speedup")

@@ -110,9 +110,9 @@ class Program:
         computation = self.last("computation")
         self._written = self.written_before_last_check()
         self._written_before_caught = inputs_written_before_caught_error(computation, self.caught_lines)
-        self._switches_autocast = any(map(switches_autocast, computation.bound_symbols))
+        self._switches_autocast = self.switches_autocast()
         self._restores_random = bool(self.caught_lines) and draws(computation)
-        self._settings = settings_of(computation.bound_symbols)
+        self._settings = self.settings_changed()
         forward = self.build_function("computation")
         self._computation = forward if self.derivative is None else self.derivative.bridge(forward)
         self._epilogue = self.build_function("epilogue")
@@ -135,6 +135,14 @@ class Program:
         Returns None for a program that checks no values.
         """
         return inputs_written_before_last_check(self.last("computation"))
+
+    def switches_autocast(self) -> bool:
+        """Return whether the computation changes autocast's state."""
+        return any(map(switches_autocast, self.last("computation").bound_symbols))
+
+    def settings_changed(self) -> tuple[Setting, ...]:
+        """Return the settings of PyTorch that the computation changes."""
+        return settings_of(self.last("computation").bound_symbols)
 
     @cached_property
     def constraints(self) -> tuple[StatedConstraint, ...]:

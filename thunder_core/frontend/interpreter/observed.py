@@ -48,7 +48,7 @@ class ObservedMachine(PlainMachine):
         super().__init__(observed_programs)
         self.observer: Observer = observer
         self.redirection: Redirection | None = None
-        self.reach = Reach(self._is_redirected, observer.quiet)
+        self.reach = Reach(self._is_redirected, observer.quiet_types)
         self.profiler = NativeCodeProfiler(observer.on_native_code) if observer.watches_native_code else None
         observer.on_start(self)
 

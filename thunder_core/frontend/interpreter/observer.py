@@ -31,7 +31,7 @@ class Observer:
 
     machine: Machine
     # Types whose instances C code can use without calling a Python function that must be redirected.
-    quiet: frozenset[type] = frozenset()
+    quiet_types: frozenset[type] = frozenset()
     # Whether `on_native_code` is called for Python code that runs natively. This profiles each native call.
     watches_native_code = False
     # Whether `arguments_for_c` replaces arguments of C functions.

@@ -158,9 +158,9 @@ _METHODS_CALLED_BY_NAME = frozenset(
 class Reach:
     """Finds the Python functions that a call of C code may call, and whose calls may be redirected."""
 
-    def __init__(self, is_redirectable: Callable[[FunctionType], bool], quiet: frozenset[type]) -> None:
+    def __init__(self, is_redirectable: Callable[[FunctionType], bool], quiet_types: frozenset[type]) -> None:
         self._is_redirectable = is_redirectable
-        self._quiet = QUIET_TYPES | quiet
+        self._quiet = QUIET_TYPES | quiet_types
         # The redirectable functions of a type, by the identity of the tuple of its functions.
         self._redirectable_of: dict[int, tuple[tuple[FunctionType, ...], Functions]] = {}
 

@@ -87,7 +87,7 @@ def renamed_proxies(tree: Any, names: Mapping[str, Proxy]) -> Any:
 
 
 def proxies_in(tree: object) -> tuple[Proxy, ...]:
-    """Return the proxies of a tree, and those that its source code reads, without duplicates, in order."""
+    """Return the proxies among the leaves of a tree and in its source code (`Code`), without duplicates, in order."""
     if isinstance(tree, Proxy):
         return (tree,)
     proxies = dict[str, Proxy]()

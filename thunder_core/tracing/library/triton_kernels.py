@@ -1,11 +1,13 @@
 """Launch the user's Triton kernels. A trace contains each launch as an operation with all its arguments.
 
-On tensors without data, no kernel is launched. Instead, a custom operator represents the launch. The operator declares
-the tensors that the kernel reads and writes, and launches the kernel when it runs on real tensors.
+On tensors without data, no kernel is launched. Instead, the custom operator `thunder::triton_launch` is called and
+recorded. Its arguments are the tensors that the kernel reads and writes. On real tensors, the operator launches the
+kernel.
 """
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,15 +20,15 @@ from torch.utils._pytree import tree_leaves, tree_map
 from thunder_core.foundation.errors import OperationFailed
 
 Grid = Sequence[int]
-# For each configuration of an autotuner, its constants and the grid.
+# For each configuration of an autotuner, the constants that identify it, and the grid of the launch.
 Grids = Sequence[tuple[Mapping[str, Any], Grid]]
 
 
 def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, Any], written: Sequence[int]) -> None:
     """Launch a kernel, or record the launch if a tensor has no data.
 
-    `grids` has a grid for each configuration of the kernel. `written` are the positions of the tensors that the kernel
-    may write to, among all tensors in the arguments.
+    `grids` has a grid for each configuration of the kernel. `written` has the tensors that the kernel may write to, as
+    indices among all tensors in the arguments.
     """
     tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
@@ -42,20 +44,29 @@ def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, 
 
 
 def grid_for(grids: Grids, meta: Mapping[str, Any]) -> Grid:
-    """Return the grid for the configuration that a kernel runs with: `meta` has its constants and arguments."""
-    return next(grid for constants, grid in grids if all(meta.get(name) == value for name, value in constants.items()))
+    """Return the grid for the configuration that a kernel runs with; `meta` has the kernel's arguments."""
+    for constants, grid in grids:
+        if all(meta.get(name) == value for name, value in constants.items()):
+            return grid
+    raise OperationFailed(
+        "an autotuner chose a configuration that the Triton kernel did not have when the program was traced",
+        fix="declare all configurations in triton.autotune, or compile the program again",
+    )
 
 
 @dataclass(frozen=True)
 class _TensorPlaceholder:
-    """A placeholder for a tensor, by its index among the tensors of a launch."""
+    """A placeholder for the tensor with this index among the tensors of a launch."""
 
     index: int
 
 
 @dataclass(frozen=True)
 class _Launch:
-    """A recorded launch: its arguments have placeholders for the tensors."""
+    """A recorded launch, whose `arguments` have placeholders in place of the tensors.
+
+    `written` has the indices of the tensors that the kernel may write to.
+    """
 
     kernel: Any
     grids: Grids
@@ -63,10 +74,9 @@ class _Launch:
     written: tuple[int, ...]
 
     def run(self, written: Sequence[torch.Tensor], read: Sequence[torch.Tensor]) -> None:
-        """Launch the kernel with tensors."""
-        tensors = dict(zip(self.written, written, strict=True))
-        others = (index for index in range(len(written) + len(read)) if index not in tensors)
-        tensors |= zip(others, read, strict=True)
+        """Launch the kernel with these tensors in place of the placeholders."""
+        read_indices = [index for index in range(len(written) + len(read)) if index not in self.written]
+        tensors = dict(zip((*self.written, *read_indices), (*written, *read), strict=True))
 
         def tensor_of(leaf: object) -> Any:
             return tensors[leaf.index] if isinstance(leaf, _TensorPlaceholder) else leaf
@@ -76,7 +86,7 @@ class _Launch:
 
 
 _keys = itertools.count()
-_launches: dict[int, _Launch] = {}  # by the key that is an argument of the operator
+_launches: dict[int, _Launch] = {}  # by the `key` that the operator is called with
 _library: Any = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
 _library.define("triton_launch(Tensor(a!)[] written, Tensor[] read, int key) -> ()")
 
@@ -85,7 +95,7 @@ def _run(written: Sequence[torch.Tensor], read: Sequence[torch.Tensor], key: int
     """Launch the kernel of a recorded launch on real tensors."""
     if key not in _launches:
         raise OperationFailed(
-            "a Triton kernel that a custom operator launches is known only to the process that traced it",
+            "a custom operator launches a Triton kernel that only the process that traced the program can launch",
             fix="trace the program in this process, or launch the kernel in an operator of torch.library.triton_op",
         )
     _launches[key].run(written, read)
@@ -103,36 +113,41 @@ _library.impl("triton_launch", _run_without_data, "Meta")
 def grids_of(
     kernel: Any, grid: Any, args: Sequence[Any], kwargs: Mapping[str, Any], call: Callable[..., Any]
 ) -> list[tuple[dict[str, Any], tuple[int, ...]]]:
-    """Return, for each configuration that an autotuner may choose, its constants and the grid of the launch.
+    """Return a pair for each configuration that an autotuner may choose: its constants, and the grid of the launch.
 
-    `call(function, meta)` calls a function of the user: the grid function, or a heuristic of the kernel.
+    The constants are the kernel's arguments that differ between the configurations. `call(function, meta)` calls a
+    function of the user: the grid function, or a heuristic of the kernel.
     """
     if not callable(grid):
-        return [({}, tuple(map(int, grid if isinstance(grid, Sequence) else (grid,))))]
-    arguments = {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}
-    return [
-        (constants, grids_of(kernel, call(grid, meta), args, kwargs, call)[0][1])
-        for constants, meta in _configurations(kernel, arguments, call)
-    ]
+        return [({}, _dimensions(grid))]
+    metas = list(_configurations(kernel, {**dict(zip(kernel.arg_names, args, strict=False)), **kwargs}, call))
+    names = [name for name, value in metas[0].items() if any(meta[name] is not value for meta in metas)]
+    return [({name: meta[name] for name in names}, _dimensions(call(grid, meta))) for meta in metas]
 
 
-def _configurations(
-    kernel: Any, arguments: dict[str, Any], call: Callable[..., Any]
-) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Yield the constants of each configuration of a kernel, and all values that a grid function may read."""
+def _dimensions(grid: Any) -> tuple[int, ...]:
+    """Return a grid as a tuple; a grid with one dimension may be an integer."""
+    return tuple(map(int, grid if isinstance(grid, Sequence) else (grid,)))
+
+
+def _configurations(kernel: Any, arguments: dict[str, Any], call: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+    """Yield the arguments that the kernel gets in each configuration, which are all that a grid function may read.
+
+    `arguments` are those of the launch. Heuristics also read the options of a configuration, such as `num_warps`.
+    """
     heuristics = getattr(kernel, "values", None)
+    configurations = getattr(kernel, "configs", None)
     if heuristics is not None:
         for name, heuristic in heuristics.items():
             arguments = {**arguments, name: call(heuristic, arguments)}
         yield from _configurations(kernel.fn, arguments, call)
-        return
-    configurations = getattr(kernel, "configs", None)
-    if configurations is None:
-        yield {}, arguments
-        return
-    for configuration in configurations:
-        for constants, meta in _configurations(kernel.fn, {**arguments, **configuration.kwargs}, call):
-            yield {**configuration.kwargs, **constants}, meta
+    elif configurations is not None:
+        for configuration in configurations:
+            yield from _configurations(kernel.fn, {**arguments, **configuration.all_kwargs()}, call)
+    else:
+        parameters = inspect.signature(kernel.fn).parameters
+        values = {name: arguments.get(name, parameter.default) for name, parameter in parameters.items()}
+        yield {name: value for name, value in values.items() if value is not inspect.Parameter.empty}
 
 
 def _is_tensor(leaf: object) -> bool:

@@ -36,9 +36,18 @@ def double_kernel(x, BLOCK: tl.constexpr):
     tl.store(x + offsets, tl.load(x + offsets) * 2)
 
 
+@triton.jit
+def fill_kernel(out, size, BLOCK: tl.constexpr = 4):
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + offsets, offsets.to(tl.float32), mask=offsets < size)
+
+
 # Without a GPU, an autotuner cannot choose between several configurations.
 tuned_kernel = triton.autotune([triton.Config({"BLOCK": 16})], key=["size"])(add_kernel)
 sized_kernel = triton.heuristics({"BLOCK": lambda given: 2 * SCALE["by"]})(add_kernel)
+# A heuristic reads the number of warps of the autotuner's configuration.
+filled_by_warps = triton.heuristics({"BLOCK": lambda given: 2 * given["num_warps"]})(fill_kernel)
+tuned_by_warps = triton.autotune([triton.Config({}, num_warps=4)], key=["size"])(filled_by_warps)
 
 
 def added(x: Tensor, y: Tensor, scale: int = 1) -> Tensor:
@@ -52,6 +61,13 @@ def added_by_grid(kernel: Any, x: Tensor, y: Tensor, **numbers: int) -> Tensor:
     out, size = torch.empty_like(x), x.numel()
     kernel[lambda meta: (triton.cdiv(size, meta["BLOCK"]),)](x, y, out, 1, size, **numbers)
     return out
+
+
+def filled_by_grid(kernel: Any, x: Tensor) -> Tensor:
+    """The grid reads a number that the call does not pass."""
+    out = torch.empty_like(x)
+    kernel[lambda meta: (triton.cdiv(meta["size"], meta["BLOCK"]),)](out, x.numel())
+    return out + x
 
 
 def doubled_in_place(x: Tensor) -> Tensor:
@@ -90,6 +106,8 @@ PROGRAMS: dict[str, Callable[[Tensor], Any]] = {
     "grid of a configuration": lambda x: added_by_grid(add_kernel, x, x.cos(), BLOCK=8),
     "autotuned": lambda x: added_by_grid(tuned_kernel, x, x.cos()),
     "heuristics": lambda x: added_by_grid(sized_kernel, x, x.cos()),
+    "default of a parameter": lambda x: filled_by_grid(fill_kernel, x),
+    "heuristics by the configuration": lambda x: filled_by_grid(tuned_by_warps, x),
     "view of what is written": doubled_in_place,
     "wrapped": lambda x: (out := torch.zeros_like(x), wrap_triton(add_kernel)[(3,)](x, x, out, 1, 10, BLOCK=4))[0],
     "operator": lambda x: operator_added(x, x * 2).sin(),
@@ -131,6 +149,14 @@ def test_grid_is_computed_for_the_configuration_that_an_autotuner_chooses() -> N
     grids = grids_of(kernel, lambda meta: (triton.cdiv(meta["size"], meta["BLOCK"]),), (X, X, X, 1, 10), {}, called)
     assert grids == [({"BLOCK": 4}, (3,)), ({"BLOCK": 16}, (1,))]
     assert grid_for(grids, {"BLOCK": 16, "size": 10}) == (1,)
+    with pytest.raises(thunder.errors.OperationFailed, match="chose a configuration"):
+        grid_for(grids, {"BLOCK": 8, "size": 10})
+
+
+def test_grids_differ_with_the_heuristics_of_a_configuration() -> None:
+    kernel = triton.autotune([triton.Config({}, num_warps=2), triton.Config({}, num_warps=4)], key=[])(filled_by_warps)
+    grids = grids_of(kernel, lambda meta: (10 * meta["BLOCK"] + len(meta),), (X, 10), {"num_ctas": 1}, called)
+    assert grids == [({"BLOCK": 4}, (43,)), ({"BLOCK": 8}, (83,))]
 
 
 def called(function: Callable[..., Any], meta: dict[str, Any]) -> Any:

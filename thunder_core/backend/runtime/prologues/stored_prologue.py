@@ -1,8 +1,9 @@
-"""The prologue of a program of an artifact, which later tokens of a generation run without the guards on the model.
+"""The prologue of a program that was loaded from an artifact, and the statements that later tokens may skip.
 
-An artifact has the statements of its prologue as data, and names the statements that depend on no argument. In the
-first calls of a generation, the whole prologue also stores the objects of these statements. Later calls run the settled
-prologue (`settled_prologue.py`).
+An artifact stores the statements of its prologue as data, and lists the statements that depend on no argument. The
+first call of a program in a generation runs the settling prologue: the whole prologue, which then also stores the
+objects that these statements read. Later calls run the settled prologue (`settled_prologue.py`), which skips these
+statements, and so does not check the guards on the model.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "settling_prologue"
 
 
-def reads_skipped(skipped: SkippedStatements, bsyms: Sequence[BoundSymbol]) -> ModuleReads:
-    """Return the statements of a prologue that calls skip."""
+def module_reads_of(skipped: SkippedStatements, bsyms: Sequence[BoundSymbol]) -> ModuleReads:
+    """Return the `ModuleReads` of a stored prologue: the bound symbols for the numbers of the skipped statements."""
     checks = TensorChecks(
         frozenset(bsyms[number] for number in skipped.tensor_checks),
         skipped.passed,
@@ -39,14 +40,25 @@ def reads_skipped(skipped: SkippedStatements, bsyms: Sequence[BoundSymbol]) -> M
         {tensor: (sizes, strides) for tensor, sizes, strides in skipped.symbolic_dimensions},
     )
     without_arguments = frozenset(bsyms[number] for number in skipped.without_arguments)
-    return ModuleReads((), (), {}, frozenset(), checks, runs_user_code=True, without_arguments=without_arguments)
+    return ModuleReads(
+        steps=(),
+        roots=(),
+        variables={},
+        statements=frozenset(),
+        tensor_checks=checks,
+        runs_user_code=True,
+        without_arguments=without_arguments,
+    )
 
 
 class StoredPrologue:
-    """The stored prologue of a program, and the settled prologue for later tokens of a generation."""
+    """The stored prologue of a program, and the settled prologue for later tokens of a generation.
 
-    def __init__(self, trace: Callable[[], Trace], whole: Prepare, skipped: SkippedStatements) -> None:
-        self._read_trace, self._whole_prologue, self._skipped = trace, whole, skipped
+    `read_trace()` returns the trace of the prologue, and `whole_prologue` is its function.
+    """
+
+    def __init__(self, read_trace: Callable[[], Trace], whole_prologue: Prepare, skipped: SkippedStatements) -> None:
+        self._read_trace, self._whole_prologue, self._skipped = read_trace, whole_prologue, skipped
 
     def prepare(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Any]:
         """Check the guards that no call of this generation has checked, and return the inputs of the computation."""
@@ -69,12 +81,12 @@ class StoredPrologue:
 
     @cached_property
     def _settled_prologue(self) -> SettledPrologue:
-        reads = reads_skipped(self._skipped, self._trace.bound_symbols)
-        return SettledPrologue(self._trace, reads, self._whole_prologue, self.check_all_guards, is_unwatched)
+        reads = module_reads_of(self._skipped, self._trace.bound_symbols)
+        return SettledPrologue(self._trace, reads, self._whole_prologue, self.check_all_guards, is_known_unchanged)
 
     @cached_property
     def _settling_prologue(self) -> Prepare:
-        """The whole prologue, which also stores objects in the current generation."""
+        """The whole prologue, followed by a statement that stores objects in the current generation."""
         current = python_statement(f"{CURRENT}()", Proxy(GENERATION))
         bsyms = (current, *self._trace.bound_symbols, self._settled_prologue.last_statement())
         source = print_trace(replace(self._trace, name=NAME, bound_symbols=bsyms, made_by="settling prologue"))
@@ -82,8 +94,8 @@ class StoredPrologue:
         return executable(replace(source, constants={**source.constants, **functions}), NAME)
 
 
-def is_unwatched(module: object) -> bool:
-    """Return False: no memory of a loaded module is watched, so the end of a generation checks the guards again."""
+def is_known_unchanged(module: object) -> bool:
+    """Return False, because a loaded module is not watched: when a generation ends, its guards are checked again."""
     return False
 
 
@@ -105,7 +117,7 @@ def skipped_statements(program: Any) -> SkippedStatements | None:
 
 
 def trace_of_listing(listing: Listing, constants: Mapping[str, object]) -> Trace:
-    """Return a stored prologue as a trace of Python statements. `constants` are the objects that it names."""
+    """Return a stored prologue as a trace of Python statements. `constants` are the objects that they name."""
     return Trace(
         name=listing.name,
         inputs=tuple(Proxy(value.name) for value in listing.inputs),
@@ -118,7 +130,7 @@ def trace_of_listing(listing: Listing, constants: Mapping[str, object]) -> Trace
 
 
 def statement_of(line: Statement) -> BoundSymbol:
-    """Return a stored line as a bound symbol, whose output is the variable that it assigns, if it is one."""
+    """Return a stored line as a bound symbol. A line that assigns exactly one variable has it as its output."""
     reads = tuple(map(Proxy, line.reads))
     if len(line.makes) == 1 and line.text.startswith(assigning := f"{line.makes[0].name} = "):
         return python_statement(line.text.removeprefix(assigning), Proxy(line.makes[0].name), reads)

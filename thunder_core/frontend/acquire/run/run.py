@@ -58,7 +58,7 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.retrace import Retrace, RetraceReason, RunsInEager
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
-# The parts of a run, in the order in which they are built, and the parts with reference cycles of their own.
+# The attributes that hold the parts of a run, in the order in which the parts are built.
 PARTS = (
     *("options", "rules", "process", "code_origins", "modules", "output", "edges", "notes", "calls", "settings"),
     *("outside", "writes", "native_calls", "classes", "native_reads"),
@@ -66,18 +66,19 @@ PARTS = (
     *("replacements", "context_variables", "cached_calls", "functions", "backward_hooks", "saved_tensors_hooks"),
     *("machine", "retrace_request"),
 )
+# The parts that have a method `release`, because their own objects refer to each other.
 PARTS_WITH_CYCLES = ("functions", "outside", "recorder")
 
 
 class Run(ObservedCalls, RecordedProgram):
     """One run of a program under the interpreter, with its reads, writes and recorded operations.
 
-    The subject is a module or function. Each part stores the run when it is built, but uses it only after all parts are
-    built. A run that cannot be built is released.
+    The subject is a module or function. A part may store the run while the run is built, but uses the other parts only
+    after all parts are built. If building a part fails, the run is released.
     """
 
     retrace_request: Retrace | None = None
-    quiet = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
+    quiet_types = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor, torch.dtype, torch.device, torch.Size})
 
     def __init__(
         self,
@@ -94,13 +95,13 @@ class Run(ObservedCalls, RecordedProgram):
             self.inputs = RunInputs(self.outside, subject, args, kwargs, options.device, options.moves_from)
             self._build_recorder()
             self._build_callers()
-            self.inputs.expand()
+            self.inputs.guard()
         except BaseException:
             self.release()
             raise
 
     def _build_state(self, subject: Callable[..., Any]) -> None:
-        """Build the parts that hold the state of the program and need no other part."""
+        """Build the parts that hold state of the program, and that need no other part."""
         self.process = ProcessBefore()
         self.code_origins = CodeOrigins()
         self.modules = RunningModules(subject)
@@ -145,7 +146,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.draws = ProgramDraws(self, options.drawing_functions, constants=options.draws_are_constant)
 
     def _build_callers(self) -> None:
-        """Build the parts that make calls of the program in a way of their own."""
+        """Build the parts that handle calls of certain functions: lookasides, cached functions and hooks."""
         self.replacements = Replacements(self.options.lookasides)
         self.context_variables = ContextVariables(self)
         self.cached_calls = CachedCalls(self, fills=self.options.leaves_cache_fills_to_eager)
@@ -172,7 +173,7 @@ class Run(ObservedCalls, RecordedProgram):
         return self.inputs.arguments(self.numbers)
 
     def build_probe(self, program: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Run:
-        """Return a separate run for a part of the program, which interprets `torch.autograd.Function`s."""
+        """Return a separate run for a part of the program. The run interprets each `torch.autograd.Function`."""
         options = self.options.for_probe(interprets_autograd_functions=True)
         return Run(program, args, kwargs, options, self.rules)
 
@@ -196,7 +197,7 @@ class Run(ObservedCalls, RecordedProgram):
     def name_input(self, value: torch.Tensor | torch.Generator) -> str:
         """Return the name of a tensor or generator from outside. Without a path, it is a constant and a sharp edge."""
         if self.outside.symbolic.probing and isinstance(value, torch.Tensor):
-            self.inputs.symbolic_sizes(value)
+            self.inputs.symbolic_sizes(value)  # raises `Retrace` for a symbolic size
         if self.outside.path_of(value) is None:
             description = f"a tensor of shape {list(value.shape)}" if isinstance(value, torch.Tensor) else "a generator"
             self.note_edge(f"{description} became a constant, because no path leads to it")
@@ -260,19 +261,26 @@ class Run(ObservedCalls, RecordedProgram):
         """Return the backward of a bound symbol for the names that require a gradient."""
         return backward_of(bsym, requires_grad_names)
 
+    def has_freed_graph(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor of the program has an autograd graph that a backward pass of the program has freed."""
+        return self.recorder.gradients.has_freed_graph(tensor)
+
     def _symbol_at(self, path: Path) -> Any:
         """Return the symbols for the number, or the tuple of numbers, at a path; None if no number is symbolic."""
         return self.inputs.symbol_at(path, self.numbers)
 
     def _before_read_of_draw(self) -> None:
-        """Raise `Retrace` before C code reads a random value, if the prologue can call the function that reads it."""
+        """Raise `Retrace`, so that the prologue calls the running function, before C code reads a random value.
+
+        Otherwise, the trace would be valid only for this value. Does nothing if the prologue cannot call the function.
+        """
         self.draws.require_no_computable_function()
 
     # ---- the program's position ----
 
     def location(self) -> Location:
         """Return the innermost line that is neither in PyTorch nor in a context manager, and the innermost module."""
-        frame = self.machine.frame if hasattr(self, "machine") else None  # before the program runs
+        frame = self.machine.frame if hasattr(self, "machine") else None  # no machine before the program runs
         return self.code_origins.users_location(frame, self.modules.innermost)
 
     def _line(self) -> SourceLine | None:
@@ -291,9 +299,9 @@ class Run(ObservedCalls, RecordedProgram):
         raise self.recorder.fail(CannotReplay(what, fix=fix, where=where or self.location().source))
 
     def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
-        """Raise the request that eager PyTorch makes this call, for an action that a trace cannot represent.
+        """Raise `Retrace` to run this call in eager PyTorch, because a trace cannot represent an action of the program.
 
-        Raises `CannotReplay` instead if the options do not allow eager PyTorch.
+        Raises `CannotReplay` instead if the options do not leave calls to eager PyTorch.
         """
         if not self.options.leaves_to_eager:
             self.refuse(what, fix, where)
@@ -304,7 +312,7 @@ class Run(ObservedCalls, RecordedProgram):
     def collect_edges(self) -> tuple[SharpEdge, ...]:
         """Return the sharp edges of the run.
 
-        Raises `Retrace` if eager PyTorch must make the call, because the program may read what it prints or logs.
+        Raises `Retrace` if the program may read its own printed or logged output: eager PyTorch then makes the call.
         """
         require_unread_output(self)
         outside_reads = self.outside.outside_reads.edges.values() if self.outside.outside_reads else ()
@@ -315,9 +323,9 @@ class Run(ObservedCalls, RecordedProgram):
         return (*outside_reads, *self.edges.in_order())
 
     def release(self) -> None:
-        """Release all objects of the run: its parts refer to each other, and to the user's tensors.
+        """Release all objects of the run, because its parts refer to each other, and to the user's tensors.
 
-        Without this call, the tensors would live until the garbage collector runs, which may be long after the call.
+        Otherwise, the tensors would live until the garbage collector runs, which may be long after the run.
         """
         if hasattr(self, "machine"):
             self.machine.end()
@@ -326,7 +334,3 @@ class Run(ObservedCalls, RecordedProgram):
                 part.release()
         for name in PARTS:
             self.__dict__.pop(name, None)
-
-    def has_freed_graph(self, tensor: torch.Tensor) -> bool:
-        """Whether a tensor of the program has an autograd graph that a backward pass of the program has freed."""
-        return self.recorder.gradients.has_freed_graph(tensor)

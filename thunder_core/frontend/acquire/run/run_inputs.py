@@ -26,8 +26,8 @@ TUPLE_CLASSES = (tuple, torch.Size)
 class RunInputs:
     """The inputs of a run: the subject (a module or function) with `args` and `kwargs`, and the names of trace inputs.
 
-    If `device` is set, the subject's parameters and buffers and the arguments' tensors are assumed to be on it; if
-    `moves_from` is set, too, only those on that device.
+    If `device` is set, the program is traced as if the subject's parameters and buffers and the arguments' tensors were
+    on this device. If `moves_from` is set too, this holds only for the tensors that are on the device `moves_from`.
     """
 
     def __init__(
@@ -57,8 +57,11 @@ class RunInputs:
             for root, items in zip(self.roots[1:], (enumerate(args), kwargs.items()), strict=True)
         }
 
-    def expand(self) -> None:
-        """Guard the class of a module or the parts of another callable, and all arguments but symbolic numbers."""
+    def guard(self) -> None:
+        """Guard the subject (the class of a module, or the parts of another callable) and the arguments.
+
+        Arguments that are symbolic numbers, or contain them, are not guarded here.
+        """
         if isinstance(self.subject, torch.nn.Module):
             self._outside.guard(OfType(self.roots[0], type(self.subject)))
         else:
@@ -79,7 +82,7 @@ class RunInputs:
         return self._with_symbols(path, numbers) if self._has_symbols(path) else None
 
     def _has_symbols(self, path: Path) -> bool:
-        """Whether an argument is a symbolic number, or a tuple that contains a symbolic number."""
+        """Whether the value at a path is a symbolic number, or a tuple that contains a symbolic number."""
         value = path.value
         if type(value) in TUPLE_CLASSES:
             return any(self._has_symbols(path.item(index, item)) for index, item in enumerate(value))
@@ -88,8 +91,7 @@ class RunInputs:
     def _with_symbols(self, path: Path, numbers: OutsideNumbers) -> Any:
         """Return the symbol for a symbolic number, or a tuple with symbols for its symbolic numbers.
 
-        The other items of the tuple are guarded. A number in the same tuple as a symbolic number is symbolic too, if no
-        program was traced with a value for it.
+        A number of the tuple that no earlier program was traced with is symbolic, too. The other items are guarded.
         """
         value = path.value
         if type(value) not in TUPLE_CLASSES:
@@ -97,13 +99,13 @@ class RunInputs:
         self._outside.guard(OfType(path, type(value)))
         self._outside.guard(Length(path, len(value)))
         items = [path.item(index, item) for index, item in enumerate(value)]
-        is_symbolic = [self._has_symbols(item) or self._outside.symbolic.is_new(item) for item in items]
-        for item, has_symbols in zip(items, is_symbolic, strict=True):
-            if not has_symbols:
+        get_symbols = [self._has_symbols(item) or self._outside.symbolic.is_new(item) for item in items]
+        for item, gets_symbols in zip(items, get_symbols, strict=True):
+            if not gets_symbols:
                 self._outside.read(item, item.value)
         items_with_symbols = (
-            self._with_symbols(item, numbers) if has_symbols else item.value
-            for item, has_symbols in zip(items, is_symbolic, strict=True)
+            self._with_symbols(item, numbers) if gets_symbols else item.value
+            for item, gets_symbols in zip(items, get_symbols, strict=True)
         )
         return type(value)(items_with_symbols)
 
@@ -126,7 +128,10 @@ class RunInputs:
         return {dimension: stride for dimension, stride in paths.items() if self._outside.symbolic.includes(stride)}
 
     def device_of(self, tensor: torch.Tensor) -> torch.device:
-        """Return the program's device for a tensor with a path that would move to it; otherwise the tensor's device."""
+        """Return the device that the trace assumes for a tensor: the program's device if the tensor moves there.
+
+        A tensor without a path is a constant of the trace, and does not move.
+        """
         moves = id(tensor) in self._moved and self._outside.path_of(tensor) is not None
         return self._device if self._device is not None and moves else tensor.device
 
@@ -145,7 +150,7 @@ class RunInputs:
 
 
 def tensors_to_move(subject: Callable[..., Any], arguments: object) -> Iterator[torch.Tensor]:
-    """Yield the tensors that would be moved to the device of a program: those of the model and of its inputs."""
+    """Yield the tensors that move to the device of a program: parameters, buffers, and the tensors in the arguments."""
     if isinstance(subject, torch.nn.Module):
         yield from torch.nn.Module.parameters(subject)
         yield from torch.nn.Module.buffers(subject)
@@ -153,9 +158,10 @@ def tensors_to_move(subject: Callable[..., Any], arguments: object) -> Iterator[
 
 
 def tensors_in(value: object, visited: set[int]) -> Iterator[torch.Tensor]:
-    """Yield the tensors in a value: in its items and, for other objects such as KV caches, in its attributes.
+    """Yield the tensors in the items of a container or the attributes of another object, such as a KV cache.
 
-    `visited` has the identities of the visited objects.
+    The search includes inner containers and objects, but no modules and classes. `visited` has the identities of the
+    visited objects.
     """
     if isinstance(value, torch.Tensor):
         yield value

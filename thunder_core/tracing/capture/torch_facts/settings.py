@@ -244,3 +244,8 @@ def settings_of(bsyms: Iterable[BoundSymbol]) -> tuple[Setting, ...]:
     """Return the settings that bound symbols change, without duplicates."""
     settings = {id(setting): setting for bsym in bsyms if (setting := setting_of(bsym)) is not None}
     return tuple(settings.values())
+
+
+def settings_in(text: str) -> tuple[Setting, ...]:
+    """Return the settings whose setters the text of a program names."""
+    return tuple(setting for setting in SETTINGS if any(setter.__name__ in text for setter in setting.setters))

@@ -23,6 +23,11 @@ def switches_autocast(bsym: BoundSymbol) -> bool:
     return bsym.symbol.target in AUTOCAST
 
 
+def names_autocast_switch(text: str) -> bool:
+    """Whether the text of a program names a function that changes autocast's state."""
+    return any(function.__name__ in text for function in AUTOCAST)
+
+
 def switches_inference_mode(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol creates, enters or leaves a context of inference mode."""
     return bsym.symbol.target in INFERENCE_MODE

@@ -1,4 +1,4 @@
-"""Programs from an artifact: stored text, bound to a model, and compiled by Python at the first call."""
+"""Programs from an artifact: their stored source is bound to a model, and compiled by Python at the first call."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologu
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
+from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_in
+from thunder_core.tracing.capture.torch_facts.switches import names_autocast_switch
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.requirement import Requirement, StatedGuard
@@ -39,7 +41,7 @@ from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
 @dataclass(frozen=True, eq=False)
 class StoredTrace(Trace):
-    """A trace that consists of its source alone: it prints and runs, but has no bound symbols to transform."""
+    """A trace of which only the source `text` is stored. It has no bound symbols, so transforms cannot change it."""
 
     text: str = ""
 
@@ -51,8 +53,10 @@ class StoredTrace(Trace):
 class StoredProgram(Program):
     """A program that runs the stored source of an artifact; its only stages are the stages that run.
 
-    `read_prologue` returns the lines of the prologue. The kernels `cubins` are registered at the first call. Later
-    tokens of a generation skip the statements `skipped` of the prologue.
+    `sources` and `collectives` belong to the prologue, the computation and the epilogue, by name. `read_prologue`
+    returns the lines of the prologue. `written` are the inputs that the program may have written to before its last
+    check of a tensor's value. `cubins` are the kernels of all programs, which the first call registers. `skipped` are
+    the statements of the prologue that later tokens of a generation skip.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
@@ -70,11 +74,19 @@ class StoredProgram(Program):
         return StoredPrologue(lambda: self.last("prologue"), prepare, self.skipped).prepare
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
-        """Return the inputs that the program may have written to before its last check of a value."""
+        """Return the indices of the inputs that the program may have written to before its last check of a value."""
         return self.written
 
+    def switches_autocast(self) -> bool:
+        """Return whether the stored source of the computation changes autocast's state."""
+        return names_autocast_switch(self.sources["computation"].text)
+
+    def settings_changed(self) -> tuple[Setting, ...]:
+        """Return the settings of PyTorch that the stored source of the computation changes."""
+        return settings_in(self.sources["computation"].text)
+
     def last(self, name: str) -> Trace:
-        """Return the trace that runs; only the prologue has statements."""
+        """Return the trace that runs. Only the trace of the prologue has bound symbols, one for each stored line."""
         if name != "prologue" or self.read_prologue is None:
             return super().last(name)
         return trace_of_listing(self.read_prologue(), self.sources[name].constants)
@@ -92,11 +104,11 @@ class StoredProgram(Program):
 def stored_programs(
     artifact: Artifact, subject: object, *, trust: Trust | None = None, strict: bool = False
 ) -> list[Program]:
-    """Return every program of an artifact, bound to a subject; the code of a program runs only when it is called.
+    """Return every program of an artifact, bound to a subject (the model or function). No code of a program runs yet.
 
-    By default, the subject's own modules are trusted. If `strict` is set, gradients without a saved backward are
-    refused. Raises `ArtifactForeign` if the subject does not match, and `ImportRefused` for constants of modules that
-    may not be imported.
+    By default, libraries and the packages of the subject's code are trusted. If `strict` is set, gradients without a
+    saved backward are refused. Raises `ArtifactDamaged` if the manifest contradicts itself, `ArtifactForeign` if the
+    subject does not match, and `ImportRefused` for constants from Python modules that may not be imported.
     """
     finder = ConstantFinder(subject, stored_tensors(artifact), artifact.content, trust or trust_in(subject))
     for number, facts in enumerate(artifact.manifest.programs):
@@ -113,20 +125,19 @@ def stored_programs(
 
 def is_consistent(facts: ProgramFacts, derivative: StoredAutogradSignature) -> bool:
     """Whether the facts about a derivative are complete and consistent with each other."""
-    number = len(derivative.results)
+    result_count = len(derivative.results)
+    gradient_count = len(derivative.requires_grad_inputs)
     stages = [(stage.trace, stage.number) for stage in facts.stages]
     backwards = [stage for stage in facts.stages if stage.trace == "backward"]
-    masks = [stage.has_cotangent for stage in backwards]
-    gradients = len(derivative.requires_grad_inputs)
-    is_cut = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
+    has_recorded = any(stage.trace == RECORDED and stage.runs for stage in facts.stages)
     return (
         stages.count(("computation", derivative.body)) == 1
         and all(0 <= index < derivative.count for index in derivative.results)
-        and len(derivative.strides) == number
-        and is_cut == bool(derivative.dependent)
+        and len(derivative.strides) == result_count
+        and has_recorded == bool(derivative.dependent)
         and all(result.place in derivative.results for result in derivative.dependent)
-        and all(len(has_cotangent) == number for has_cotangent in masks)
-        and all(len(stage.gradient_lines) == len(stage.gradient_bytes) in (0, gradients) for stage in backwards)
+        and all(len(stage.has_cotangent) == result_count for stage in backwards)
+        and all(len(stage.gradient_lines) == len(stage.gradient_bytes) in (0, gradient_count) for stage in backwards)
         and all(-1 <= line < stage.lines for stage in backwards for line in stage.gradient_lines)
     )
 
@@ -168,7 +179,11 @@ def collectives_in(stage: StageFacts) -> list[Collective]:
 
 
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
-    """Return the guards of a stored program: the guards in words, then the constraints, which are stored as data."""
+    """Return the guards of a stored program.
+
+    `facts.guards` has all guards in words. The last guards are constraints, which are also stored as data, and returned
+    as such.
+    """
     numbers, tuples = dict(facts.numbers), frozenset(facts.tuples)
     guards_in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
     path_and_words = (guard.partition(": ") for guard in guards_in_words)
@@ -189,6 +204,7 @@ def stored_derivative(
     (body,) = (stage for stage in facts.stages if (stage.trace, stage.number) == ("computation", derivative.body))
     stages = [stage for stage in facts.stages if stage.trace in ("tail", "backward", RECORDED) and stage.runs]
     pairs = [(stage, stored_source(artifact, stage, finder)) for stage in stages]
+    backwards = [stage for stage in stages if stage.trace == "backward"]
     recorded = stored_source(artifact, body, finder)
     return StoredDerivative(
         signature=derivative.signature,
@@ -201,30 +217,30 @@ def stored_derivative(
         backwards={stage.has_cotangent: source for stage, source in pairs if stage.trace == "backward"},
         arrivals={
             stage.has_cotangent: GradientArrivals(stage.gradient_lines, stage.gradient_bytes)
-            for stage in stages
+            for stage in backwards
             if stage.gradient_lines
         },
-        collectives={stage.has_cotangent: collectives_in(stage) for stage in stages},
+        collectives={stage.has_cotangent: collectives_in(stage) for stage in backwards},
         folder=artifact.folder,
         strict=strict,
     )
 
 
 def stored_source(artifact: Artifact, stage: StageFacts, finder: ConstantFinder) -> Source:
-    """Return the text of a stage with the objects that the text refers to by name."""
-    needed = {name: facts for name, facts in stage.constants.items() if facts.kind != "lost"}
+    """Return the text of a stage with the objects that the text refers to by name, except objects that are `lost`."""
     find = finder.compared_object if stage.trace == "prologue" else finder.value
-    return Source(artifact.source(stage), {name: find(name, facts) for name, facts in needed.items()})
+    constants = {name: find(name, facts) for name, facts in stage.constants.items() if facts.kind != "lost"}
+    return Source(artifact.source(stage), constants)
 
 
 def stored_tensors(artifact: Artifact) -> dict[str, torch.Tensor]:
-    """Return the constant tensors of the traces, by their keys."""
+    """Return the constant tensors of the traces, by their keys in the file of constants."""
     if CONSTANTS not in artifact.manifest.files:
         return {}
     return read_tensors(artifact, CONSTANTS)
 
 
 def stored_stage(stage: StageFacts, source: Source) -> Stage:
-    """Return a stage that runs."""
+    """Return a stage that runs, with its source as the trace."""
     trace = StoredTrace(stage.trace, inputs=(), bound_symbols=(), output=None, made_by=stage.made_by, text=source.text)
     return Stage(trace, stage.seconds, stage.has_cotangent)

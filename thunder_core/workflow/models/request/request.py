@@ -112,7 +112,7 @@ class ModelRequest:
         None,
         metavar="NAME",
         panel=MODEL,
-        help="Use of the PEFT adapter in MODEL: `merge` adds the adapter to the weights of its base model, "
+        help="Treatment of a PEFT adapter in MODEL: `merge` adds the adapter to the weights of its base model, "
         "`keep` computes it separately.",
         default_text="merge",
         check=require_adapter_mode,

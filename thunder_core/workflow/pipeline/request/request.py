@@ -315,7 +315,7 @@ class Request:
         float,
         metavar="X",
         help="Exit with status 5 unless the 95% confidence interval of the speed-up over eager PyTorch is at least X. "
-        "`optimize` then writes no artifact.",
+        "If the interval is below X, `optimize` writes no artifact.",
     )
     input: Path | None = option(
         None,

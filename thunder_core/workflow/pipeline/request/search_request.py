@@ -80,8 +80,9 @@ class SearchRequest:
         panel=SEARCH,
         parse=search_seconds,
         check=require_time,
-        help="Time limit for trying recipes, dtypes and numbers of threads, such as 10m. The best candidate within the "
-        "bounds wins. The same command continues an earlier search.",
+        help="Time limit for trying recipes, dtypes and numbers of threads, such as 10m. The best candidate "
+        "within all bounds (--max-kl, --min-top1, --max-error and --max-memory) wins. The same command "
+        "continues an earlier search.",
     )
     objective: str = option(
         "latency",
