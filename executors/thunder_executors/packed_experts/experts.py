@@ -82,7 +82,7 @@ def products_of(bsym: BoundSymbol) -> ExpertProducts | None:
         return None
     if arguments.get("bias") is not None or arguments.get("out_dtype") not in (None, torch.float32):
         return None
-    products = ExpertProducts(*tensors)  # type: ignore[arg-type]  # all are tensors
+    products = ExpertProducts(*tensors)
     return products if has_tensors(products) and has_memory(products) else None
 
 
