@@ -11,8 +11,6 @@ Usage: python -m benchmarks.cpu_experts [--tokens 1 128] [--rounds 30]
 from __future__ import annotations
 
 import argparse
-import random
-import statistics
 import time
 from collections.abc import Callable
 from functools import partial
@@ -21,9 +19,9 @@ import torch
 from transformers import MixtralConfig, MixtralForCausalLM
 
 import thunder_core
+from benchmarks.steady import in_turn
 from thunder_core.backend.claiming.tuning import tuning
 
-WARM_UP = 4
 TUNING = 20.0  # seconds for measurements of kernels in each program
 VOCABULARY = 8192
 KERNELS = ("packed-experts", "packed-linear", "packed-attention")
@@ -46,21 +44,6 @@ def contenders(tokens: int) -> dict[str, Callable[[], object]]:
     return {name: partial(module, input_ids=ids, use_cache=False) for name, module in modules.items()}
 
 
-def seconds_of(calls: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Return the median CPU time of each call in rounds, in which the calls run in a random order."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    order = list(calls)
-    for number in range(WARM_UP + rounds):
-        random.shuffle(order)
-        for name in order:
-            start = time.thread_time()
-            calls[name]()
-            seconds = time.thread_time() - start
-            if number >= WARM_UP:
-                times[name].append(seconds)
-    return {name: statistics.median(seconds) for name, seconds in times.items()}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tokens", type=int, nargs="+", default=[1, 128])
@@ -70,9 +53,10 @@ def main() -> None:
     for tokens in arguments.tokens:
         torch.manual_seed(0)
         with torch.no_grad(), tuning(TUNING):
-            medians = seconds_of(contenders(tokens), arguments.rounds)
-        for name, seconds in medians.items():
-            print(f"{tokens} tokens  {name:32} {1e3 * seconds:8.2f} ms  {seconds / medians['eager']:.2f}", flush=True)
+            medians = in_turn(contenders(tokens), arguments.rounds, time.thread_time, shuffled=True)
+        for name, milliseconds in medians.items():
+            ratio = milliseconds / medians["eager"]
+            print(f"{tokens} tokens  {name:32} {milliseconds:8.2f} ms  {ratio:.2f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -15,10 +15,8 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import statistics
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
@@ -30,10 +28,10 @@ import torch
 import thunder_core
 from benchmarks.cpu_models import MODELS
 from benchmarks.engines import Call, export, installed_engines
+from benchmarks.steady import in_turn
 from thunder_core.backend.claiming.tuning import tuning
 from thunder_core.workflow.benchmark import processor_name
 
-WARM_UP = 5
 TUNING = 10.0  # seconds for measurements of kernels in each program
 
 
@@ -57,18 +55,6 @@ def contenders(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...], threads
     engines = installed_engines()
     content = export(model, inputs) if engines else b""
     return calls | {name: make(content, inputs, threads) for name, make in engines.items()}
-
-
-def in_turn(calls: dict[str, Call], rounds: int, clock: Callable[[], float]) -> dict[str, float]:
-    """Return the median milliseconds of each call."""
-    times: dict[str, list[float]] = {name: [] for name in calls}
-    for number in range(WARM_UP + rounds):
-        for name, call in calls.items():
-            start = clock()
-            call()
-            if number >= WARM_UP:
-                times[name].append(clock() - start)
-    return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 
 
 def measure_model(name: str, threads: int, rounds: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
 import sys
 import time
@@ -23,15 +24,24 @@ LAYERS = 8
 WARM_UP = 5
 
 
-def in_turn(calls: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
-    """Return the median CPU milliseconds of each call."""
+def in_turn(
+    calls: dict[str, Callable[[], Any]],
+    rounds: int,
+    clock: Callable[[], float] = time.process_time,
+    *,
+    shuffled: bool = False,
+) -> dict[str, float]:
+    """Return the median milliseconds of each call; with `shuffled`, the order is random in each round."""
     times: dict[str, list[float]] = {name: [] for name in calls}
+    order = list(calls)
     for number in range(WARM_UP + rounds):
-        for name, call in calls.items():
-            start = time.process_time()
-            call()
+        if shuffled:
+            random.shuffle(order)
+        for name in order:
+            start = clock()
+            calls[name]()
             if number >= WARM_UP:
-                times[name].append(time.process_time() - start)
+                times[name].append(clock() - start)
     return {name: 1e3 * statistics.median(values) for name, values in times.items()}
 
 

@@ -16,7 +16,7 @@ from thunder_core.backend.fusion.fuse import Refusal
 from thunder_core.backend.fusion.prepared_weights import names_to_prepare
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.packed_linear import Layer, PackedLinear, product_in
+from thunder_executors.packed_linear import Layer, PackedLinear
 from thunder_executors.packed_linear.claims import UNMEASURED
 from thunder_executors.packed_linear.kernel import PREPACKED_NAME
 from thunder_executors.packed_linear.product import Product
@@ -36,10 +36,10 @@ class PrepackedLinear(PackedLinear):
         """The claimed operations: linear layers on the CPU."""
         return "linear layers on the CPU in float32, for inference, where packing their weights once is faster"
 
-    def can_claim(self, bsym: BoundSymbol) -> bool:
-        """Whether the kernel could compute a bound symbol."""
-        product = product_in(bsym)
-        return product is not None and product.kind == FLOAT32
+    def operation_of(self, bsym: BoundSymbol) -> Product | None:
+        """Return the product of a linear layer in float32, if the kernel supports it."""
+        product = super().operation_of(bsym)
+        return product if product is not None and product.kind == FLOAT32 else None
 
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Layer]:
         """Return the linear layers in float32 with weights that a module holds and the trace does not write to.
@@ -50,7 +50,7 @@ class PrepackedLinear(PackedLinear):
         return {
             index: replace(layer, operation=replace(layer.operation, kind=PREPACKED))
             for index, layer in super().candidates_in(trace, recorded).items()
-            if layer.operation.kind == FLOAT32 and layer.operation.weight.name in preparable
+            if layer.operation.weight.name in preparable
         }
 
     def refusal_of(self, operation: Product, times: KernelTimes, budget: TuningBudget) -> Refusal | None:

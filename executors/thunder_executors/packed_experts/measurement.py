@@ -24,17 +24,17 @@ from thunder_executors.packed_experts.source import NAME
 from thunder_executors.packed_linear import measurement
 from thunder_executors.packed_linear.measurement import (
     CALL_SECONDS,
-    MAX_CALLS,
-    PASS_SECONDS,
-    PASSES,
     POOL_BYTES,
     SLACK,
     call_seconds,
+    calls_of,
     cold_weights,
+    fitting_columns,
     input_pattern,
     is_close,
     pattern,
     seconds_of,
+    seconds_of_passes,
 )
 
 TOLERANCE = 1e-4
@@ -62,8 +62,7 @@ class MeasuredSizes:
     def of(cls, products: ExpertProducts) -> MeasuredSizes:
         """Return the sizes of some of the experts with rows, and some of the columns, so that a call is short."""
         rows, depth, columns = rows_of_expert(products), products.depth, products.columns
-        fitting = min(int(columns * CALL_SECONDS / call_seconds(rows, depth, columns)), POOL // (2 * depth))
-        columns = min(columns, max(64, fitting // 64 * 64))
+        columns = fitting_columns(rows, depth, columns, POOL)
         experts = min(int(CALL_SECONDS / call_seconds(rows, depth, columns)), POOL // (2 * depth * columns))
         return cls(min(active_experts(products), max(1, experts)), rows, depth, columns)
 
@@ -71,11 +70,6 @@ class MeasuredSizes:
     def seconds(self) -> float:
         """An estimate of the seconds of one call on a slow core."""
         return self.experts * call_seconds(self.rows, self.depth, self.columns)
-
-    @property
-    def calls(self) -> int:
-        """The number of calls in a pass, which is long enough for the clock."""
-        return min(MAX_CALLS, 1 + int(PASS_SECONDS / self.seconds))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -112,8 +106,7 @@ def key_of(products: ExpertProducts) -> Key:
 
 def measuring_seconds(products: ExpertProducts) -> float:
     """Return an estimate of the seconds that `measure` takes on a slow core."""
-    sizes = MeasuredSizes.of(products)
-    return 2 * (PASSES + 1) * sizes.calls * sizes.seconds
+    return seconds_of_passes(MeasuredSizes.of(products).seconds)
 
 
 def measure(products: ExpertProducts, kernel: Callable[..., Any]) -> Times:
@@ -137,6 +130,6 @@ def measure(products: ExpertProducts, kernel: Callable[..., Any]) -> Times:
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         first = next(weights["library"])
         agrees = is_close(by_kernel(first), by_library(first), TOLERANCE)
-        seconds = seconds_of({"kernel": by_kernel, "library": by_library}, weights, sizes.calls)
+        seconds = seconds_of({"kernel": by_kernel, "library": by_library}, weights, calls_of(sizes.seconds))
     scale = active_experts(products) * products.columns / (experts * columns)
     return Times(scale * seconds["kernel"], scale * seconds["library"], agrees)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, Generic, Self, TypeVar
+from typing import ClassVar, Generic, Protocol, Self, TypeVar
 
 import torch
 
@@ -15,16 +15,33 @@ from thunder_core.backend.claiming.kernel_times import NOT_MEASURED, KernelTimes
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.fusion.fuse import Refusal, region_bound_symbol
 from thunder_core.backend.fusion.machine_code import MachineCode
-from thunder_core.backend.fusion.region import RegionOccurrence
+from thunder_core.backend.fusion.region import RegionOccurrence, region_occurrence
 from thunder_core.foundation.errors import CompilerFailed, OutOfDisk
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.extension.requirement import CxxCompiler
+from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import RefusedOperations, Trace
+from thunder_executors.inductor.building.kernel_library import KernelLibrary
+from thunder_executors.inductor.building.machine import processors
 from thunder_executors.packed_linear.kernel import missing_processor
 
 UNMEASURED = Refusal(NOT_MEASURED)
-T = TypeVar("T")
+
+
+class KernelOperation(Protocol):
+    """An operation that a kernel could compute: its title in reports, and its result."""
+
+    @property
+    def title(self) -> str:
+        """The operation as text, with its sizes."""
+
+    @property
+    def result(self) -> TensorProxy:
+        """The tensor that the operation returns."""
+
+
+T = TypeVar("T", bound=KernelOperation)
 
 
 @dataclass(frozen=True)
@@ -84,7 +101,15 @@ class CpuExecutor(Executor):
 
 @dataclass(frozen=True)
 class KernelExecutor(CpuExecutor, Generic[T]):
-    """Claims operations on the CPU that autograd does not record, for one kernel that is measured to be faster."""
+    """Claims operations on the CPU that autograd does not record, for one kernel that is measured to be faster.
+
+    `operations` are the names of the operations. `in_words` says what PyTorch does where the kernel is not faster. The
+    kernel runs at the last bound symbol that it replaces if `runs_last` is True, and otherwise at the first.
+    """
+
+    operations: ClassVar[Collection[str]]
+    in_words: ClassVar[str] = "multiplies"
+    runs_last: ClassVar[bool] = False
 
     def missing(self) -> str | None:
         """Return the missing requirement (AVX2 and FMA, or a C++ compiler); None if this machine has both."""
@@ -105,9 +130,36 @@ class KernelExecutor(CpuExecutor, Generic[T]):
         bsyms, refused = replace_candidates(trace, candidates.values(), chosen, self.name)
         return trace.having(bsyms, made_by=f"claim by {self.name}", refused=(*trace.refused, *refused))
 
+    def can_claim(self, bsym: BoundSymbol) -> bool:
+        """Whether the kernel could compute a bound symbol."""
+        return self.operation_in(bsym) is not None
+
+    def operation_in(self, bsym: BoundSymbol) -> T | None:
+        """Return the operation of an unclaimed bound symbol of a program, if the kernel supports it."""
+        if bsym.executor or bsym.symbol.name not in self.operations or bsym.mutates or not bsym.is_resolved:
+            return None
+        return self.operation_of(bsym)
+
     @abstractmethod
+    def operation_of(self, bsym: BoundSymbol) -> T | None:
+        """Return the operation that a bound symbol of `operations` computes; None if the kernel does not support it."""
+
     def candidates_in(self, trace: Trace, recorded: Sequence[bool]) -> dict[int, Candidate[T]]:
         """Return the candidates of a trace by index, except operations that autograd records (`recorded`)."""
+        operations = (
+            (index, self.operation_in(bsym)) for index, bsym in enumerate(trace.bound_symbols) if not recorded[index]
+        )
+        return {
+            index: self.candidate_at(trace, operation, index)
+            for index, operation in operations
+            if operation is not None
+        }
+
+    def candidate_at(self, trace: Trace, operation: T, *indices: int) -> Candidate[T]:
+        """Return the candidate for an operation, whose region has the bound symbols at these indices."""
+        occurrence = region_occurrence([trace.bound_symbols[index] for index in indices])
+        (result,) = (name for name, proxy in occurrence.defined.items() if proxy.name == operation.result.name)
+        return Candidate(operation, occurrence.returning({result}), indices, self.runs_last)
 
     def extend_candidates(
         self,
@@ -142,13 +194,25 @@ class KernelExecutor(CpuExecutor, Generic[T]):
     def times_of(self, operation: T, budget: TuningBudget) -> KernelTimes | None:
         """Return the times of an operation; None if the remaining budget is too small."""
 
-    @abstractmethod
-    def refusal_of(self, operation: T, times: KernelTimes, budget: TuningBudget) -> Refusal | None:
+    def refusal_of(self, operation: T, times: KernelTimes, budget: TuningBudget) -> Refusal | None:  # noqa: ARG002
         """Return the reason why another implementation runs the operation; None if the kernel is faster."""
+        if times.is_kernel_better:
+            return None
+        return Refusal(f"PyTorch {self.in_words} {operation.title}: {times}", lasting=True)
 
-    @abstractmethod
     def machine_code(self, operation: T, occurrence: RegionOccurrence, times: KernelTimes | None) -> MachineCode:
         """Return the kernel for an operation; raise `CompilerFailed` or `OutOfDisk`."""
+        choice = "" if times is None else f"{operation.title}: {times}"
+        library = self.library_of(operation).content
+        return MachineCode(self.region_text(operation, occurrence), library, processors()[1], choice=choice)
+
+    @abstractmethod
+    def region_text(self, operation: T, occurrence: RegionOccurrence) -> str:
+        """Return the source of a module that defines the region, which calls the kernel."""
+
+    @abstractmethod
+    def library_of(self, operation: T) -> KernelLibrary:
+        """Return the library of the kernel for an operation."""
 
 
 def replace_candidates(

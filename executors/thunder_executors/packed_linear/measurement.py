@@ -2,8 +2,7 @@
 
 First, the results are compared: a kernel that computes wrong values on this processor is never chosen. Then the
 operator and the kernel run alternately. As in a model, the input is in the processor's cache, and the weights and the
-memory of the result are not.
-The time is the minimum over some passes, divided by the number of calls in a pass.
+memory of the result are not. The time is the minimum over some passes, divided by the number of calls in a pass.
 """
 
 from __future__ import annotations
@@ -84,22 +83,35 @@ def call_seconds(rows: int, depth: int, columns: int) -> float:
     return 2 * rows * depth * columns / FLOPS + 4 * depth * columns / BANDWIDTH + OVERHEAD
 
 
+def fitting_columns(rows: int, depth: int, columns: int, elements: int) -> int:
+    """Return the number of measured columns: fewer if a call takes long or the weight has over half of `elements`."""
+    fitting = int(columns * CALL_SECONDS / call_seconds(rows, depth, columns))
+    return min(columns, max(64, min(fitting, elements // (2 * depth)) // 64 * 64))
+
+
 def measured_columns(product: Product) -> int:
-    """Return the number of measured columns: fewer if a call takes long or the weight exceeds half of the pool."""
-    fitting = int(product.columns * CALL_SECONDS / call_seconds(product.rows, product.depth, product.columns))
-    return min(product.columns, max(64, min(fitting, elements_in_pool(product) // (2 * product.depth)) // 64 * 64))
+    """Return the number of measured columns of a product."""
+    return fitting_columns(product.rows, product.depth, product.columns, elements_in_pool(product))
 
 
-def calls_in_pass(product: Product) -> int:
-    """Return the number of calls in a pass, so that a pass is long compared with the resolution of the clock."""
-    seconds = call_seconds(product.rows, product.depth, measured_columns(product))
+def calls_of(seconds: float) -> int:
+    """Return the number of calls of `seconds` in a pass, which is long compared with the resolution of the clock."""
     return min(MAX_CALLS, 1 + int(PASS_SECONDS / seconds))
+
+
+def seconds_of_passes(seconds: float) -> float:
+    """Return an estimate of the seconds of all passes of both functions, whose calls take `seconds` on a slow core."""
+    return 2 * (PASSES + 1) * calls_of(seconds) * seconds
 
 
 def measuring_seconds(product: Product) -> float:
     """Return an estimate of the seconds that `measure` takes on a slow core."""
-    seconds = call_seconds(product.rows, product.depth, measured_columns(product))
-    return 2 * (PASSES + 1) * calls_in_pass(product) * seconds
+    return seconds_of_passes(measured_call_seconds(product))
+
+
+def measured_call_seconds(product: Product) -> float:
+    """Return an estimate of the seconds of one call with the measured columns on a slow core."""
+    return call_seconds(product.rows, product.depth, measured_columns(product))
 
 
 def elements_in_pool(product: Product) -> int:
@@ -115,8 +127,8 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     x = input_pattern(rows, depth, kind.input)
     extra: tuple[torch.Tensor, ...] = ()
     if product.extra is not None and kind.extra is not None:
-        extra = (pattern(math.prod(extra_shape), kind.extra).view(extra_shape),)
-        extra = (extra[0] / LARGEST_INT4,) if kind.in_groups else extra
+        numbers_of_columns = pattern(math.prod(extra_shape), kind.extra).view(extra_shape)
+        extra = (numbers_of_columns / LARGEST_INT4 if kind.in_groups else numbers_of_columns,)
 
     activate = product.activation.function if product.activation else lambda result: result
     number = product.activation.number if product.activation else 0
@@ -139,7 +151,7 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
         weight = next(weights["library"])
         prepared = PackedWeights.of(library_of(kind).function(PACK))(weight) if kind.prepacked else weight
         agrees = is_close(calls["kernel"](prepared), calls["library"](weight), kind.tolerance)
-        seconds = seconds_of(calls, weights, calls_in_pass(product))
+        seconds = seconds_of(calls, weights, calls_of(measured_call_seconds(product)))
     scale = product.columns / columns
     scaled = {name: scale * value for name, value in seconds.items()}
     executor = PREPACKED_NAME if kind.prepacked else EXECUTOR_NAME

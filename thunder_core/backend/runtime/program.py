@@ -12,7 +12,8 @@ import torch
 from thunder_core.backend.runtime.autograd_signature import AutogradSignature
 from thunder_core.backend.runtime.blame import add_source_line, leave_inference_modes, user_line
 from thunder_core.backend.runtime.generate import executable, executable_trace
-from thunder_core.backend.runtime.prologues.quick_prologue import Prepare, quick_prologue_of
+from thunder_core.backend.runtime.prologues.quick_prologue import quick_prologue_of
+from thunder_core.backend.runtime.prologues.settled_prologue import Prepare
 from thunder_core.backend.runtime.randomness import RandomState
 from thunder_core.backend.runtime.retracing import draws, lines_caught
 from thunder_core.backend.runtime.tracers import blame_tracer

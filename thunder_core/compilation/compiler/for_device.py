@@ -18,7 +18,7 @@ from thunder_core.backend.runtime.compiled import COMPILING, Specializations
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.observed_values import ObservedValues
 from thunder_core.backend.runtime.program import Program
-from thunder_core.backend.runtime.prologues.quick_prologue import Prepare
+from thunder_core.backend.runtime.prologues.settled_prologue import Prepare
 from thunder_core.backend.runtime.retraces import subject_name
 from thunder_core.compilation.compiler.binding import bind_compiler
 from thunder_core.compilation.compiler.compiler import Compiler

@@ -10,12 +10,12 @@ has changed, the whole prologue runs. Between the tokens of a generation, a stil
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 from thunder_core.backend.runtime.generate import executable
-from thunder_core.backend.runtime.prologues.settled_prologue import SettledPrologue, as_tuple, used_names
+from thunder_core.backend.runtime.prologues.settled_prologue import Prepare, SettledPrologue, as_tuple, used_names
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.ir.printer import print_trace
 from thunder_core.tracing.ir.proxy import Proxy
@@ -24,7 +24,6 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.changes.module_state import CannotWatch, ModuleState
 from thunder_core.tracing.library.tensor_guards import tensors_match
 
-Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "quick_prologue"
 MAX_WHOLE_RUNS = 16  # runs of the whole prologue after which the quick prologue is no longer tried
 NAMESPACES = ("aten", "prims", "prim", "thunder")  # of the operators of PyTorch and Thunder

@@ -15,7 +15,7 @@ from typing import Any
 
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.backend.runtime.prologues.quick_prologue import runs_library_code
-from thunder_core.backend.runtime.prologues.settled_prologue import CURRENT, GENERATION, SettledPrologue
+from thunder_core.backend.runtime.prologues.settled_prologue import CURRENT, GENERATION, Prepare, SettledPrologue
 from thunder_core.backend.runtime.prologues.uninterrupted import current_generation
 from thunder_core.tracing.analysis.module_reads import ModuleReads, TensorChecks
 from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
@@ -26,7 +26,6 @@ from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, python_statement
 from thunder_core.tracing.ir.trace import Trace
 
-Prepare = Callable[[Any, tuple[Any, ...], dict[str, Any]], tuple[Any, Any]]
 NAME = "settling_prologue"
 
 

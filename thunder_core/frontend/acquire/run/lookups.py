@@ -19,24 +19,12 @@ from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
 
 LOOKUPS = frozenset({"get", "__contains__"})  # methods of containers that look a key up
-
-
 MAX_KEYS = 32  # maximum keys with a guard for each; with more, a program for each value costs less
-
-
 NUMBERS = (int, float, bool)
-
-
 # Classes of keys that equal no number, and of which only `str` can equal a text.
 NOT_NUMBERS = (str, bytes, type(None), tuple, frozenset, type)
-
-
 SETS: tuple[type, ...] = (set, frozenset, type({}.keys()))
-
-
 CONVERSIONS = (str, repr, format)
-
-
 INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 

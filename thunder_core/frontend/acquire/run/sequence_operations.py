@@ -19,11 +19,7 @@ from thunder_core.tracing.capture.symbolic.sequences import (
 )
 
 ADDITIONS = (operator.add, operator.iadd)
-
-
 IN_PLACE = (operator.iadd, operator.imul)
-
-
 REPEATED_IN_PLACE = (list, deque, bytearray)  # classes whose instances are changed by `*=` with a number
 
 

@@ -9,8 +9,6 @@ import torch
 from thunder_core.frontend.acquire.traced_run import TracedRun
 
 FIX_FOR_LOGS = "print and log outside the compiled program"
-
-
 LATER_WRITES_EDGE = "print of an object from outside whose tensors may be written to after this line"
 
 

@@ -36,8 +36,6 @@ ONLY_FOR_INTEGERS = frozenset(
         *("rand", "ror", "rxor", "rlshift", "rrshift", "gcd", "lcm"),
     }
 )
-
-
 POSSIBLE_INDICES = INTEGERS | {torch.uint8}
 NAMES_A_DTYPE = re.compile(
     r"not implemented for|dtype|scalar type|data type|\b(Float|Double|Half|BFloat16|Long|Int|Bool)\b"

@@ -92,12 +92,10 @@ def overlap_error(
     `written` is the memory to which the operation writes. The operation is tried on new CPU memory.
     """
     fakes = [fake for fake in tensors_in((args, kwargs)) if fake.layout is torch.strided]
+    memory_of_targets = {id(fake): memory for fake in fakes if (memory := memory_of(fake)) in written}
     # with repetitions: in `x.scatter_(0, index, x)`, one tensor is written to and read
-    targets = [
-        leaf for leaf in leaves((args, kwargs)) if isinstance(leaf, torch.Tensor) and leaf.layout is torch.strided
-    ]
-    targets = [fake for fake in targets if memory_of(fake) in written]
-    if not any(map(repeats_elements, targets)) and len(targets) == len({memory_of(fake) for fake in targets}):
+    targets = [leaf for leaf in leaves((args, kwargs)) if id(leaf) in memory_of_targets]
+    if not any(map(repeats_elements, targets)) and len(targets) == len({*memory_of_targets.values()}):
         return None
     args, kwargs = tensors.in_call((args, kwargs))
     if not isinstance(function, FUNCTIONS_IN_C) or not _can_be_tried(fakes, (args, kwargs), tensors):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -51,23 +50,18 @@ class Artifact:
 
     def listing(self, stage: StageFacts) -> Listing:
         """Return the lines of a stage with metadata; raise `ArtifactDamaged` if they are not the lines that run."""
-        return self.read_listing(stage)()
+        return self.listing_from(stage, self.text(stage.lines_file), self.source(stage))
 
-    def read_listing(self, stage: StageFacts) -> Callable[[], Listing]:
-        """Read the files of a stage, and return a function that returns its lines as `listing` does."""
-        lines, text = self.text(stage.lines_file), self.source(stage)
-
-        def listing() -> Listing:
-            try:
-                listing = LISTINGS.validate_json(lines)
-            except ValidationError as error:
-                raise damage_error(
-                    self.folder, f"{stage.lines_file} is not in the form that Thunder writes: {first_of(error)}"
-                ) from error
-            if listing.name != stage.trace or not listing_matches_code(listing, text):
-                raise damage_error(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
-            return listing
-
+    def listing_from(self, stage: StageFacts, lines: str, source: str) -> Listing:
+        """Return the lines of a stage as `listing` does, from the texts of the stage's files."""
+        try:
+            listing = LISTINGS.validate_json(lines)
+        except ValidationError as error:
+            raise damage_error(
+                self.folder, f"{stage.lines_file} is not in the form that Thunder writes: {first_of(error)}"
+            ) from error
+        if listing.name != stage.trace or not listing_matches_code(listing, source):
+            raise damage_error(self.folder, f"{stage.lines_file}, which is displayed, differs from {stage.file}")
         return listing
 
 

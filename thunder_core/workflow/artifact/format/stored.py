@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
-from thunder_core.backend.runtime.prologues.quick_prologue import Prepare
+from thunder_core.backend.runtime.prologues.settled_prologue import Prepare
 from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, trace_of_listing
 from thunder_core.foundation.errors import SourceLine
 from thunder_core.tracing.analysis.collectives import Collective
@@ -148,6 +149,8 @@ def stored_program(
     """Return one program of an artifact, with its constants restored."""
     stages = running_stages(facts.stages)
     sources = {name: stored_source(artifact, stages[name], finder) for name in FUNCTION_NAMES}
+    prologue = stages["prologue"]
+    lines = artifact.text(prologue.lines_file)  # read now, because the folder may be removed later
     return StoredProgram(
         stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
         guards=stated_guards(facts),
@@ -156,7 +159,7 @@ def stored_program(
         no_backward_reason=facts.no_backward_reason,
         observed=facts.observed,
         sources=sources,
-        read_prologue=artifact.read_listing(stages["prologue"]),
+        read_prologue=partial(artifact.listing_from, prologue, lines, sources["prologue"].text),
         written=facts.written,
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},

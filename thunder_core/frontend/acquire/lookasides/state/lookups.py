@@ -12,9 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from thunder_core.frontend.acquire.lookaside_table import lookaside_of_each
-from thunder_core.frontend.acquire.run.lookups import (
-    NUMBERS,
-)
+from thunder_core.frontend.acquire.run.lookups import NUMBERS
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber

@@ -11,13 +11,8 @@ from typing import Any
 
 from thunder_core.frontend.acquire.lookaside_table import lookaside, lookaside_of_each
 from thunder_core.frontend.acquire.outside.paths import Path
-from thunder_core.frontend.acquire.run.output_copies import (
-    NotShownError,
-    copy_for_output,
-)
-from thunder_core.frontend.acquire.run.unread_output import (
-    FIX_FOR_LOGS,
-)
+from thunder_core.frontend.acquire.run.output_copies import NotShownError, copy_for_output
+from thunder_core.frontend.acquire.run.unread_output import FIX_FOR_LOGS
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken

@@ -8,9 +8,7 @@ from typing import Any
 import torch
 
 from thunder_core.frontend.acquire.lookaside_table import lookaside_of_each
-from thunder_core.frontend.acquire.run.sequence_operations import (
-    is_unread,
-)
+from thunder_core.frontend.acquire.run.sequence_operations import is_unread
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
 from thunder_core.tracing.capture.symbolic.sequences import (
