@@ -12,7 +12,10 @@ from torch.nn import functional
 
 import thunder_core as thunder
 from thunder_core.foundation.errors import RecompileWarning
+from thunder_core.passes.transforms.autocast import Autocast
+from thunder_core.passes.transforms.channels_last import ChannelsLast
 from thunder_core.tracing.capture.fakes import kernel_types
+from thunder_core.tracing.extension.transform import Transform
 
 REFUSED: dict[str, Callable[[Tensor], Any]] = {
     "max_pool1d of integers": lambda x: functional.max_pool1d(x.long(), 2),
@@ -163,6 +166,49 @@ def test_accepted_dtypes_are_tried_once(monkeypatch: pytest.MonkeyPatch) -> None
     for length in (3, 4):
         thunder.jit(program)(torch.arange(length), torch.ones(length, dtype=torch.bool))
     assert sorted(tried) == ["__and__", "add", "cumsum", "one_hot"]
+
+
+class Forgetful(set[object]):
+    """A set of accepted calls that is always empty, so that each call is tried."""
+
+    def __contains__(self, key: object) -> bool:
+        return False
+
+
+@pytest.mark.parametrize("transform", [Autocast(), ChannelsLast()], ids=["autocast", "channels last"])
+def test_transform_that_replays_symbolic_sizes_tries_no_call(
+    transform: Transform, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A replay has no values for symbolic sizes, with which a call could be tried."""
+    monkeypatch.setattr(kernel_types.KERNEL_TYPES, "_accepted", Forgetful())
+
+    def program(model: torch.nn.Module, x: Tensor) -> Tensor:
+        half = model(x)[:2].half()
+        return half.cumsum(0) + half.long().cumsum(1) + functional.softmax(x.half(), 1).sum()
+
+    torch.manual_seed(0)
+    model = torch.nn.Conv1d(4, 8, 1).requires_grad_(False)
+    compiled = thunder.jit(program, transforms=[transform], cache="symbolic values", executors=["torch"])
+    for batch, length in ((3, 5), (4, 6), (7, 9)):
+        x = torch.linspace(-1, 1, batch * 4 * length).reshape(batch, 4, length)
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=isinstance(transform, Autocast)):
+            expected = program(model, x)
+        torch.testing.assert_close(compiled(model, x), expected)
+    assert thunder.cache_misses(compiled) == 1
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.uint8, torch.bool, torch.complex64], ids=str)
+def test_call_on_a_counted_number_of_elements_is_tried(dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_types.KERNEL_TYPES, "_accepted", Forgetful())
+
+    def program(x: Tensor) -> Tensor:
+        return x[x > 0].to(dtype).cumsum(0)
+
+    compiled = thunder.jit(program, cache="symbolic values", executors=["torch"])
+    for length in (4, 6, 9):
+        x = torch.linspace(-1, 1, length)
+        torch.testing.assert_close(compiled(x), program(x))
+    assert thunder.cache_misses(compiled) == 1
 
 
 def test_custom_operator_is_not_tried() -> None:

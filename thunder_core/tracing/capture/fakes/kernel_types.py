@@ -140,8 +140,10 @@ def shape_of(leaf: object) -> Hashable:
 
 def are_small(fakes: list[torch.Tensor], tensors: Tensors) -> bool:
     """Whether a call with these fakes is tried for each combination of their shapes."""
-    are_strided = all(fake.layout is torch.strided for fake in fakes)
-    return are_strided and sum(tensors.in_call(fake.numel()) for fake in fakes) <= MAX_ELEMENTS
+    if any(fake.layout is not torch.strided for fake in fakes):
+        return False
+    counts = [tensors.in_call(fake.numel()) for fake in fakes]
+    return all(type(count) is int for count in counts) and sum(counts) <= MAX_ELEMENTS
 
 
 def are_usual(fakes: list[torch.Tensor], function: Callable[..., Any]) -> bool:
