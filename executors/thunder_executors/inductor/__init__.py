@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import torch
 
@@ -23,7 +23,6 @@ from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor.building.machine import architecture, facts, facts_of_gpu
-from thunder_executors.inductor.launch import images_of
 from thunder_executors.inductor.numbers import formula_of, takes_numbers
 from thunder_executors.inductor.precision.divisions import divides_as_pytorch
 from thunder_executors.inductor.region_cache import BUILD, BUILD_FOR_GPU, load_or_build
@@ -35,6 +34,7 @@ DTYPES = frozenset(
         torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     }
 )  # fmt: skip
+IMAGES_OF = "thunder_executors.inductor.launch:images_of"  # imports Triton, which a machine without a GPU may lack
 FP8 = torch.float8_e4m3fn
 FP8_CAPABILITY = 89  # the lowest compute capability of GPUs that convert numbers to E4M3 (Ada)
 CPU = torch.device("cpu")
@@ -141,7 +141,10 @@ class Inductor(FusionExecutor):
             machine_code_of(bsym.symbol.target) for bsym in unwrap(trace.bound_symbols) if bsym.executor == self.name
         )
         libraries = {code.library for code in codes if code is not None}
-        on_gpu = (library for library in libraries if not library.startswith(SHARED_OBJECT))
+        on_gpu = [library for library in libraries if not library.startswith(SHARED_OBJECT)]
+        if not on_gpu:
+            return frozenset()
+        images_of = cast("Callable[[bytes], Iterable[tuple[str, bytes]]]", plugins.import_object(IMAGES_OF))
         return frozenset(image for library in on_gpu for _, image in images_of(library))
 
     def compile(self, regions: Sequence[Region]) -> Sequence[Fused | Refusal]:

@@ -11,6 +11,7 @@ from thunder_core.backend.claiming.claim import NEEDS_CONSTANT_SIZES
 from thunder_core.backend.claiming.executor import Executor, find_executor
 from thunder_core.backend.claiming.withholding import LEFT_OUT
 from thunder_core.backend.fusion.fuse import FusionExecutor
+from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import EnvironmentLacks, UnknownName
 from thunder_core.tracing.extension.authorship import require_return_type
 from thunder_core.tracing.extension.requirement import Degradation
@@ -44,11 +45,16 @@ def _candidate(name: str | Executor, target: str, device: torch.device | None) -
     try:
         executor = find_executor(name)
     except EnvironmentLacks as error:
-        return NamedExecutor(str(name), None, error.what)
+        return NamedExecutor(str(name), None, error.what, fuses=fuses_by_source(str(name)))
     except UnknownName:
         return NamedExecutor(str(name), None, "no executor of this name is installed")
     reason = _unmet_requirement(executor, target, device)
     return NamedExecutor(executor.name, None if reason else executor, reason, isinstance(executor, FusionExecutor))
+
+
+def fuses_by_source(name: str) -> bool:
+    """Whether an executor that cannot be loaded is a `FusionExecutor`, read from the source of its plug-in."""
+    return any(plugin == name for plugin, _ in plugins.definitions("executors", FusionExecutor.__name__))
 
 
 def _unmet_requirement(executor: Executor, target: str, device: torch.device | None) -> str | None:
