@@ -153,6 +153,7 @@ def require_complete(run: Run, output: object) -> None:
     """
     if run.numbers.are_needed:
         raise Retrace(NeedsNumbers())
+    run.symbolic_keys.require_unchanged(output)
     if run.retrace_request is not None:
         raise run.retrace_request
     require_distinct_tensors(run, output)

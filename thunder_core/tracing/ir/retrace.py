@@ -64,6 +64,13 @@ class NeedsDrawingFunction:
 
 
 @dataclass(frozen=True)
+class NeedsPlainKeys:
+    """A function under `functools.lru_cache` must be called with constant numbers; `code` is its code."""
+
+    code: CodeType
+
+
+@dataclass(frozen=True)
 class ReadsAssignment:
     """The program uses the arrays from SciPy's `linear_sum_assignment` in another way than as tensors."""
 
@@ -120,6 +127,7 @@ RetraceReason = (
     | HidesNumbers
     | NeedsTexts
     | NeedsDrawingFunction
+    | NeedsPlainKeys
     | ReadsAssignment
     | UnrollsLoop
     | ReadsCondition
@@ -142,6 +150,7 @@ WORDS: Mapping[type, Callable[[Any], str]] = {
     HidesNumbers: lambda reason: "the program differentiates operations with numbers that the trace lacks",
     NeedsTexts: lambda reason: "the program changes how tensors are printed",
     NeedsDrawingFunction: lambda reason: f"{reason.code.co_qualname} reads the values of random arrays that it draws",
+    NeedsPlainKeys: lambda reason: f"functools.lru_cache keeps an object or an effect of {reason.code.co_qualname}",
     ReadsAssignment: lambda reason: "the program reads the result of linear_sum_assignment, and not only as tensors",
     UnrollsLoop: lambda reason: f"the iterations of a loop are not calls of one function: {reason.reason}",
     ReadsCondition: lambda reason: "the two arms of a branch on a tensor cannot both be recorded",

@@ -47,7 +47,7 @@ class CachedCalls:
 
     def note_miss(self, cached: object) -> None:
         """Note that a cached function is about to compute a value that its cache lacks."""
-        self._counts_before_calls.setdefault(id(cached), []).append(self._effect_counts())
+        self._counts_before_calls.setdefault(id(cached), []).append(self.effect_counts())
 
     def guard_result(
         self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any, *, hit: bool
@@ -57,11 +57,11 @@ class CachedCalls:
         Raises `Retrace` if eager PyTorch makes this call of the program.
         """
         if hit:
-            self._run.outside.guard_cached_value(cached)
             if not self._guard_in_prologue(cached, arguments, keywords, value):
+                self._run.outside.guard_cached_value(cached)
                 self._register_object(cached, value)
             return True
-        has_effects = self._counts_before_calls[id(cached)].pop() != self._effect_counts()
+        has_effects = self._counts_before_calls[id(cached)].pop() != self.effect_counts()
         is_kept = is_fixed(value) and not has_effects
         has_new_key = any(map(self._is_new_key, (*arguments, *keywords.values())))
         overflows = is_overflowing(cached) and not has_effects and not is_kept
@@ -70,12 +70,11 @@ class CachedCalls:
             self._overflowing.add(id(cached))
         if not is_kept and self._is_filled_by_eager(cached) and not is_computed_again:
             raise self._run.retrace(FillsCache())
-        if is_kept or not is_computed_again:  # the values that the cache contains do not matter otherwise
-            self._run.outside.guard_cached_value(cached)
         if not is_kept and is_users_code(getattr(cached.__wrapped__, "__code__", None)):
             self._run.note_edge(f"{cached.__qualname__} under functools.lru_cache makes a new object at each call")
-        if is_kept and is_constant(value):
-            self._guard_in_prologue(cached, arguments, keywords, value)
+        is_read = is_kept and is_constant(value) and self._guard_in_prologue(cached, arguments, keywords, value)
+        if not is_read and (is_kept or not is_computed_again):  # otherwise, no value in the cache matters
+            self._run.outside.guard_cached_value(cached)
         self.has_new_values |= not is_kept
         return is_kept
 
@@ -107,8 +106,8 @@ class CachedCalls:
     def _guard_in_prologue(self, cached: Any, arguments: tuple[Any, ...], keywords: dict[str, Any], value: Any) -> bool:
         """Make the prologue call the cached function again, and guard the result.
 
-        The guard on the number of misses is not enough: the cache may have been cleared, and then filled with the same
-        number of other values. Return False if the prologue has no path to an argument of the function.
+        Return False if the prologue has no path to an argument of the function. The number of misses is then guarded
+        instead. It changes with each new value in the cache, and it may be equal after the cache was cleared.
         """
         operands = tuple(map(self._operand, self._run.numbers.values((cached, *arguments, *keywords.values()))))
         if any(operand is NO_OPERAND for operand in operands):
@@ -136,7 +135,7 @@ class CachedCalls:
         if not (is_fixed(value) or isinstance(value, torch.Tensor)) and self._run.outside.path_of(value) is None:
             self._run.outside.root("cached", f"value_of_{cached.__name__}", value)
 
-    def _effect_counts(self) -> tuple[int, ...]:
+    def effect_counts(self) -> tuple[int, ...]:
         """Return the numbers of effects, writes and prologue calls so far. A side effect increases one of them."""
         effects = self._run.outside.effects
         return len(effects.effects), effects.write_count, len(self._run.draws.paths)

@@ -25,6 +25,7 @@ from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.run.program_state import CallState
 from thunder_core.frontend.acquire.run.replacements import Replacements
 from thunder_core.frontend.acquire.run.run_inputs import RunInputs
+from thunder_core.frontend.acquire.run.symbolic_keys import SymbolicKeys
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.lookup import python_method
@@ -64,6 +65,7 @@ class ObservedCalls(ObservedReads):
     inputs: RunInputs
     replacements: Replacements
     cached_calls: CachedCalls
+    symbolic_keys: SymbolicKeys
     calls: CallState
     code_origins: CodeOrigins
 
@@ -145,6 +147,8 @@ class ObservedCalls(ObservedReads):
         if callable_name(function) in LOOKUPS and settle_method(self, function, args, kwargs):
             return NOT_TAKEN
         value = self.before_native(function, args, kwargs)
+        if value is NOT_TAKEN:
+            value = self.symbolic_keys.compute(function, args, kwargs)
         return self._call_and_retract_failed_write(function, args, kwargs) if value is NOT_TAKEN else value
 
     def _call_and_retract_failed_write(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

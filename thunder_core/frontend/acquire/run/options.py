@@ -20,6 +20,7 @@ from thunder_core.tracing.ir.retrace import (
     HidesNumbers,
     NeedsDrawingFunction,
     NeedsNumbers,
+    NeedsPlainKeys,
     NeedsTexts,
     ReadsAssignment,
     ReadsCondition,
@@ -68,6 +69,7 @@ class RunOptions:
     - `draws_are_constant`: the random numbers that Python code draws are constants, which each call checks.
     - `drawing_functions`: the code objects of functions that draw a random array and read its values. The prologue
       calls these functions, because a trace would be valid only for the drawn values.
+    - `plain_keys`: the code objects of functions under `functools.lru_cache` whose arguments are constants.
     - `reads_assignment_indices`: the indices from SciPy's `linear_sum_assignment` are read as values.
     - `unrolled_loops`: loops whose iterations are all recorded, each with the reason.
     - `read_conditions`: branches on tensors whose conditions are read, because the two arms cannot both be recorded.
@@ -94,6 +96,7 @@ class RunOptions:
     evaluates_strings_at_once: bool = False
     draws_are_constant: bool = False
     drawing_functions: frozenset[CodeType] = frozenset()
+    plain_keys: frozenset[CodeType] = frozenset()
     reads_assignment_indices: bool = False
     unrolled_loops: Mapping[tuple[CodeType, int], str] = field(default_factory=dict)
     read_conditions: frozenset[ReadsCondition] = frozenset()
@@ -126,6 +129,7 @@ class RunOptions:
             "strings with values are evaluated at once": self.evaluates_strings_at_once,
             "random numbers are constant": self.draws_are_constant,
             f"{len(self.drawing_functions)} functions draw random arrays before the program": self.drawing_functions,
+            f"{len(self.plain_keys)} functions under functools.lru_cache get constants": self.plain_keys,
             "the indices of linear_sum_assignment are read": self.reads_assignment_indices,
             f"{len(self.unrolled_loops)} loops are unrolled": self.unrolled_loops,
             f"{len(self.read_conditions)} conditions are read": self.read_conditions,
@@ -166,6 +170,7 @@ class RunOptions:
             nested=self.nested,
             lookasides=self.lookasides,
             drawing_functions=self.drawing_functions,
+            plain_keys=self.plain_keys,
             reads_assignment_indices=self.reads_assignment_indices,
             unrolled_loops=self.unrolled_loops,
             read_conditions=self.read_conditions,
@@ -184,6 +189,7 @@ CHANGED_OPTIONS: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     NeedsNumbers: lambda options, reason: {"draws_are_constant": not options.symbolic.may_have_symbols},
     NeedsTexts: lambda options, reason: {"evaluates_strings_at_once": True},
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
+    NeedsPlainKeys: lambda options, reason: {"plain_keys": options.plain_keys | {reason.code}},
     ReadsAssignment: lambda options, reason: {"reads_assignment_indices": True},
     UnrollsLoop: lambda options, reason: {
         "unrolled_loops": {**options.unrolled_loops, (reason.code, reason.offset): reason.reason}

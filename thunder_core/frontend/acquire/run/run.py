@@ -42,6 +42,7 @@ from thunder_core.frontend.acquire.run.program_state import (
 )
 from thunder_core.frontend.acquire.run.replacements import Replacements
 from thunder_core.frontend.acquire.run.run_inputs import RunInputs
+from thunder_core.frontend.acquire.run.symbolic_keys import SymbolicKeys
 from thunder_core.frontend.acquire.run.unread_output import note_later_writes, require_unread_output
 from thunder_core.frontend.acquire.saved_tensors_hooks import SavedTensorsHooks
 from thunder_core.frontend.acquire.settings import Settings
@@ -63,7 +64,8 @@ PARTS = (
     *("options", "rules", "process", "code_origins", "modules", "output", "edges", "notes", "calls", "settings"),
     *("outside", "writes", "native_calls", "classes", "native_reads"),
     *("inputs", "numbers", "outside_tensors", "recorder", "counts", "texts", "draws"),
-    *("replacements", "context_variables", "cached_calls", "functions", "backward_hooks", "saved_tensors_hooks"),
+    *("replacements", "context_variables", "cached_calls", "symbolic_keys", "functions"),
+    *("backward_hooks", "saved_tensors_hooks"),
     *("machine", "retrace_request"),
 )
 # The parts that have a method `release`, because their own objects refer to each other.
@@ -150,6 +152,7 @@ class Run(ObservedCalls, RecordedProgram):
         self.replacements = Replacements(self.options.lookasides)
         self.context_variables = ContextVariables(self)
         self.cached_calls = CachedCalls(self, fills=self.options.leaves_cache_fills_to_eager)
+        self.symbolic_keys = SymbolicKeys(self, self.cached_calls, self.options.plain_keys)
         self.functions = AppliedFunctions(self)
         self.backward_hooks = BackwardHooks(self)
         self.saved_tensors_hooks = SavedTensorsHooks(self)
