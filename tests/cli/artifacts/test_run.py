@@ -14,7 +14,11 @@ from transformers import AutoModelForCausalLM, PreTrainedTokenizerFast
 
 from tests.cli.small import save_small_model
 from thunder_cli.commands.run import summary
+from thunder_core.backend.runtime.prologues import uninterrupted
+from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue
+from thunder_core.frontend.acquire.codegen import prologue
 from thunder_core.passes.recipe import Recipe
+from thunder_core.tracing.library.changes.memory_words import CAN_WATCH
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.pipeline import optimize
 from thunder_core.workflow.pipeline.generation import artifact_generation as generation
@@ -37,8 +41,18 @@ class Eager(Recipe):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """A small Llama with a tokenizer in its folder, and an artifact of the Llama that generates text."""
+    """A small Llama with a tokenizer in its folder, and artifacts of the Llama that generate text.
+
+    Programs store the statements that later tokens may skip, however few there are.
+    """
     folder = tmp_path_factory.mktemp("made")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(prologue, "MIN_SKIPPED_STATEMENTS", 1)
+        make(folder)
+    return folder
+
+
+def make(folder):
     save_small_model(folder / "model")
     words = Tokenizer(models.WordLevel({f"w{number}": number for number in range(512)}, unk_token="w0"))
     words.pre_tokenizer = pre_tokenizers.Whitespace()
@@ -48,7 +62,6 @@ def made(tmp_path_factory):
     optimize(Request(out=folder / "calls", seq=8, validate=False, **request))
     generating = {**request, "model": ModelRequest(model=str(folder / "model"), task="generate")}
     optimize(Request(out=folder / "generating", prompt_length=6, new_tokens=9, batch=1, validate=False, **generating))
-    return folder
 
 
 def continued(folder, prompt, count):
@@ -77,6 +90,27 @@ def test_tokens_and_text_match_eager_generate(thunder, made, monkeypatch, kind):
     assert found["text"] + "\n" == text.out
     assert found["seconds_to_first_token"] == found["seconds_of_each_token"][0] > 0
     assert found["tokens_per_second"] == pytest.approx(8 / sum(found["seconds_of_each_token"][1:]))
+
+
+@pytest.mark.skipif(not CAN_WATCH, reason="the versions of dicts are not known in this Python")
+@pytest.mark.parametrize("kind", ["artifact", "generating"])
+def test_the_guards_on_the_model_are_checked_once_for_each_program(thunder, made, monkeypatch, kind):
+    """With a method of the user in place of Thunder's, each token checks all guards."""
+    check, checked = StoredPrologue.check_all_guards, []
+    monkeypatch.setattr(
+        StoredPrologue, "check_all_guards", lambda self, *args: (checked.append(self), check(self, *args))[1]
+    )
+
+    monkeypatch.setattr(uninterrupted, "has_usual_stdout", lambda: True)  # it is pytest's
+    run = ("run", made / kind, "--prompt-ids", "1,2,3,4,5,6", "--new-tokens", 9)
+    expected = ",".join(map(str, continued(made, [1, 2, 3, 4, 5, 6], 9))) + "\n"
+    assert thunder(*run).out == expected
+    assert 0 < len(checked) <= 6  # both parts of the prompt and the first token, by programs that accept or refuse them
+    checked.clear()
+    put = TokenListener.put
+    monkeypatch.setattr(TokenListener, "put", lambda *args: put(*args))
+    assert thunder(*run).out == expected
+    assert not checked
 
 
 def test_rate_of_a_large_model_is_compared_with_the_memory_bandwidth(thunder, made, monkeypatch):

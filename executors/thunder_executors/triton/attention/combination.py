@@ -41,6 +41,29 @@ def write_rows(
 
 
 @triton.jit
+def write_part(
+    top: tl.tensor,
+    total: tl.tensor,
+    weighted: tl.tensor,
+    tops: tl.tensor,
+    sums: tl.tensor,
+    partials: tl.tensor,
+    at: tl.tensor,
+    inside: tl.tensor,
+    saw_keys: tl.tensor,
+    value_width: tl.int32,
+    VALUE_WIDTH: tl.constexpr,
+) -> None:
+    """Write the partial results of some rows. A part that saw no key has no weighted values to write."""
+    tl.store(tops + at, top, inside)
+    tl.store(sums + at, total, inside)
+    if saw_keys:
+        column = tl.arange(0, VALUE_WIDTH)
+        inside_values = inside[:, None] & (column < value_width)[None, :]
+        tl.store(partials + at[:, None] * value_width + column[None, :], weighted, inside_values)
+
+
+@triton.jit
 def combine_parts(
     tops: tl.tensor,
     sums: tl.tensor,
@@ -80,6 +103,39 @@ def combine_parts(
         weighted = weighted * factor[:, None] + tl.sum(factors[:, :, None] * values, 0)
         top = new_top
     return tl.where(total[:, None] == 0.0, 0.0, weighted / total[:, None])
+
+
+@triton.jit
+def combine_if_last(
+    arrival: tl.tensor,
+    tops: tl.tensor,
+    sums: tl.tensor,
+    partials: tl.tensor,
+    out: tl.tensor,
+    group: tl.tensor,
+    out_batch: tl.int64,
+    out_head: tl.int64,
+    out_position: tl.int64,
+    heads: tl.int32,
+    positions: tl.int32,
+    rows: tl.int32,
+    parts: tl.int32,
+    value_width: tl.int32,
+    ROWS: tl.constexpr,
+    COMBINED: tl.constexpr,
+    VALUE_WIDTH: tl.constexpr,
+) -> None:
+    """Count a thread block that has written its results; the last one of the group combines the parts."""
+    # All threads have written before one of them releases the results of the thread block.
+    tl.debug_barrier()
+    if tl.atomic_add(arrival, 1, sem="acq_rel") == parts - 1:
+        tl.debug_barrier()
+        row = tl.arange(0, ROWS)
+        result = combine_parts(tops, sums, partials, group, row, rows, parts, value_width, ROWS, COMBINED, VALUE_WIDTH)
+        write_rows(
+            result, out, group, row, out_batch, out_head, out_position, heads, positions, rows, value_width, VALUE_WIDTH
+        )
+        tl.store(arrival, 0)
 
 
 @triton.jit

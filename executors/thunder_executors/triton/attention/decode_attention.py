@@ -27,16 +27,18 @@ import triton.language as tl
 
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors.cudagraphs.arrivals import arrival_counters
+from thunder_executors.triton.attention.blocks_of_keys import attend, filled_keys, read_queries, steps_with_visible_keys
 from thunder_executors.triton.attention.combination import (
     MAX_BYTES_OF_LAST_BLOCK,
     combine_attention_kernel,
-    combine_parts,
+    combine_if_last,
     parts_at_once,
+    write_part,
     write_rows,
 )
 from thunder_executors.triton.launch import is_dropping
 from thunder_executors.triton.operations import operator
-from thunder_executors.triton.products.split_sums import THREAD_BLOCKS, multiply
+from thunder_executors.triton.products.split_sums import THREAD_BLOCKS
 from thunder_executors.triton.rows import check_floats, describe, launch, parts_of, power_of_two
 
 HEADS, POSITIONS = 1, 2  # dimensions
@@ -47,24 +49,6 @@ MAX_KEYS = 128  # keys in a step
 MAX_SCANNED = 16  # blocks of keys whose mask is read at once
 WARPS = 4
 FLOAT_BYTES = 4  # of a partial result, which is float32
-
-
-@triton.jit
-def visible_from_mask(mask: tl.tensor, at: tl.tensor, inside: tl.tensor) -> tl.tensor:
-    """Return whether a mask shows some keys: a byte that is not 0, or a float that is not -inf."""
-    if mask.dtype.element_ty == tl.uint8:
-        visible = tl.load(mask + at, inside, 0) != 0
-    else:
-        visible = tl.load(mask + at, inside, float("-inf")).to(tl.float32) != float("-inf")
-    return visible & inside
-
-
-@triton.jit
-def add_mask(scores: tl.tensor, mask: tl.tensor, at: tl.tensor, visible: tl.tensor) -> tl.tensor:
-    """Return the scores of some keys plus a mask of floats; a mask of bytes adds nothing."""
-    if mask.dtype.element_ty != tl.uint8:
-        scores += tl.load(mask + at, visible, 0.0).to(tl.float32)[None, :]
-    return scores
 
 
 @triton.jit
@@ -113,107 +97,81 @@ def decode_attention_kernel(
 
     With one part, there are no partial results (`tops` is None). With `out`, the last thread block combines the parts.
     """
-    batch = (tl.program_id(0) // heads).to(tl.int64)
-    head = (tl.program_id(0) % heads).to(tl.int64)
+    group = tl.program_id(0)
     part = tl.program_id(1)
     parts = tl.num_programs(1)
-    row = tl.arange(0, ROWS)
-    column = tl.arange(0, WIDTH)
-    value_column = tl.arange(0, VALUE_WIDTH)
-    q += batch * q_batch + head * (rows // positions) * q_head
-    k += batch * k_batch + head * k_head
-    v += batch * v_batch + head * v_head
-    filled = keys
+    batch = (group // heads).to(tl.int64)
+    head = (group % heads).to(tl.int64)
     if last is not None:
-        # An index far outside of the cache must not overflow.
-        nearest = tl.minimum(tl.maximum(tl.load(last + batch * last_batch), -2), keys).to(tl.int32)
-        filled = tl.minimum(tl.maximum(nearest + offset + 1, 0), keys)
-    first = 0
-    end = tl.cdiv(tl.cdiv(filled, KEYS) - part, parts)
+        last += batch * last_batch
+    filled = filled_keys(last, offset, keys)
     if mask is not None:
         mask += batch * mask_batch
-        steps = end
-        first = steps
-        end = 0
-        for begin in range(0, steps, SCANNED):
-            step = begin + tl.arange(0, SCANNED)
-            at = (step * parts + part)[:, None] * KEYS + tl.arange(0, KEYS)[None, :]
-            inside = (step < steps)[:, None] & (at < filled)
-            is_visible = tl.max(visible_from_mask(mask, at, inside).to(tl.int32), 1) > 0
-            first = tl.minimum(first, tl.min(tl.where(is_visible, step, steps), 0))
-            end = tl.maximum(end, tl.max(tl.where(is_visible, step + 1, 0), 0))
-    queries_at = (row // positions).to(tl.int64) * q_head + (row % positions).to(tl.int64) * q_position
-    inside_queries = (row < rows)[:, None] & (column < width)[None, :]
-    queries = tl.load(q + queries_at[:, None] + column[None, :], inside_queries, 0.0)
-    top = tl.full([ROWS], float("-inf"), tl.float32)
-    total = tl.zeros([ROWS], tl.float32)
-    weighted = tl.zeros([ROWS, VALUE_WIDTH], tl.float32)
-    for step in range(first, end):
-        at = (step * parts + part) * KEYS + tl.arange(0, KEYS)
-        visible = at < filled
-        if mask is not None:
-            visible = visible_from_mask(mask, at, visible)
-        keys_at = k + at.to(tl.int64)[None, :] * k_position + column[:, None]
-        scores = multiply(queries, tl.load(keys_at, visible[None, :] & (column < width)[:, None], 0.0)) * scale
-        if mask is not None:
-            scores = add_mask(scores, mask, at, visible)
-        scores = tl.where(visible[None, :], scores, float("-inf"))
-        new_top = tl.maximum(top, tl.max(scores, 1))
-        finite_top = tl.where(new_top == float("-inf"), 0.0, new_top)
-        weights = tl.exp(scores - finite_top[:, None])
-        factor = tl.exp(top - finite_top)
-        values_at = v + at.to(tl.int64)[:, None] * v_position + value_column[None, :]
-        values = tl.load(values_at, visible[:, None] & (value_column < value_width)[None, :], 0.0)
-        total = total * factor + tl.sum(weights, 1)
-        weighted = weighted * factor[:, None] + multiply(weights.to(values.dtype), values)
-        top = new_top
-    group = tl.program_id(0)
+    first, end = steps_with_visible_keys(mask, filled, part, parts, KEYS, SCANNED)
+    row = tl.arange(0, ROWS)
+    q += batch * q_batch + head * (rows // positions) * q_head
+    queries = read_queries(q, row, q_head, q_position, positions, rows, width, WIDTH)
+    k += batch * k_batch + head * k_head
+    v += batch * v_batch + head * v_head
+    top, total, weighted = attend(
+        queries,
+        k,
+        v,
+        mask,
+        k_position,
+        v_position,
+        scale,
+        filled,
+        first,
+        end,
+        part,
+        parts,
+        width,
+        value_width,
+        ROWS,
+        KEYS,
+        WIDTH,
+        VALUE_WIDTH,
+    )
     if tops is None:
         result = tl.where(total[:, None] == 0.0, 0.0, weighted / total[:, None])
         write_rows(
             result, out, group, row, out_batch, out_head, out_position, heads, positions, rows, value_width, VALUE_WIDTH
         )
     else:
-        write = (group.to(tl.int64) * parts + part) * rows + row
-        tl.store(tops + write, top, row < rows)
-        tl.store(sums + write, total, row < rows)
-        if end > first:
-            inside_values = (row < rows)[:, None] & (value_column < value_width)[None, :]
-            tl.store(partials + write[:, None] * value_width + value_column[None, :], weighted, inside_values)
+        write_part(
+            top,
+            total,
+            weighted,
+            tops,
+            sums,
+            partials,
+            (group.to(tl.int64) * parts + part) * rows + row,
+            row < rows,
+            end > first,
+            value_width,
+            VALUE_WIDTH,
+        )
         if out is not None:
-            # All threads have written before one of them releases the results of the thread block.
-            tl.debug_barrier()
-            if tl.atomic_add(arrivals + group, 1, sem="acq_rel") == parts - 1:
-                tl.debug_barrier()
-                combined_row = tl.arange(0, COMBINED_ROWS)
-                result = combine_parts(
-                    tops,
-                    sums,
-                    partials,
-                    group,
-                    combined_row,
-                    rows,
-                    parts,
-                    value_width,
-                    COMBINED_ROWS,
-                    COMBINED,
-                    VALUE_WIDTH,
-                )
-                write_rows(
-                    result,
-                    out,
-                    group,
-                    combined_row,
-                    out_batch,
-                    out_head,
-                    out_position,
-                    heads,
-                    positions,
-                    rows,
-                    value_width,
-                    VALUE_WIDTH,
-                )
-                tl.store(arrivals + group, 0)
+            combine_if_last(
+                arrivals + group,
+                tops,
+                sums,
+                partials,
+                out,
+                group,
+                out_batch,
+                out_head,
+                out_position,
+                heads,
+                positions,
+                rows,
+                parts,
+                value_width,
+                COMBINED_ROWS,
+                COMBINED,
+                VALUE_WIDTH,
+            )
 
 
 def reference(

@@ -127,8 +127,18 @@ def with_settled_guards(generate: Callable[..., Any], module: Any) -> Callable[.
     return run
 
 
+@contextmanager
+def settled_guards(module: Any, called: Mapping[str, Any]) -> Iterator[None]:
+    """Within the context, check the guards on a module once for each program, if only code of libraries runs.
+
+    The context is a loop of Thunder in place of `generate`. `called` are the objects that the loop calls or passes.
+    """
+    with generating(Generation(module) if is_uninterrupted(module, (), called) else None):
+        yield
+
+
 def is_uninterrupted(model: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
-    """Whether only code of libraries runs between the tokens of a call of `generate`."""
+    """Whether only code of libraries runs between the tokens of a call of `generate` with these arguments."""
     if len(args) > POSITIONS or any(kwargs.get(name) is not None for name in REFUSED_ARGUMENTS):
         return False
     streamer = kwargs.get(STREAMER)

@@ -23,6 +23,8 @@ from transformers.generation.logits_process import (
 )
 from transformers.generation.streamers import BaseStreamer
 
+from thunder_core.backend.runtime.module import programs_of
+from thunder_core.backend.runtime.prologues.uninterrupted import STREAMER, settled_guards
 from thunder_core.foundation.errors import BadOption, CannotGenerate, NotFinite, SequenceTooLong
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.transformers_versions import cache_argument
@@ -253,13 +255,27 @@ class StepGenerator(Generator):
         listener.put(torch.tensor(prompt))
         if sampling.seed is not None:
             torch.manual_seed(sampling.seed)
-        unread_tokens, ends = list(prompt), listener.ends
+        called = {STREAMER: listener, "cache": cache, "warpers": warpers}
+        with settled_guards(programs_of(self.compiled).subject, called):
+            self._continue(list(prompt), count, cache, warpers, listener, draws=sampling.draws)
+
+    def _continue(
+        self,
+        unread_tokens: list[int],
+        count: int,
+        cache: DynamicCache,
+        warpers: LogitsProcessorList,
+        listener: TokenListener,
+        *,
+        draws: bool,
+    ) -> None:
+        """Generate tokens after the unread ones, and report them to the listener."""
         for _ in range(count):
             scores = self._scores(unread_tokens, cache)
-            next_token = self._choose(warpers(torch.LongTensor([unread_tokens]), scores), draws=sampling.draws)
+            next_token = self._choose(warpers(torch.LongTensor([unread_tokens]), scores), draws=draws)
             listener.put(next_token)
             unread_tokens = next_token.tolist()
-            if unread_tokens[0] in ends:
+            if unread_tokens[0] in listener.ends:
                 return
 
     def _scores(self, unread_tokens: list[int], cache: DynamicCache) -> torch.Tensor:

@@ -94,8 +94,8 @@ def refuse_training(request: Request) -> None:
     """Raise `BadOption` for a training step for a missing device."""
     if request.train and request.target:
         raise BadOption(
-            f"--train and --target {request.target} exclude each other: a program with a backward for an absent GPU "
-            "cannot be saved yet",
+            f"--train and --target {request.target} exclude each other: without the GPU, PyTorch chooses no fused "
+            "attention, whose derivative the program needs",
             fix="leave out --target, and run the command on a machine with this GPU",
         )
 
