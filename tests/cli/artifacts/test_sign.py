@@ -147,11 +147,11 @@ def test_signature_of_optimize_holds_until_the_artifact_changes(thunder, llama, 
         done = thunder(*command, "--key", "other.pub", "--require-signature")
         assert (done.status, "TH0607" in done.err) == (6, True)
     thunder("keys", "trust", "other.pub")
-    done = thunder("validate", "signed", "--no-write", "--inputs", 1)
+    done = thunder("validate", "signed", "--no-write", "--validate-inputs", 1)
     assert done.status == 0, done.err
     assert "warning" in done.err
     assert "which is not a trusted key" in done.err
-    done = thunder("validate", "signed", "--inputs", 1, "--key", "mine.pub", "--require-signature")
+    done = thunder("validate", "signed", "--validate-inputs", 1, "--key", "mine.pub", "--require-signature")
     assert "warning" not in done.err
     assert "sign it again" in done.out
     assert thunder("verify", "signed", "--json").json["signatures"] == []
