@@ -21,7 +21,8 @@ from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.ir.requirement import StatedConstraint
 
 SCHEMA_VERSION: Literal[2] = 2
-SIGNATURE = "signature.json"  # next to the manifest, which does not list this file
+SIGNATURE = "manifest.json.sig"  # next to the manifest, which does not list this file
+FORMER_SIGNATURE = "signature.json"  # the same file of artifacts of Thunder 0.2.0
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
 CONFIG = "weights/config.json"
