@@ -85,7 +85,7 @@ def test_first_call_is_followed_through_few_files(followed: FollowedFiles) -> No
 
 
 def test_optimize_is_followed_through_few_files(followed: FollowedFiles, tmp_path: Path) -> None:
-    size = ("--runs", "2", "--warmup", "0", "--inputs", "2", "--seq", "8")
+    size = ("--runs", "2", "--warmup", "0", "--validate-inputs", "2", "--seq", "8")
     assert main(["optimize", "--recipe", "hf-llama", "--out", str(tmp_path / "out"), "--quiet", *size]) == 0
     assert {
         "thunder_cli/commands/optimize.py",

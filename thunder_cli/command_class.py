@@ -9,7 +9,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from thunder_cli.console import results_alone, trimmed_stdout
-from thunder_cli.options import FLAG
+from thunder_cli.options import FLAG, FORMER_NAMES
 from thunder_cli.streams import is_closed_pipe
 from thunder_core.foundation.errors import BadOption, Bug
 from thunder_core.tracing.extension.authorship import authors_error
@@ -52,6 +52,7 @@ class OnceCommand(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Return the remaining arguments; raise `BadOption` if an option is given several times."""
+        args = with_current_names(args, {name for parameter in self.params for name in parameter.opts})
         if not ctx.resilient_parsing:
             _, _, order = self.make_parser(ctx).parse_args(args=list(args))
             for option, times in Counter(order).items():
@@ -59,6 +60,12 @@ class OnceCommand(TyperCommand):
                     raise BadOption(f"{option.opts[0]} was given {times} times", fix=f"give {option.opts[0]} once")
         rest: list[str] = super().parse_args(ctx, args)
         return rest
+
+
+def with_current_names(args: list[str], options: set[str]) -> list[str]:
+    """Return the arguments of a command with the current names of those of its `options` that had another name."""
+    flags = {f"--{former}": f"--{name}" for former, name in FORMER_NAMES.items() if f"--{name}" in options}
+    return ["=".join((flags.get(flag, flag), *value)) for flag, *value in (arg.split("=", 1) for arg in args)]
 
 
 def without_type(flag: Any) -> Any:

@@ -128,6 +128,7 @@ SETTINGS: Mapping[str, Option] = {
     for request in (ModelRequest, Request, SearchRequest)
     for definition in options_of(request).values()
 }
+FORMER_NAMES = {definition.former_name: name for name, definition in SETTINGS.items() if definition.former_name}
 # The names of the settings of every command that loads a model and applies a recipe.
 MODEL_SETTINGS = (
     "recipe",

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from thunder_cli.options import SETTINGS
+from thunder_cli.options import FORMER_NAMES, SETTINGS
 from thunder_core.foundation.errors import BadConfigFile, BadOption, ThunderError
 from thunder_core.foundation.options import Option, options_of
 from thunder_core.foundation.similar_names import did_you_mean
@@ -160,7 +160,11 @@ def settings_of(values: Mapping[str, object]) -> Settings:
 
 def _check(named_values: Mapping[str, object], kind: type[ThunderError], before: str) -> Settings:
     """Return the settings with these names and values; raise an error of this class for an invalid setting."""
-    values = {name.replace("_", "-"): value for name, value in named_values.items()}
+    spelled = {name.replace("_", "-"): value for name, value in named_values.items()}
+    values = {FORMER_NAMES.get(name, name): value for name, value in spelled.items()}
+    if len(values) < len(spelled):
+        former, name = next(pair for pair in FORMER_NAMES.items() if set(pair) <= spelled.keys())
+        raise kind(f"{before}{name} is given twice, once by its former name {former}", fix=f"leave out {former}")
     for name, value in values.items():
         if name not in SETTINGS:
             setting_names = sorted(SETTINGS)

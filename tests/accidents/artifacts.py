@@ -123,7 +123,7 @@ def rows() -> Iterator[Accident]:
         yield Accident(f"validate: {name}", "validate {files}/copy.thunder", "TH0602", says, in_copy(change))
         yield Accident(f"bench: {name}", "bench {files}/copy.thunder", "TH0602", says, in_copy(change))
         yield Accident(f"debug: {name}", "debug {files}/copy.thunder", "TH0602", says, in_copy(change))
-    validate = "validate {files}/copy.thunder --inputs 1"
+    validate = "validate {files}/copy.thunder --validate-inputs 1"
     yield Accident("validate: a wrong line", validate, "TH0401", "differs from the float64 reference", in_copy(wrong))
     tolerance = "tolerance times_eager=2 floor=4e-06"
     yield Accident("validate: any error is allowed", validate, "", tolerance, in_copy(loose))

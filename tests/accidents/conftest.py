@@ -37,7 +37,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def artifact(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An artifact of the small Llama, without kernels."""
     out = tmp_path_factory.mktemp("artifacts") / "small.thunder"
-    quick = ("--seq", "8", "--inputs", "1", "--no-benchmark", "--without", "inductor", "--quiet")
+    quick = ("--seq", "8", "--validate-inputs", "1", "--no-benchmark", "--without", "inductor", "--quiet")
     assert main(["optimize", str(llama), "-o", str(out), *quick]) == 0
     return out
 

@@ -11,7 +11,7 @@ import numpy as np
 from tests.accidents.accident import Accident, World
 
 Write = Callable[[Path], object]
-QUICK = "--inputs 1 --no-benchmark --without inductor"
+QUICK = "--validate-inputs 1 --no-benchmark --without inductor"
 
 
 def file(name: str, write: Write) -> Callable[[World], None]:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save_file
 from tests.accidents.accident import Accident, World
 
 SEQUENCE = "--task sequence-classification"
-QUICK = "--seq 8 --inputs 1 --no-benchmark --without inductor"
+QUICK = "--seq 8 --validate-inputs 1 --no-benchmark --without inductor"
 Change = Callable[[Path], object]
 
 

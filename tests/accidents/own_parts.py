@@ -53,7 +53,7 @@ def file_of(text: str) -> Callable[[World], None]:
 
 def accident(name: str, text: str, code: str, says: str, options: str = "") -> Accident:
     """An optimization with a recipe from a user's file."""
-    quick = "--seq 8 --inputs 1 --no-benchmark"
+    quick = "--seq 8 --validate-inputs 1 --no-benchmark"
     return Accident(name, f"optimize {{llama}} --recipe {{files}}/mine.py {quick} {options}", code, says, file_of(text))
 
 
@@ -175,7 +175,7 @@ EXECUTOR_FILES = (
 
 def files_of_executors() -> Iterator[Accident]:
     """Files that are passed to `--add-executor`."""
-    quick = "--seq 8 --inputs 1 --no-benchmark --without inductor"
+    quick = "--seq 8 --validate-inputs 1 --no-benchmark --without inductor"
     command = f"optimize {{llama}} {quick} --add-executor {{files}}/mine.py"
     for text, says in EXECUTOR_FILES:
         yield Accident(f"executor's file: {text[-30:]!r}", command, "TH0219", says, file_of(text))
@@ -197,7 +197,7 @@ def neighbours() -> Iterator[Accident]:
         world.path("mine.py").write_text(body.format("beside.executors()"))
         world.path("bad.py").write_text(body.format("beside.no_such_thing()"))
 
-    quick = "--seq 8 --inputs 1 --no-benchmark"
+    quick = "--seq 8 --validate-inputs 1 --no-benchmark"
     command = f"optimize {{llama}} {quick} --recipe {{files}}/mine.py"
     yield Accident("recipe's file: it imports its neighbour", command, "", "Validation", arrange)
     says = "has no attribute 'no_such_thing'"

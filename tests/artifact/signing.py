@@ -14,7 +14,7 @@ from thunder_core.workflow.artifact.trust.keys import read_private_key
 
 
 def sign(folder: Path, key: Path):
-    return sign_folder(folder, open_artifact(folder).manifest, read_private_key(key), key.name)
+    return sign_folder(folder, open_artifact(folder).manifest, read_private_key(key))
 
 
 def silent(folder, model, **options):

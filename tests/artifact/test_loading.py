@@ -18,6 +18,7 @@ import torch
 import thunder_core as thunder
 from thunder_core.foundation.errors import ArtifactForeign, NotAnArtifact, WrongInputs
 from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format.stored import stated_guards
 
 
 def test_a_loaded_module_equals_the_model_without_tracing(written, model, x):
@@ -293,3 +294,22 @@ def test_classes_that_other_libraries_add_to_the_table_of_copies_do_not_matter(t
     monkeypatch.setitem(copyreg.dispatch_table, Counting, str)  # an import of another library, in another process
     loaded = thunder.load(tmp_path / "artifact", model, strict=True)
     torch.testing.assert_close(loaded(x), expected, rtol=0, atol=0)
+
+
+class ReadsTable(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = {"scale: large": 2.0}
+
+    def forward(self, x):
+        return x * self.table["scale: large"]
+
+
+def test_path_of_a_stored_guard_may_contain_a_colon(tmp_path):
+    compiled = thunder.jit(ReadsTable())
+    compiled(torch.ones(2))
+    (facts,) = open_artifact(thunder.save(compiled, tmp_path / "table.thunder")).manifest.programs
+    assert ("module.table['scale: large']", "was 2.0") in facts.paths_and_words
+    joined = facts.model_copy(update={"guards": ("torch.is_grad_enabled(): was True",)})  # as Thunder 0.2.0 wrote it
+    assert joined.paths_and_words == [("torch.is_grad_enabled()", "was True")]
+    assert len(stated_guards(joined)) == 1

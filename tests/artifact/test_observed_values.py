@@ -69,7 +69,7 @@ def test_guards_say_which_number_refused_a_call(tmp_path: Path) -> None:
     (program,) = open_artifact(tmp_path / "kept.thunder").manifest.programs
     assert ("args[1].scale", 2.0) in program.observed.items()
     assert {path for _, path in program.numbers} == {"args[1].scale"}
-    assert all("scale" in program.guards[place] for place, _ in program.numbers)
+    assert all("scale" in program.paths_and_words[place][0] for place, _ in program.numbers)
 
 
 def named(x: torch.Tensor, names: tuple[str, str]) -> torch.Tensor:

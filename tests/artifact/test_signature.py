@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import base64
-import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,7 +23,6 @@ from thunder_core.foundation.errors import (
 from thunder_core.workflow.artifact import open_artifact
 from thunder_core.workflow.artifact.format.signature import (
     is_signed,
-    message_of,
     require_authentic,
     signers_of,
 )
@@ -37,22 +36,19 @@ def test_signing_changes_no_other_file(artifact, key):
     before = {path: path.read_bytes() for path in artifact.rglob("*") if path.is_file()}
     signer = sign(artifact, key)
     assert {path: path.read_bytes() for path in before} == before
-    assert {path.name for path in artifact.iterdir()} - {path.name for path in before} == {"traces", "signature.json"}
+    assert {path.name for path in artifact.iterdir()} - {path.name for path in before} == {
+        "traces",
+        "manifest.json.sig",
+    }
     assert signers_of(open_artifact(artifact)) == (signer,)
     assert (signer,) == read_public_keys(public_path(key))
-
-
-def test_signed_message_is_a_version_and_the_digest(artifact):
-    manifest = open_artifact(artifact).manifest
-    assert message_of(manifest) == b"thunder artifact signature 1\0" + manifest.digest.encode()
-    assert manifest.digest in (artifact / "manifest.json").read_text().splitlines()[-2]
 
 
 def test_several_keys_sign_one_artifact(signed, key, tmp_path):
     other = new_key_pair(tmp_path / "other")
     sign(signed, tmp_path / "other")
     sign(signed, key)  # sign again with the same key, which replaces the first signature
-    assert signers_of(open_artifact(signed)) == (other, *read_public_keys(public_path(key)))
+    assert signers_of(open_artifact(signed)) == (*read_public_keys(public_path(key)), other)
 
 
 def test_a_change_that_is_sealed_again_is_not_signed(signed, model):
@@ -78,47 +74,55 @@ def test_damage_of_a_signed_artifact_is_reported_as_damage(signed, model):
         thunder.load(signed, model)
 
 
-def of_another(folder: Path) -> None:
-    """A signature by the same key for another context or another artifact."""
-    content = json.loads((folder / "signature.json").read_text())
-    one = base64.b64decode(content["signatures"][0]["signature"])
-    content["signatures"][0]["signature"] = base64.b64encode(bytes([one[0] ^ 1]) + one[1:]).decode()
-    (folder / "signature.json").write_text(json.dumps(content))
+SIGNATURE = "manifest.json.sig"
 
 
-def change(**changes: object):
+def other_bytes(place: int):
+    """Change one byte of the binary signature."""
+
     def damage(folder: Path) -> None:
-        content = json.loads((folder / "signature.json").read_text())
-        (folder / "signature.json").write_text(json.dumps({**content, **changes}))
+        begin, *lines, end = (folder / SIGNATURE).read_text().splitlines()
+        blob = bytearray(base64.b64decode("".join(lines)))
+        blob[place] ^= 1
+        (folder / SIGNATURE).write_text(f"{begin}\n{base64.b64encode(blob).decode()}\n{end}\n")
+
+    return damage
+
+
+def change(old: str, new: str):
+    def damage(folder: Path) -> None:
+        text = (folder / SIGNATURE).read_text()
+        assert old in text
+        (folder / SIGNATURE).write_text(text.replace(old, new))
 
     return damage
 
 
 def become(content: bytes):
-    return lambda folder: (folder / "signature.json").write_bytes(content)
+    return lambda folder: (folder / SIGNATURE).write_bytes(content)
 
 
 def replaced(make):
     def damage(folder: Path) -> None:
-        path = folder / "signature.json"
-        path.rename(folder.parent / "elsewhere.json")
-        make(path, folder.parent / "elsewhere.json")
+        path = folder / SIGNATURE
+        path.rename(folder.parent / "elsewhere.sig")
+        make(path, folder.parent / "elsewhere.sig")
 
     return damage
 
 
 BAD = {
-    "a bit": of_another,
-    "no signatures": change(signatures=[]),
-    "another version": change(schema_version=2),
-    "a key more": change(signed=True),
-    "a signature of nothing": change(signatures=[{"key": "", "signature": ""}]),
-    "no base64": change(signatures=[{"key": "?", "signature": "?"}]),
-    "words": change(signatures="signed"),
+    "a bit": other_bytes(-1),
+    "another key": other_bytes(40),
+    "another version": other_bytes(9),
+    "another namespace": other_bytes(70),
+    "no signature": become(b"-----BEGIN SSH SIGNATURE-----\n-----END SSH SIGNATURE-----\n"),
+    "no base64": become(b"-----BEGIN SSH SIGNATURE-----\nAAAAA\n-----END SSH SIGNATURE-----\n"),
+    "text after it": change("END SSH SIGNATURE-----\n", "END SSH SIGNATURE-----\nand more\n"),
+    "text before it": change("-----BEGIN", "more\n-----BEGIN"),
+    "no end": change("-----END SSH SIGNATURE-----", ""),
+    "words": become(b"signed"),
     "nothing": become(b""),
-    "no JSON": become(b"signed"),
-    "nesting": become(b"[" * 60_000),
-    "a number": become(b"9" * 6_000),
     "huge": become(b" " * 100_000),
     "no text": become(b"\xff\xfe"),
     "a link": replaced(lambda path, elsewhere: path.symlink_to(elsewhere)),
@@ -170,9 +174,77 @@ def test_cryptography_is_not_imported_without_signatures(artifact):
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
 
 
-def test_signing_loses_no_signatures_of_a_later_version(signed, key):
-    later = json.loads((signed / "signature.json").read_text()) | {"schema_version": 2}
-    (signed / "signature.json").write_text(json.dumps(later))
+def test_signing_loses_no_signatures_of_other_types(signed, key):
+    other_bytes(9)(signed)
+    before = (signed / SIGNATURE).read_bytes()
     with pytest.raises(BadSignature):
         sign(signed, key)
-    assert json.loads((signed / "signature.json").read_text()) == later
+    assert (signed / SIGNATURE).read_bytes() == before
+
+
+def test_signatures_in_the_format_of_0_2_0_are_refused_with_advice(artifact, model, key):
+    (artifact / "signature.json").write_text('{"schema_version": 1, "signatures": []}')
+    for folder in (artifact, sign_then_add_former(artifact, key)):
+        with pytest.raises(BadSignature, match="former format of Thunder") as refused:
+            thunder.load(folder, model)
+        assert "sign it again with `thunder sign`; or delete signature.json" in refused.value.fix
+    signer = sign(artifact, key)
+    assert not (artifact / "signature.json").exists()
+    assert signers_of(open_artifact(artifact)) == (signer,)
+
+
+def sign_then_add_former(artifact: Path, key: Path) -> Path:
+    sign(artifact, key)
+    (artifact / "signature.json").write_text("")
+    return artifact
+
+
+def ssh_keygen(*arguments: object, **options: object) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(["ssh-keygen", *map(str, arguments)], capture_output=True, check=False, **options)
+
+
+needs_openssh = pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="needs OpenSSH")
+FOR_ARTIFACTS = ("-n", "thunder-artifact")
+
+
+@needs_openssh
+def test_openssh_verifies_a_signature_of_thunder(signed, key, tmp_path):
+    (tmp_path / "allowed_signers").write_text(f"me@here {public_path(key).read_text()}")
+    known = ("-f", tmp_path / "allowed_signers", "-I", "me@here", "-s", signed / SIGNATURE)
+    manifest = (signed / "manifest.json").read_bytes()
+    verified = ssh_keygen("-Y", "verify", *FOR_ARTIFACTS, *known, input=manifest)
+    assert verified.returncode == 0, verified.stderr
+    assert b'Good "thunder-artifact" signature for me@here with ED25519 key SHA256:' in verified.stdout
+    assert ssh_keygen("-Y", "verify", *FOR_ARTIFACTS, *known, input=manifest + b" ").returncode != 0
+
+
+@needs_openssh
+@pytest.mark.parametrize("options", [(), ("-O", "hashalg=sha256")], ids=["sha512", "sha256"])
+def test_thunder_verifies_a_signature_of_openssh(artifact, model, tmp_path, options):
+    assert ssh_keygen("-q", "-t", "ed25519", "-N", "", "-C", "them", "-f", tmp_path / "theirs").returncode == 0
+    signed = ssh_keygen("-Y", "sign", *FOR_ARTIFACTS, "-f", tmp_path / "theirs", *options, artifact / "manifest.json")
+    assert signed.returncode == 0, signed.stderr
+    silent(artifact, model, trusted_keys=[tmp_path / "theirs.pub"], require_signature=True)
+    reseal(artifact, recipe="another")
+    with pytest.raises(BadSignature, match="has been changed"):
+        signers_of(open_artifact(artifact))
+
+
+@needs_openssh
+def test_openssh_signs_with_a_key_of_thunder_and_prints_the_same_text(artifact, key):
+    assert ssh_keygen("-Y", "sign", *FOR_ARTIFACTS, "-f", key, artifact / "manifest.json").returncode == 0
+    theirs = (artifact / SIGNATURE).read_bytes()
+    sign(artifact, key)
+    assert (artifact / SIGNATURE).read_bytes() == theirs  # Ed25519 signatures have no random part
+
+
+@needs_openssh
+@pytest.mark.parametrize(
+    ("kind", "namespace", "reason"),
+    [("ecdsa", "thunder-artifact", "not by a ssh-ed25519 key"), ("ed25519", "file", "namespace thunder-artifact")],
+)
+def test_other_signatures_of_openssh_are_refused(artifact, tmp_path, kind, namespace, reason):
+    ssh_keygen("-q", "-t", kind, "-N", "", "-f", tmp_path / "theirs")
+    ssh_keygen("-Y", "sign", "-n", namespace, "-f", tmp_path / "theirs", artifact / "manifest.json")
+    with pytest.raises(BadSignature, match=reason):
+        signers_of(open_artifact(artifact))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import stat
 from dataclasses import replace
 from pathlib import Path
@@ -30,18 +29,16 @@ pytestmark = pytest.mark.usefixtures("config")
 
 def test_loading_without_a_list_of_keys_does_not_warn(artifact, signed, model, x, config):
     assert torch.equal(silent(signed, model)(x), model(x))
-    (signed / "signature.json").unlink()
+    (signed / "manifest.json.sig").unlink()
     assert torch.equal(silent(signed, model)(x), model(x))
     assert not config.exists()
 
 
 def test_loading_with_a_list_of_keys_warns_of_unknown_signers(signed, model, x, key, tmp_path):
     write_trusted([new_key_pair(tmp_path / "other")])
-    with pytest.warns(
-        UnsignedWarning, match=r"is signed by SHA256:.* \(calls itself mine\), which is not a trusted key"
-    ):
+    with pytest.warns(UnsignedWarning, match=r"is signed by SHA256:\S+, which is not a trusted key"):
         assert torch.equal(thunder.load(signed, model)(x), model(x))
-    (signed / "signature.json").unlink()
+    (signed / "manifest.json.sig").unlink()
     with pytest.warns(UnsignedWarning, match="is not signed"):
         assert torch.equal(thunder.load(signed, model)(x), model(x))
     with pytest.raises(NotSigned, match="is not signed"):
@@ -112,13 +109,10 @@ def test_a_list_of_keys_that_is_damaged_or_writable_by_others_is_refused(signed,
 
 
 def test_signer_is_named_by_the_comment_in_the_list_of_trusted_keys(signed, key):
-    forged = json.loads((signed / "signature.json").read_text())
-    forged["signatures"][0]["comment"] = "Alice (release)"
-    (signed / "signature.json").write_text(json.dumps(forged))
     trusted = iter(read_public_keys(public_path(key)))  # an iterator, which can be read once
     consent = Consent(trusted_keys=(public.line for public in trusted))
     for _ in range(2):
         (signer,) = require_authentic(open_artifact(signed), consent)
         assert signer.comment == "me"
-    with pytest.raises(NotSigned, match=r"SHA256:\S+ \(calls itself Alice"):
+    with pytest.raises(NotSigned, match=r"SHA256:\S+, which"):
         require_authentic(open_artifact(signed), Consent(trusted_keys=(), require_signature=True))

@@ -165,7 +165,7 @@ def test_a_recipe_in_a_file_is_applied_and_added_to_others(thunder, here):
     (here / "own.py").write_text(OWN)
     model = save_small_model(here / "model")
     recipes = ("--recipe", "own.py:One", "--recipe", "hf-llama", "--add-executor", "sdpa")
-    done = thunder("optimize", model, *recipes, *QUICK, "--no-benchmark", "--inputs", 1, "--json")
+    done = thunder("optimize", model, *recipes, *QUICK, "--no-benchmark", "--validate-inputs", 1, "--json")
     assert done.status == 0, done.err
     artifact = done.json["artifact"]
     assert artifact.endswith("model-hf-llama+one+sdpa.thunder")

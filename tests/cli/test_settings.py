@@ -37,7 +37,7 @@ warmup = 1
 benchmark-budget = 20.0
 validate-budget = 90.0
 tune = "10s"
-inputs = 4
+validate-inputs = 4
 seed = 7
 random-weights = true
 trust-remote-code = false
@@ -126,6 +126,17 @@ def test_the_command_line_wins_and_options_are_merged_one_by_one(tmp_path):
         4,
         {"speed": "high", "size": 3},
     )
+
+
+def test_former_name_of_a_setting_is_accepted(tmp_path):
+    assert read_settings(written(tmp_path, "inputs = 7")).request().inputs == 7
+    with pytest.raises(BadConfigFile, match="validate-inputs is given twice, once by its former name inputs"):
+        read_settings(written(tmp_path, "inputs = 7\nvalidate-inputs = 7"))
+
+
+@pytest.mark.parametrize("option", [("--inputs", "0"), ("--inputs=0",), ("--validate-inputs", "0")])
+def test_former_name_of_an_option_is_accepted(thunder, option):
+    assert "--validate-inputs is 0" in thunder("optimize", *option).err
 
 
 def test_ranges_are_merged_one_by_one(tmp_path):

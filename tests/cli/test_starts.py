@@ -66,7 +66,7 @@ REFUSED = {
     "bench --plot x.txt": (2, "TH0201", "x.txt"),
     "bench --baseline none.json": (2, "TH0201", "none.json"),
     "validate empty": (6, "TH0601", "manifest.json"),
-    "validate empty --inputs 0": (2, "TH0201", "--inputs is 0"),
+    "validate empty --validate-inputs 0": (2, "TH0201", "--validate-inputs is 0"),
     "inspect-trace --dtype bfloat61": (2, "TH0202", "did you mean bfloat16"),
     "inspect-trace --recipe hf-lama": (2, "TH0202", "did you mean hf-llama"),
     "inspect-trace --diff 0 1 --stage 2": (2, "TH0201", "--diff compares whole stages"),
@@ -91,7 +91,7 @@ READS = {
     "optimize --out read": (2, "exists and was kept"),
     "bench read --against torch": (2, "contender"),
     "bench read --dtype float32": (2, "--dtype needs a model, but read is an artifact"),
-    "validate read --inputs 0": (2, "--inputs is 0"),
+    "validate read --validate-inputs 0": (2, "--validate-inputs is 0"),
 }
 
 

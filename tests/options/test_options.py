@@ -49,7 +49,7 @@ def test_numbers_have_bounds() -> None:
     durations = {"validate-budget", "benchmark-budget", "max-kl", "min-top1", "max-error"}
     assert {name for name, one in SETTINGS.items() if one.kind is int} == BOUNDED.keys() - durations
     sizes = {"batch", "seq", "cache", "height", "width", "prompt-length", "new-tokens"}
-    assert {*sizes, "runs", "warmup", "inputs", "seed", "threads"} == BOUNDED.keys() - durations
+    assert {*sizes, "runs", "warmup", "validate-inputs", "seed", "threads"} == BOUNDED.keys() - durations
 
 
 @pytest.mark.parametrize("name", BOUNDED)

@@ -42,5 +42,5 @@ def test_time_limit_of_a_validation_is_not_for_generation() -> None:
 
 
 def test_number_of_inputs_is_not_for_generation() -> None:
-    with pytest.raises(BadOption, match="--task generate and --inputs exclude each other"):
+    with pytest.raises(BadOption, match="--task generate and --validate-inputs exclude each other"):
         refuse_generation(Request(model=ModelRequest(task="generate"), inputs=2))

@@ -27,8 +27,8 @@ def facts(candidate: Candidate, rounds: int = 10, **others: Any) -> TrialFacts:
     ours = eager if candidate is EAGER else tuple(seconds / speed for seconds in reversed(eager))
     loss = {"error": 0.0, "kl": 0.01 if candidate is QUANTIZED else 0.0, "top1": 1.0, "has_logits": True}
     sizes = {"memory": 100 if candidate is QUANTIZED else 200, "size": 50 if candidate is QUANTIZED else 150}
-    stated = {"machine": "a machine", "call": "call 1 x 8", "asked": rounds, "took": 1.0}
-    return TrialFacts.model_validate({"eager": eager, "ours": ours, **loss, **sizes, **stated, **others})
+    stated = {"machine": "a machine", "call": "call 1 x 8", "requested_rounds": rounds, "first_trial_seconds": 1.0}
+    return TrialFacts.model_validate({"eager": eager, "candidate_times": ours, **loss, **sizes, **stated, **others})
 
 
 class Planted:

@@ -17,9 +17,9 @@ from thunder_core.workflow.recipe_search.halving import (
     CandidateFinding,
     Halving,
     choose,
-    contenders,
     leader_of,
     meets,
+    possible_winners,
 )
 from thunder_core.workflow.report.search import SearchBounds
 
@@ -197,7 +197,7 @@ def test_an_unsettled_score_does_not_win_but_is_measured_further():
     few = CandidateFinding(Interval(value=3, low=2.9, high=3.1), 5)
     assert choose(found, SearchBounds()) is EAGER
     assert choose({**found, Planted(1, 2.0): few}, SearchBounds()) is EAGER
-    assert len(contenders(found, SearchBounds())) == 2
+    assert len(possible_winners(found, SearchBounds())) == 2
 
 
 @pytest.mark.parametrize("value", [None, 0.2])

@@ -153,7 +153,7 @@ def test_a_real_process_measures_a_module_and_leaves_nothing(tmp_path, monkeypat
     found = process.run_in_process(TrialTask(subject, Candidate("eager", 0), 10, "latency"), 120)
     assert isinstance(found, TrialFacts), found
     assert (found.error, found.size) == (0.0, 4 * (8 * 8 + 8))
-    assert len(found.ours) >= 10
+    assert len(found.candidate_times) >= 10
     assert [path.name for path in tmp_path.rglob("*")] == ["searches"]
 
 

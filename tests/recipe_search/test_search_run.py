@@ -16,7 +16,7 @@ from thunder_core.foundation.errors import (
     WrongInputs,
 )
 from thunder_core.workflow.recipe_search.bounds import CandidateCost, misses
-from thunder_core.workflow.recipe_search.trial_facts import TrialRefusal
+from thunder_core.workflow.recipe_search.trial_facts import TrialFacts, TrialRefusal
 from thunder_core.workflow.report.number_format import TIMES
 from thunder_core.workflow.report.search import SearchBounds
 
@@ -175,8 +175,8 @@ def test_a_winner_that_fails_when_written_loses_to_the_next(tmp_path):
 
 
 def test_later_trials_leave_the_same_layers_in_float_and_add_rounds(tmp_path):
-    near = facts(FUSED, eager=(0.01, 0.02) * 5, ours=(0.006, 0.0105) * 5)
-    also = facts(QUANTIZED, eager=(0.01, 0.02) * 5, ours=(0.0058, 0.0109) * 5, skipped=("lm_head",))
+    near = facts(FUSED, eager=(0.01, 0.02) * 5, candidate_times=(0.006, 0.0105) * 5)
+    also = facts(QUANTIZED, eager=(0.01, 0.02) * 5, candidate_times=(0.0058, 0.0109) * 5, skipped=("lm_head",))
     run = search_of(tmp_path, trials := Planted(default=near, **{"default_+_int8": also}))
     run.run()
     later = [task for task in trials.tasks if task.candidate is QUANTIZED and not task.first]
@@ -210,7 +210,7 @@ def test_observers_hear_who_is_tried_and_who_leads(tmp_path):
 
 
 def test_a_faster_candidate_with_a_wide_interval_is_not_called_indistinguishable(tmp_path):
-    scattered = facts(QUANTIZED, 20, ours=(0.002,) * 11 + (0.02,) * 9)
+    scattered = facts(QUANTIZED, 20, candidate_times=(0.002,) * 11 + (0.02,) * 9)
     run = search_of(tmp_path, Planted(**{"default_+_int8": scattered}))
     run.run()
     report = run.report()
@@ -240,3 +240,10 @@ def test_an_error_of_eager_is_not_stored(tmp_path):
     again = search_of(tmp_path, trials := Planted())
     again.run()
     assert "eager" in trials.names
+
+
+def test_results_stored_by_thunder_0_2_0_are_read() -> None:
+    before = {"eager": (0.2, 0.2), "ours": (0.1, 0.1), "asked": 2, "took": 3.0}
+    now = {"eager": (0.2, 0.2), "candidate_times": (0.1, 0.1), "requested_rounds": 2, "first_trial_seconds": 3.0}
+    assert TrialFacts.model_validate(before) == TrialFacts.model_validate(now)
+    assert TrialFacts.model_validate(before).model_dump().keys() >= now.keys()

@@ -21,20 +21,14 @@ def sign(
         Path,
         typer.Option("--key", metavar="FILE", help="Private key, made by `thunder keys new`.", show_default=False),
     ],
-    comment: Annotated[
-        str,
-        typer.Option(
-            "--comment", metavar="TEXT", help="Comment to store with the signature. The comment is not signed."
-        ),
-    ] = "",
     json: Json = False,
     debug: Debug = False,
 ) -> None:
     """Check the digest of every file, then sign ARTIFACT.
 
     Like `thunder verify`, the command fails if the folder contains a file that the manifest does not list. The
-    signature is written to `signature.json`. An earlier signature by this key is replaced; valid signatures by other
-    keys are kept. No other file changes.
+    signature is written to `manifest.json.sig`, in the format of `ssh-keygen -Y sign`. An earlier signature by this
+    key is replaced; valid signatures by other keys are kept. No other file changes.
     """
     from rich.text import Text
 
@@ -46,7 +40,7 @@ def sign(
     private = read_private_key(key.expanduser())
     opened = open_artifact(artifact)
     require_nothing_else(opened)
-    signer = sign_folder(opened.folder, opened.manifest, private, comment)
+    signer = sign_folder(opened.folder, opened.manifest, private)
     if json:
         seal = opened.manifest.digest
         print_json("sign/1", {"artifact": str(opened.folder), "seal": seal, "key": signer.line})

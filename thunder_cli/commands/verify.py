@@ -100,6 +100,6 @@ def as_text(opened: Artifact, signers: tuple[PublicKey, ...], trusted: tuple[Pub
     trusted_by_bytes = {known_key.raw: known_key for known_key in trusted}
     for key in signers:
         state = ("trusted", "green") if key in trusted else ("not a trusted key", "yellow")
-        name = str(trusted_by_bytes[key.raw]) if key in trusted else key.name_with_comment
+        name = str(trusted_by_bytes[key.raw]) if key in trusted else key.fingerprint
         text.append("\nsignature", "bold").append(f"  {name}, ").append(*state)
     return text if signers else text.append("\nsignature", "bold").append("  none", "yellow")

@@ -32,7 +32,7 @@ def room_for(size: int) -> Iterator[None]:
     [
         (("inspect-trace", "tiny.thunder", "-o", "trace.py"), "trace.py"),
         (("verify", "tiny.thunder", "--junit", "checks.xml"), "checks.xml"),
-        (("sign", "tiny.thunder", "--key", "team"), "tiny.thunder/signature.json"),
+        (("sign", "tiny.thunder", "--key", "team"), "tiny.thunder/manifest.json.sig"),
         (("keys", "trust", "team.pub"), "config/trusted_keys"),
         (("keys", "new", "other"), None),
         (("recipes", "new", "careful-llama"), None),

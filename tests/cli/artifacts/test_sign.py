@@ -78,7 +78,7 @@ def test_from_a_new_key_to_trust(thunder, artifact, here):
     assert thunder("keys", "new", "team").status == 2
 
     assert thunder("verify", artifact, "--json").json["signatures"] == []
-    signed = thunder("sign", artifact, "--key", "team", "--comment", "release 1")
+    signed = thunder("sign", artifact, "--key", "team")
     assert (signed.status, signed.err) == (0, "")
     assert made["fingerprint"] in signed.out
 
@@ -122,8 +122,8 @@ def test_verify_refuses(thunder, artifact, here):
     thunder("sign", artifact, "--key", "mine")
     assert thunder("verify", artifact, "--key", "other.pub").status == 6
     assert thunder("verify", artifact, "--key", "other.pub", "--key", "mine.pub").status == 0
-    text = (artifact / "signature.json").read_text()
-    (artifact / "signature.json").write_text(text.replace('"signature": "', '"signature": "A'))
+    text = (artifact / "manifest.json.sig").read_text()
+    (artifact / "manifest.json.sig").write_text(text.replace("\n", "\nAAAA", 1))
     done = thunder("verify", artifact)
     assert (done.status, done.out) == (6, "")
     assert "TH0606" in done.err
@@ -147,11 +147,11 @@ def test_signature_of_optimize_holds_until_the_artifact_changes(thunder, llama, 
         done = thunder(*command, "--key", "other.pub", "--require-signature")
         assert (done.status, "TH0607" in done.err) == (6, True)
     thunder("keys", "trust", "other.pub")
-    done = thunder("validate", "signed", "--no-write", "--inputs", 1)
+    done = thunder("validate", "signed", "--no-write", "--validate-inputs", 1)
     assert done.status == 0, done.err
     assert "warning" in done.err
     assert "which is not a trusted key" in done.err
-    done = thunder("validate", "signed", "--inputs", 1, "--key", "mine.pub", "--require-signature")
+    done = thunder("validate", "signed", "--validate-inputs", 1, "--key", "mine.pub", "--require-signature")
     assert "warning" not in done.err
     assert "sign it again" in done.out
     assert thunder("verify", "signed", "--json").json["signatures"] == []

@@ -55,7 +55,7 @@ def test_json_and_fresh_inputs(thunder, whole):
     first = thunder("validate", "whole", "--json", "--quiet").json
     assert (first["schema"], first["state"], first["written"]) == ("thunder.validate/1", "validated", False)
     assert first["validation"]["inputs"] == 3
-    other = thunder("validate", "whole", "--json", "--quiet", "--inputs", 1, "--seed", 77).json
+    other = thunder("validate", "whole", "--json", "--quiet", "--validate-inputs", 1, "--seed", 77).json
     assert other["validation"]["inputs"] == 1
     assert other["validation"]["outputs"] != first["validation"]["outputs"]
 
@@ -161,7 +161,7 @@ def test_damaged_and_unsuitable_artifacts_are_refused(thunder, whole, kind):
 
 
 def test_no_inputs(thunder, whole):
-    assert thunder("validate", "whole", "--inputs", 0).status == 2
+    assert thunder("validate", "whole", "--validate-inputs", 0).status == 2
 
 
 def test_validate_reports_whether_weights_are_included(thunder, made):

@@ -14,7 +14,7 @@ from thunder_cli.cache_key import cache_key
 from thunder_cli.ci.ci_report import SUMMARY_VARIABLE, CiReport, annotation
 from thunder_core.foundation.errors import OutOfTolerance
 
-FEW = (*QUICK, "--inputs", 1, "--quiet")
+FEW = (*QUICK, "--validate-inputs", 1, "--quiet")
 
 
 def cases(file: Path) -> dict[str, list]:
@@ -38,7 +38,7 @@ def test_an_optimization_reports_each_output_and_its_speed(thunder, here, llama,
     assert not any(found.values())
     assert "logits" in summary.read_text()
     assert "::error" not in done.out + done.err
-    again = thunder("validate", "a", "--junit", "v.xml", "--github", "--json", "--quiet", "--inputs", 1)
+    again = thunder("validate", "a", "--junit", "v.xml", "--github", "--json", "--quiet", "--validate-inputs", 1)
     assert again.status == 0
     assert again.json["schema"] == "thunder.validate/1"
     assert "logits: matches eager PyTorch" in cases(here / "v.xml")

@@ -179,7 +179,7 @@ def test_target_is_compiled_for_from_a_config_alone(thunder, here, damaged):
 def test_a_missing_part_degrades_and_is_an_error_if_strict(thunder, here, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setitem(sample_models.SAMPLES, "llama3", sample_models.SAMPLES["llama"])
-    few = ("--seq", 4, "--inputs", 1, "--no-benchmark")  # Triton's kernels run in its interpreter
+    few = ("--seq", 4, "--validate-inputs", 1, "--no-benchmark")  # Triton's kernels run in its interpreter
     done = thunder("optimize", "--recipe", "hf-llama3-hopper", "--out", "result", *few)
     assert done.status == 0, done.err
     lacks_more = len(list(missing_parts())) > 1

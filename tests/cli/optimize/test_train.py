@@ -212,7 +212,7 @@ def test_saved_training_step_is_validated_with_its_backward(thunder, step, monke
     monkeypatch.setattr(
         "thunder_core.compilation.compiler.compiler.acquire", lambda *_, **__: pytest.fail("it was traced")
     )
-    done = thunder("validate", step, "--inputs", 1, "--seed", 5)
+    done = thunder("validate", step, "--validate-inputs", 1, "--seed", 5)
     assert done.status == 0, done.err
     assert ".grad" in done.out
     whole = Bridge.gradients
@@ -221,7 +221,7 @@ def test_saved_training_step_is_validated_with_its_backward(thunder, step, monke
         return [None if gradient is None else 2 * gradient for gradient in whole(self, *arguments)]
 
     monkeypatch.setattr(Bridge, "gradients", twice)
-    done = thunder("validate", step, "--inputs", 1, "--quiet", "--json")
+    done = thunder("validate", step, "--validate-inputs", 1, "--quiet", "--json")
     assert (done.status, done.json["error"]["code"]) == (4, "TH0401")
     failed = [output["name"] for output in done.json["error"]["report"]["outputs"] if not output["passed"]]
     assert len(failed) == PARAMETERS
@@ -257,7 +257,7 @@ def test_the_backward_is_saved_without_validation_and_benchmark(thunder, here, l
     assert thunder(*run).status == 0
     (program,) = open_artifact(here / "step").manifest.programs
     assert [stage.has_cotangent for stage in program.stages if stage.trace == "backward" and stage.runs] != []
-    assert thunder("validate", "step", "--inputs", 1).status == 0
+    assert thunder("validate", "step", "--validate-inputs", 1).status == 0
 
 
 def test_training_is_in_the_plan_and_may_come_from_a_config_file(thunder, here, llama):
@@ -378,4 +378,4 @@ def test_a_program_that_autograd_records_is_saved_and_says_so(thunder, here, tmp
     assert "autograd differentiates the program" in " ".join(done.out.split())
     assert "it changes how autograd treats a returned tensor" in " ".join(done.out.split())
     assert "The artifact has no compiled backward: " in (here / "step" / "report.html").read_text()
-    assert thunder("validate", "step", "--inputs", 1, "--trust-remote-code").status == 0
+    assert thunder("validate", "step", "--validate-inputs", 1, "--trust-remote-code").status == 0

@@ -26,7 +26,19 @@ from thunder_core.workflow.artifact.format.read import open_artifact
 from thunder_core.workflow.pipeline.ranks.rank import Rank, RankResult
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "distributed.md"
-QUICK = ("--random-weights", "--without", "inductor", "--seq", "8", "--runs", "2", "--warmup", "1", "--inputs", "1")
+QUICK = (
+    "--random-weights",
+    "--without",
+    "inductor",
+    "--seq",
+    "8",
+    "--runs",
+    "2",
+    "--warmup",
+    "1",
+    "--validate-inputs",
+    "1",
+)
 
 
 @contextmanager

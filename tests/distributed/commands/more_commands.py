@@ -41,7 +41,7 @@ def optimizes_quantized(task: str, first: str, second: str, *options: str) -> No
     """
     folder = shared_folder()
     scheme = second if first == "tensor-parallel" else first
-    sizes = GENERATION if task == "generate" else ("--seq", "8", "--inputs", "1")
+    sizes = GENERATION if task == "generate" else ("--seq", "8", "--validate-inputs", "1")
     chosen = ("--recipe", first, "--recipe", second, *SIZES[scheme], *sizes, *options, *QUIET, "--json")
     status, out, err = run("optimize", model_of_groups(folder.parent), *chosen, "--out", str(folder))
     assert status == 0, err

@@ -65,9 +65,11 @@ class ImportRefused(ArtifactError):
 class BadSignature(ArtifactError):
     """A signature of the artifact is not valid: it was made for other contents, or it is damaged.
 
-    A signature signs the last line of the manifest: the digest that covers all files. When Thunder changes an artifact,
-    it removes the signatures; sign the artifact again. For example, `thunder validate` changes an artifact that has not
-    been validated before.
+    A signature signs the manifest, which has the digests of all files. When Thunder changes an artifact, it removes the
+    signatures; sign the artifact again. For example, `thunder validate` changes an artifact that has not been validated
+    before. Signatures of Thunder 0.2.0 (`signature.json`) have another format, which is no longer verified: sign the
+    artifact again with `thunder sign`. A signature by `ssh-keygen -Y sign` must be by an Ed25519 key, and for the
+    namespace `thunder-artifact`.
     """
 
     code = "TH0606"

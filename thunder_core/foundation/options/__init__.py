@@ -25,6 +25,7 @@ class Option:
     False. An option that `repeats` may be given several times. The option accepts numbers from `minimum` to `maximum`,
     and values for which `check(option, value)` does not raise. `parse(option, text)` converts a string into the value.
     `completion` is the name of the list that shells offer for completion. `field` is the name of the dataclass field.
+    `former_name` is the name of the option in an earlier release, which is still accepted.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Option:
     check: Callable[[str, Any], object] | None = None
     parse: Callable[[str, str], Any] | None = None
     field: str = ""
+    former_name: str = ""
 
     @property
     def flag(self) -> str:

@@ -98,7 +98,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
         writes_to_inputs(computation),
         symbols,
         run.draws.paths,
-        run.process.replaced_entries,
+        run.process_before.replaced_entries,
     )
     prologue_trace = prologue.trace(
         with_merged_items(guards_of_later_calls(run)), (paths, list(epilogue.outside_inputs))
@@ -175,7 +175,7 @@ def prologue_of_guards(run: Run, state: Mapping[str, object]) -> Trace:
         {},
         symbols=paths_of_symbols(sizes),
         draws=run.draws.paths,
-        replaced_entries=run.process.replaced_entries,
+        replaced_entries=run.process_before.replaced_entries,
     )
     trace = prologue.trace(with_merged_items(guards_of_later_calls(run)), ((), ()))
     return trace if sizes is None else with_constraint_checks(trace, prologue.num_count_statements, sizes)

@@ -105,7 +105,7 @@ class TracedRun(Recording, Protocol):
     """One run of the program under the interpreter (`acquire.run.run.Run`), with all its parts."""
 
     options: TracedOptions
-    process: ProcessBefore
+    process_before: ProcessBefore
     code_origins: LibraryCode
     modules: RunningModules
     edges: NotedEdges

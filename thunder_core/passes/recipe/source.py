@@ -3,6 +3,11 @@
 The functions read the nested class `Options` of a recipe and of its base classes. If its annotations and bounds are
 literals, they make a class with the same fields, and Pydantic validates the values as for the recipe itself. Otherwise,
 the source does not determine the options, and the recipe has to be imported.
+
+Why recipes are not imported for this check: an import takes 25 times the CPU time of reading the source, most of it for
+PyTorch. A base class `Recipe` that needs no PyTorch would change little, because recipes import their transforms and
+PyTorch themselves: 19 of Thunder's 23 recipes do, directly or through their base classes, and so do recipes of users.
+An import would also run a user's recipe before all other options are checked.
 """
 
 from __future__ import annotations

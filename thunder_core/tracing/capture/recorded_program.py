@@ -23,8 +23,8 @@ class RecordedProgram(ABC):
     user's objects overrides them.
     """
 
-    number_sources: Sources | None = None  # the sources of numbers from outside
-    outside_tensors: OutsideFacts = OutsideFacts()
+    outside_numbers: Sources | None = None  # the sources of numbers from outside
+    outside_gradients: OutsideFacts = OutsideFacts()
 
     @abstractmethod
     def name_input(self, value: Any) -> str:

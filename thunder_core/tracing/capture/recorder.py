@@ -148,7 +148,7 @@ class Recorder(RecordedLines):
         self.met_hidden_numbers = False
         self.levels = TransformLevels(self.tensors, self.numbers, self._refuse, self._note_grad_mode)
         self.gradients = Gradients(
-            self.tensors, program.outside_tensors, self._switch_grad, self._require_differentiable
+            self.tensors, program.outside_gradients, self._switch_grad, self._require_differentiable
         )
         self._autocast = autocast_state()
         self._forward = ForwardLocations()

@@ -10,7 +10,7 @@ from pathlib import Path
 from thunder_core.foundation.errors import ArtifactError, OutputExists
 from thunder_core.foundation.storage.manifest import MANIFEST, facts_of_file
 from thunder_core.workflow.artifact.format.artifact_folder import atomic_folder
-from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest, ValidationState
+from thunder_core.workflow.artifact.format.manifest import FORMER_SIGNATURE, SIGNATURE, Manifest, ValidationState
 from thunder_core.workflow.artifact.format.read import Artifact, read_manifest
 from thunder_core.workflow.artifact.format.signature import is_signed
 from thunder_core.workflow.report import PAGES, Report, write_report
@@ -40,7 +40,7 @@ def revise(artifact: Artifact, report: Report | None, validation: ValidationStat
     with atomic_folder(artifact.folder, force=True, require_free=require_unchanged) as new:
         shutil.copytree(artifact.folder, new, symlinks=True, dirs_exist_ok=True, copy_function=link_or_copy)
         require_same(artifact, new)
-        for name in (MANIFEST, SIGNATURE, *(PAGES if report else ())):
+        for name in (MANIFEST, SIGNATURE, FORMER_SIGNATURE, *(PAGES if report else ())):
             (new / name).unlink(missing_ok=True)  # a hard link to the old file, which must not be written to
         if report is not None:
             write_report(report, new)

@@ -276,7 +276,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
     """Return a program as plain data."""
     return ProgramFacts(
         stages=tuple(stages),
-        guards=tuple(map(str, program.guards)),
+        guards=tuple((guard.path, guard.words) for guard in program.guards),
         constraints=program.constraints,
         sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
         devices=tuple(sorted(devices_of(program.last("computation")))),

@@ -86,7 +86,7 @@ def traces_of(
         source,
         random_inputs=random_inputs,
         tensors=literals_of(converter.tensors),
-        grad=GRAD in map(str, program.guards),
+        grad=GRAD in [(guard.path, guard.words) for guard in program.guards],
         no_backward_reason=program.no_backward_reason,
         constraints=program.constraints,
     )

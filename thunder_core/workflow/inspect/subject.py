@@ -15,7 +15,7 @@ from thunder_core.workflow.artifact.format.manifest import TRACES, WEIGHTS, Stag
 from thunder_core.workflow.artifact.format.read import Artifact
 
 UNKNOWN_REASON = "the artifact is from an earlier version of Thunder, which compiled no backward"
-GRAD = "torch.is_grad_enabled(): was True"  # the guard of a program that was traced with autograd enabled
+GRAD = ("torch.is_grad_enabled()", "was True")  # the guard of a program that was traced with autograd enabled
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def subject_of(artifact: Artifact, program: int = 0) -> Subject:
         folder=artifact.folder,
         weights=manifest.files[WEIGHTS].size if manifest.weights else 0,
         validation=manifest.validation,
-        grad=GRAD in facts.guards,
+        grad=GRAD in facts.paths_and_words,
         random_inputs=dict(manifest.random_inputs),
         train=manifest.train,
         no_backward_reason=facts.no_backward_reason,

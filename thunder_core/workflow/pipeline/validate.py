@@ -176,7 +176,7 @@ def require_generation_options(artifact: Artifact, request: ValidateRequest) -> 
         "--input": request.input,
         "--eval": request.evaluate,
         "--validate-budget": request.validate_budget,
-        "--inputs": None if request.inputs == DEFAULTS.inputs else request.inputs,
+        "--validate-inputs": None if request.inputs == DEFAULTS.inputs else request.inputs,
     }
     for option, value in call_options.items():
         if value is not None:

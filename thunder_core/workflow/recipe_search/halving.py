@@ -65,7 +65,7 @@ def leader_of(findings: dict[Candidate, CandidateFinding], bounds: SearchBounds)
     return max(settled, key=lambda candidate: (_score(findings[candidate]).value, -candidate.rank), default=None)
 
 
-def contenders(findings: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> list[Candidate]:
+def possible_winners(findings: dict[Candidate, CandidateFinding], bounds: SearchBounds) -> list[Candidate]:
     """Return the candidates within the bounds that could be as good as the leader, the best first."""
     leader = leader_of(findings, bounds)
     scores = {candidate: _score(finding) for candidate, finding in findings.items() if meets(bounds, finding)}
@@ -79,7 +79,7 @@ def choose(findings: dict[Candidate, CandidateFinding], bounds: SearchBounds) ->
     Among the candidates that cannot be distinguished from the leader, the candidate nearest to eager PyTorch wins. A
     candidate whose score is not settled does not win.
     """
-    equal = [candidate for candidate in contenders(findings, bounds) if findings[candidate].is_settled]
+    equal = [candidate for candidate in possible_winners(findings, bounds) if findings[candidate].is_settled]
     return min(equal, key=lambda candidate: (candidate.rank, -_score(findings[candidate]).value), default=None)
 
 
@@ -116,11 +116,11 @@ class Halving(Generic[Candidate]):
     @property
     def is_decided(self) -> bool:
         """Whether at most one candidate can still win, or all candidates that can still win have exact scores."""
-        near = contenders(self.findings, self.bounds)
+        near = possible_winners(self.findings, self.bounds)
         return len(near) <= 1 or all(self.findings[candidate].exact for candidate in near)
 
     def _next_candidates(self, stage: int) -> Sequence[Candidate]:
-        return self.candidates if stage == 0 else contenders(self.findings, self.bounds)
+        return self.candidates if stage == 0 else possible_winners(self.findings, self.bounds)
 
     def _rounds(self, candidate: Candidate) -> int:
         return self.findings[candidate].rounds if candidate in self.findings else 0

@@ -245,7 +245,7 @@ class ModuleSubject:
             if task.first and not task.candidate.is_eager:
                 self._validate(compiled, task.candidate)
             facts = self._measure_module(compiled, task)
-        return facts.model_copy(update={"took": time.perf_counter() - began})
+        return facts.model_copy(update={"first_trial_seconds": time.perf_counter() - began})
 
     def _require_accepted_inputs(self) -> None:
         """Raise `WrongInputs` if a call of the model in eager PyTorch raises an error."""
@@ -282,8 +282,8 @@ class ModuleSubject:
         machine = machine_name(self.device)
         facts = TrialFacts(
             eager=times[EAGER],
-            ours=optimized,
-            asked=task.rounds,
+            candidate_times=optimized,
+            requested_rounds=task.rounds,
             machine=machine,
             call=f"call{clock_in_words(self.device, most_threads)}",
         )

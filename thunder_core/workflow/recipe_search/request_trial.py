@@ -57,7 +57,7 @@ class RequestSubject:
             with workflow.ready():
                 facts = trial.facts()
         skipped = quality.skipped if quality is not None else task.skipped
-        return facts.model_copy(update={"skipped": skipped, "took": time.perf_counter() - began})
+        return facts.model_copy(update={"skipped": skipped, "first_trial_seconds": time.perf_counter() - began})
 
 
 def request_of(task: TrialTask, base: Request) -> Request:
@@ -123,8 +123,12 @@ class RequestTrial:
 
     def _times(self, eager: tuple[float, ...], optimized: tuple[float, ...], report: BenchmarkReport) -> TrialFacts:
         clock = clock_in_words(self.session.device, self._most_threads)
-        facts = {"asked": self.task.rounds, "machine": report.machine, "call": f"{call_in_words(report)}{clock}"}
-        return TrialFacts.model_validate({"eager": eager, "ours": optimized, **facts})
+        facts = {
+            "requested_rounds": self.task.rounds,
+            "machine": report.machine,
+            "call": f"{call_in_words(report)}{clock}",
+        }
+        return TrialFacts.model_validate({"eager": eager, "candidate_times": optimized, **facts})
 
     def _facts_of_eager(self) -> TrialFacts:
         report = self._measure_sessions({EAGER: self.eager})

@@ -70,7 +70,7 @@ def _measured_row(candidate: Candidate, number: int, facts: TrialFacts, bounds: 
         reason="; ".join(missed or skipped),
         speed=facts.speed,
         seconds=facts.measured.median,
-        rounds=len(facts.ours),
+        rounds=len(facts.candidate_times),
         verdict=facts.verdict,
         error=facts.error,
         kl=facts.kl,

@@ -217,7 +217,11 @@ class SearchRun:
         """The seconds to write the leader: the time of its first trial, and time for the benchmark."""
         leader = leader_of(self.findings, self.bounds) if self.writes else None
         result = None if leader is None else self.results[leader]
-        return result.took + BENCHMARK_SECONDS if isinstance(result, TrialFacts) and leader != self.eager else 0.0
+        return (
+            result.first_trial_seconds + BENCHMARK_SECONDS
+            if isinstance(result, TrialFacts) and leader != self.eager
+            else 0.0
+        )
 
     @property
     def _measured_others(self) -> bool:

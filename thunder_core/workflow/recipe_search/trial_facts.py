@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from pydantic import AliasChoices, Field
+
 from thunder_core.workflow.benchmark.interval import Interval
 from thunder_core.workflow.benchmark.report import BenchmarkCandidate
 from thunder_core.workflow.benchmark.statistics import EXACTLY_ONE, describe_candidate
@@ -25,13 +27,16 @@ def statistics_of(
 
 
 class TrialFacts(ReportFacts):
-    """The results of the trials of one candidate: the times of all rounds, the loss and the memory."""
+    """The results of the trials of one candidate: the times of all rounds, the loss and the memory.
+
+    Stored results of Thunder 0.2.0 have the names `ours`, `asked` and `took` of three fields.
+    """
 
     eager: tuple[float, ...]
     """The seconds of eager PyTorch in each round; the rounds of later processes follow those of earlier processes."""
-    ours: tuple[float, ...]
+    candidate_times: tuple[float, ...] = Field(validation_alias=AliasChoices("candidate_times", "ours"))
     """The seconds of the candidate in the same rounds; equal to `eager` if the candidate is eager PyTorch."""
-    asked: int = 0
+    requested_rounds: int = Field(default=0, validation_alias=AliasChoices("requested_rounds", "asked"))
     """The number of requested rounds; fast calls get more rounds, and slow calls with a time limit get fewer."""
     machine: str = ""
     call: str = ""
@@ -47,18 +52,18 @@ class TrialFacts(ReportFacts):
     skipped: tuple[str, ...] = ()
     """The layers that were left in float."""
     has_logits: bool = False
-    took: float = 0.0
+    first_trial_seconds: float = Field(default=0.0, validation_alias=AliasChoices("first_trial_seconds", "took"))
     """The seconds of the first trial, after its process has loaded the model."""
 
     @property
     def is_eager(self) -> bool:
         """Whether the candidate is eager PyTorch."""
-        return self.eager == self.ours
+        return self.eager == self.candidate_times
 
     @property
     def measured(self) -> BenchmarkCandidate:
         """The statistics of the candidate, compared with eager PyTorch."""
-        return statistics_of(self.ours, self.ours if self.is_eager else self.eager, self.memory)
+        return statistics_of(self.candidate_times, self.candidate_times if self.is_eager else self.eager, self.memory)
 
     @property
     def speed(self) -> Interval:
@@ -70,16 +75,21 @@ class TrialFacts(ReportFacts):
         """The verdict on the speed; empty for eager PyTorch."""
         if self.is_eager:
             return ""
-        return verdict_of(self.speed, len(self.ours), statistics_of(self.eager, self.eager, None), self.measured)
+        return verdict_of(
+            self.speed, len(self.candidate_times), statistics_of(self.eager, self.eager, None), self.measured
+        )
 
     def with_later_rounds(self, later: TrialFacts) -> TrialFacts:
         """Return these facts with the rounds of a later process; the memory and the loss do not change."""
-        times = {"eager": self.eager + later.eager, "ours": self.ours + later.ours}
-        return self.model_copy(update={**times, "asked": self.asked + later.asked})
+        times = {"eager": self.eager + later.eager, "candidate_times": self.candidate_times + later.candidate_times}
+        return self.model_copy(update={**times, "requested_rounds": self.requested_rounds + later.requested_rounds})
 
     def finding(self, objective: str) -> CandidateFinding:
         """Return the finding for an objective: the score, the number of rounds and the cost."""
-        cost, rounds = CandidateCost(self.kl, self.top1, self.error, self.memory), min(self.asked, len(self.ours))
+        cost, rounds = (
+            CandidateCost(self.kl, self.top1, self.error, self.memory),
+            min(self.requested_rounds, len(self.candidate_times)),
+        )
         bytes_taken = {"memory": self.memory, "size": self.size}
         if objective not in bytes_taken:
             return CandidateFinding(self.speed, rounds, exact=self.is_eager, cost=cost)

@@ -240,13 +240,9 @@ def with_number_outputs(prologue: Trace, numbers: Iterable[Proxy]) -> Trace:
     if not values:
         return prologue
     tensors, *others = prologue.output
-    texts = [value.text for value in values]
-    if isinstance(tensors, Code):
-        reads = tuple(proxy for code in (tensors, *values) for proxy in code.reads)
-        inputs: Any = Code(f"(*{tensors.text}, {', '.join(texts)})", reads)
-    else:
-        inputs = (*tensors, *values)
-    return replace(prologue, output=(inputs, *others), imports=prologue.imports | imports_of(texts))
+    members = (Code(f"*{tensors.text}", tensors.reads),) if isinstance(tensors, Code) else tensors
+    imports = prologue.imports | imports_of(value.text for value in values)
+    return replace(prologue, output=((*members, *values), *others), imports=imports)
 
 
 def with_constraint_checks(prologue: Trace, num_count_statements: int, sizes: SymbolicSizes) -> Trace:

@@ -61,9 +61,9 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 
 # The attributes that hold the parts of a run, in the order in which the parts are built.
 PARTS = (
-    *("options", "rules", "process", "code_origins", "modules", "output", "edges", "notes", "calls", "settings"),
+    *("options", "rules", "process_before", "code_origins", "modules", "output", "edges", "notes", "calls", "settings"),
     *("outside", "writes", "native_calls", "classes", "native_reads"),
-    *("inputs", "numbers", "outside_tensors", "recorder", "counts", "texts", "draws"),
+    *("inputs", "numbers", "outside_gradients", "recorder", "counts", "texts", "draws"),
     *("replacements", "context_variables", "cached_calls", "symbolic_keys", "functions"),
     *("backward_hooks", "saved_tensors_hooks"),
     *("machine", "retrace_request"),
@@ -104,7 +104,7 @@ class Run(ObservedCalls, RecordedProgram):
 
     def _build_state(self, subject: Callable[..., Any]) -> None:
         """Build the parts that hold state of the program, and that need no other part."""
-        self.process = ProcessBefore()
+        self.process_before = ProcessBefore()
         self.code_origins = CodeOrigins()
         self.modules = RunningModules(subject)
         self.output = ProgramOutput()
@@ -134,7 +134,7 @@ class Run(ObservedCalls, RecordedProgram):
         """Build the recorder, and the parts for symbolic numbers, counts, texts and random numbers."""
         options, symbolic = self.options, self.options.symbolic
         self.numbers = OutsideNumbers(self)
-        self.outside_tensors = OutsideGradients(self)
+        self.outside_gradients = OutsideGradients(self)
         self.recorder = Recorder(
             self,
             evaluates_tensor_values=options.evaluates_tensor_values,
@@ -186,7 +186,7 @@ class Run(ObservedCalls, RecordedProgram):
         return self.retrace_request
 
     @property
-    def number_sources(self) -> OutsideNumbers:  # type: ignore[override]
+    def outside_numbers(self) -> OutsideNumbers:  # type: ignore[override]
         """The sources of numbers from outside."""
         return self.numbers
 

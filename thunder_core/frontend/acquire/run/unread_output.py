@@ -20,7 +20,7 @@ def require_unread_output(run: TracedRun) -> None:
             run.leave_to_eager("the program prints to a stream that the program also uses", FIX_FOR_LOGS)
     for handler in run.output.log_handlers:
         stream = getattr(handler, "stream", None)
-        if run.outside.path_of(handler) or (not run.process.has_stream(stream) and run.outside.path_of(stream)):
+        if run.outside.path_of(handler) or (not run.process_before.has_stream(stream) and run.outside.path_of(stream)):
             run.leave_to_eager("the program logs to a stream or handler that the program also uses", FIX_FOR_LOGS)
 
 

@@ -26,7 +26,7 @@ from thunder_core.tracing.ir.tree import replace_leaves
 class HasNumberSources(Protocol):
     """A program that may have numbers from outside."""
 
-    number_sources: Sources | None
+    outside_numbers: Sources | None
 
     def combine_numbers(self, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
         """Return an operator's result for a number and a value of another library, or `NotImplemented`."""
@@ -71,8 +71,8 @@ class Numbers:
     @property
     def sources(self) -> Sources:
         """The sources of the program's numbers from outside."""
-        assert self._program.number_sources is not None
-        return self._program.number_sources
+        assert self._program.outside_numbers is not None
+        return self._program.outside_numbers
 
     def number_at_source(self, source: Any, value: Any, *, drawn: bool = False) -> SymbolicNumber:
         """Return the symbolic number at a source; if the program reads its value, the value is guarded.

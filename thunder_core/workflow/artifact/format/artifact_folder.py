@@ -15,7 +15,7 @@ from thunder_core.foundation.storage.folder import RequireFree, replaced_folder
 from thunder_core.foundation.storage.full_disk import report_full_disk
 from thunder_core.foundation.storage.manifest import MANIFEST, require_outside_artifacts
 from thunder_core.foundation.storage.plain_file import reason_of
-from thunder_core.workflow.artifact.format.manifest import SIGNATURE, Manifest
+from thunder_core.workflow.artifact.format.manifest import FORMER_SIGNATURE, SIGNATURE, Manifest
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error, read_manifest
 from thunder_core.workflow.report import number_format
 
@@ -106,7 +106,7 @@ def require_replaceable(folder: Path, existing: Path) -> None:
 
 def unlisted_files(folder: Path, manifest: Manifest) -> Iterator[str]:
     """Yield the paths of the files and links in a folder that are not in the manifest."""
-    listed_files = {MANIFEST, SIGNATURE, *manifest.files}
+    listed_files = {MANIFEST, SIGNATURE, FORMER_SIGNATURE, *manifest.files}
     for directory, folders, files in os.walk(folder, onerror=_raise):
         links = [name for name in folders if (Path(directory) / name).is_symlink()]
         for name in (*files, *links):

@@ -21,7 +21,8 @@ from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.ir.requirement import StatedConstraint
 
 SCHEMA_VERSION: Literal[2] = 2
-SIGNATURE = "signature.json"  # next to the manifest, which does not list this file
+SIGNATURE = "manifest.json.sig"  # next to the manifest, which does not list this file
+FORMER_SIGNATURE = "signature.json"  # the same file of artifacts of Thunder 0.2.0
 CONSTANTS = "weights/constants.safetensors"
 WEIGHTS = "weights/model.safetensors"
 CONFIG = "weights/config.json"
@@ -186,6 +187,7 @@ def _layout(stored: tuple[int, ...]) -> Strides | DimensionOrder:
 class ProgramFacts(StoredFacts):
     """One program: its stages in order, its guards and sharp edges in words, and its `constraints` on symbols.
 
+    A guard is its path and its words. Artifacts of Thunder 0.2.0 join both in one string.
     `derivative` describes its backwards; if it is None, `no_backward_reason` says why. `written` are the inputs that
     a program may have written to before its last check of a tensor's value. `observed` has the finite numbers and sizes
     of the traced inputs, by path. `numbers` are the positions and paths of guards that require a number to equal the
@@ -194,7 +196,7 @@ class ProgramFacts(StoredFacts):
     """
 
     stages: tuple[StageFacts, ...]
-    guards: tuple[str, ...] = ()
+    guards: tuple[tuple[str, str] | str, ...] = ()
     constraints: tuple[StatedConstraint, ...] = ()
     sharp_edges: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
@@ -205,6 +207,12 @@ class ProgramFacts(StoredFacts):
     numbers: tuple[tuple[int, str], ...] = ()
     tuples: tuple[int, ...] = ()
     skipped: SkippedStatements | None = None
+
+    @property
+    def paths_and_words(self) -> list[tuple[str, str]]:
+        """The path and the words of each guard."""
+        joined_parts = (guard.partition(": ")[::2] if isinstance(guard, str) else guard for guard in self.guards)
+        return [(path, words) for path, words in joined_parts]
 
 
 class PartFacts(StoredFacts):

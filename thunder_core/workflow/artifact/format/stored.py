@@ -184,15 +184,12 @@ def collectives_in(stage: StageFacts) -> list[Collective]:
 def stated_guards(facts: ProgramFacts) -> tuple[Requirement, ...]:
     """Return the guards of a stored program.
 
-    `facts.guards` has all guards in words. The last guards are constraints, which are also stored as data, and returned
-    as such.
+    The last of `facts.guards` are constraints, which are also stored as data, and returned as such.
     """
     numbers, tuples = dict(facts.numbers), frozenset(facts.tuples)
-    guards_in_words = facts.guards[: len(facts.guards) - len(facts.constraints)]
-    path_and_words = (guard.partition(": ") for guard in guards_in_words)
     guards = (
         StatedGuard(path, words, guards_number=index in numbers, guards_tuple=index in tuples)
-        for index, (path, _, words) in enumerate(path_and_words)
+        for index, (path, words) in enumerate(facts.paths_and_words[: len(facts.guards) - len(facts.constraints)])
     )
     return (*guards, *facts.constraints)
 

@@ -4,6 +4,9 @@ An artifact can run before it builds its model from class and config, and before
 the model is built, nobody can have changed the model or the library. Guards on the model and the library are therefore
 checked once, in a new process, when the artifact is written (`standalone_check.py`). All other guards are checked at
 every call; in these guards, `weights[name]` replaces the model's tensors.
+
+The parts are found in the syntax tree of the source, because an artifact stores a prologue as Python source only. Data
+about each statement would repeat the source in the manifest.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from thunder_core.foundation.storage.full_disk import report_unwritable
 from thunder_core.foundation.storage.manifest import require_outside_artifacts
 from thunder_core.foundation.storage.plain_file import read_plain, reason_of
 from thunder_core.workflow.artifact.trust.public_keys import KEY_TYPE, MAX_BYTES, PublicKey, parse_lines
+from thunder_core.workflow.artifact.trust.ssh_signature import SshSignature, signed_bytes
 
 PASSPHRASE_VARIABLE = "THUNDER_KEY_PASSPHRASE"  # noqa: S105 (the name of the variable)
 OTHERS_PERMISSIONS = stat.S_IRWXG | stat.S_IRWXO
@@ -31,18 +32,22 @@ def new_key_pair(path: Path, comment: str = "") -> PublicKey:
     require_outside_artifacts(path)
     private = Ed25519PrivateKey.generate()
     public = PublicKey(private.public_key().public_bytes(*RAW_FORMAT), comment)
-    passphrase_bytes = passphrase()
-    protection = (
-        serialization.BestAvailableEncryption(passphrase_bytes) if passphrase_bytes else serialization.NoEncryption()
-    )
-    pem = private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, protection)
-    write_new(path, pem, 0o600)
+    write_new(path, private.private_bytes(serialization.Encoding.PEM, *protection_of(passphrase())), 0o600)
     try:
         write_new(public_path(path), f"{public.line}\n".encode(), 0o644)
     except BaseException:
         path.unlink()
         raise
     return public
+
+
+def protection_of(
+    secret: bytes | None,
+) -> tuple[serialization.PrivateFormat, serialization.KeySerializationEncryption]:
+    """Return the format of a new private key: OpenSSH's, or PKCS #8 with a passphrase, which needs no other library."""
+    if secret is None:
+        return serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
+    return serialization.PrivateFormat.PKCS8, serialization.BestAvailableEncryption(secret)
 
 
 def public_path(private: Path) -> Path:
@@ -127,15 +132,17 @@ def content_of(path: Path) -> bytes:
         raise BadKey(f"the key {path} {reason_of(error)}", fix="name a key file made by `thunder keys new`") from error
 
 
-def sign_message(private: Ed25519PrivateKey, message: bytes) -> tuple[PublicKey, bytes]:
-    """Sign a message with a private key; return the public key and the signature."""
-    return PublicKey(private.public_key().public_bytes(*RAW_FORMAT)), private.sign(message)
+def sign_message(private: Ed25519PrivateKey, message: bytes) -> SshSignature:
+    """Return the signature of a message by a private key."""
+    public = PublicKey(private.public_key().public_bytes(*RAW_FORMAT))
+    return SshSignature(public, private.sign(signed_bytes(message)))
 
 
-def verifies(public: PublicKey, signature: bytes, message: bytes) -> bool:
-    """Whether a signature of a message is by this public key."""
+def verifies(signature: SshSignature, message: bytes) -> bool:
+    """Whether a signature is valid for a message."""
     try:
-        Ed25519PublicKey.from_public_bytes(public.raw).verify(signature, message)
+        public = Ed25519PublicKey.from_public_bytes(signature.key.raw)
+        public.verify(signature.signature, signed_bytes(message, signature.hash_name))
     except (InvalidSignature, ValueError):
         return False
     return True

@@ -55,24 +55,8 @@ class PublicKey:
         """The fingerprint for comparison by people, as `ssh-keygen -lf` prints it."""
         return f"SHA256:{base64.b64encode(hashlib.sha256(KEY_PREFIX + self.raw).digest()).decode().rstrip('=')}"
 
-    @property
-    def name_with_comment(self) -> str:
-        """The fingerprint with the comment from an artifact, marked as a claim because the comment is not signed."""
-        return f"{self.fingerprint} (calls itself {self.comment})" if self.comment else self.fingerprint
-
     def __str__(self) -> str:
         return f"{self.fingerprint} ({self.comment})" if self.comment else self.fingerprint
-
-
-def parse_text(text: str, comment: str = "") -> PublicKey:
-    """Parse a key in base64; raise ValueError."""
-    try:
-        content = base64.b64decode(text, validate=True)
-    except binascii.Error as error:
-        raise ValueError("it is not base64") from error
-    if not content.startswith(KEY_PREFIX) or len(content) != len(KEY_PREFIX) + KEY_BYTES:
-        raise ValueError(f"it is not a {KEY_TYPE} key")
-    return PublicKey(content[len(KEY_PREFIX) :], " ".join(printable(comment).split())[:MAX_COMMENT])
 
 
 def parse_line(line: str) -> PublicKey:
@@ -81,7 +65,13 @@ def parse_line(line: str) -> PublicKey:
     text, _, comment = rest.strip().partition(" ")
     if kind != KEY_TYPE:
         raise ValueError(f"a line of {KEY_TYPE} was expected")
-    return parse_text(text, comment.strip())
+    try:
+        content = base64.b64decode(text, validate=True)
+    except binascii.Error as error:
+        raise ValueError("it is not base64") from error
+    if not content.startswith(KEY_PREFIX) or len(content) != len(KEY_PREFIX) + KEY_BYTES:
+        raise ValueError(f"it is not a {KEY_TYPE} key")
+    return PublicKey(content[len(KEY_PREFIX) :], " ".join(printable(comment).split())[:MAX_COMMENT])
 
 
 def parse_lines(text: str, file: object) -> Iterator[PublicKey]:

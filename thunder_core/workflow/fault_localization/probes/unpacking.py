@@ -1,4 +1,8 @@
-"""The check of unpacking: for each input of the computation, the prologue must pass the object at its origin."""
+"""The check of unpacking: for each input of the computation, the prologue must pass the object at its origin.
+
+The check reads the origin as the trace prints it, and not the path that the prologue was made from. So it also finds an
+origin that names another object.
+"""
 
 from __future__ import annotations
 

@@ -246,7 +246,14 @@ class Request:
     )
     warmup: int = option(5, int, metavar="N", help="Number of warm-up runs (not timed)", minimum=0, maximum=MAX_ROUNDS)
     inputs: int = option(
-        INPUTS, int, metavar="N", help="Number of inputs to validate on", minimum=1, maximum=MAX_ROUNDS
+        INPUTS,
+        int,
+        name="validate-inputs",
+        former_name="inputs",
+        metavar="N",
+        help="Number of inputs to validate on",
+        minimum=1,
+        maximum=MAX_ROUNDS,
     )
     validate_budget: float | None = option(
         None,

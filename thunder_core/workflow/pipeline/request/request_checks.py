@@ -125,10 +125,10 @@ def refuse_generation(request: Request) -> None:
         "--dynamic": (bool(request.dynamic), "all lengths and batches up to the largest are served", lengths_fix),
         "--input": (request.input is not None, "prompts are random", "leave out one of the two"),
         "--eval": (request.evaluate is not None, "samples are for single calls", "leave out one of the two"),
-        "--inputs": (
+        "--validate-inputs": (
             request.inputs != INPUTS,
             "all prompts are validated",
-            "leave out --inputs, and set the number of prompts with --batch",
+            "leave out --validate-inputs, and set the number of prompts with --batch",
         ),
         "--validate-budget": (
             request.validate_budget is not None,

@@ -28,7 +28,7 @@ def warn_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     show = warnings.showwarning
     if isinstance(show, FunctionType | MethodType) and is_users_code(show.__code__):
         run.leave_to_eager("the program warns, and `warnings.showwarning` is a function of the user", FIX)
-    if warnings.filters is not run.process.warning_filters:
+    if warnings.filters is not run.process_before.warning_filters:
         return NOT_TAKEN
     located = locate_warning(run.machine, args, kwargs)
     if located is None or located.source is not None or not is_replayable(located):

@@ -87,7 +87,7 @@ def is_stream(run: TracedRun, stream: object, *, named: bool) -> bool:
 
     Output to other streams, such as a `StringIO`, may be read by the program.
     """
-    return run.process.has_stream(stream) and (not named or run.outside.path_of(stream) is not None)
+    return run.process_before.has_stream(stream) and (not named or run.outside.path_of(stream) is not None)
 
 
 @lookaside_of_each(*LEVELS, *ROOT_LEVELS)

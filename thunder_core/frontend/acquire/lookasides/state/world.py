@@ -90,7 +90,7 @@ def require_unchanged_file(run: TracedRun, name: object = None) -> None:
         changed = os.lstat(name).st_ctime_ns
     except (OSError, ValueError):
         return
-    if changed >= run.process.started - CLOCK_STEP:
+    if changed >= run.process_before.started - CLOCK_STEP:
         run.leave_to_eager(
             f"the program reads {os.fsdecode(name)}, which it has changed itself",
             "write the file outside the compiled program",
