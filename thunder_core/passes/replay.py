@@ -134,8 +134,10 @@ class Replay(RecordedProgram):
         inputs = (proxy for proxy in bsym.inputs if not isinstance(proxy, NumberProxy))
         operands = {proxy.name: self._restore(proxy) for proxy in inputs}
         names: dict[str, Proxy] = self._recorder.tensors.to_proxies(operands)
+        names |= {
+            proxy.name: replace(proxy, name=self._recorder.tensors.next_name()) for proxy in proxies_defined_in(bsym)
+        }
         for proxy in bsym.defines:
-            names[proxy.name] = replace(proxy, name=self._recorder.tensors.next_name())
             with without_our_functions():
                 self._values[proxy.name] = self._input(names[proxy.name])
         self.bsyms.append(bsym.rename(names))

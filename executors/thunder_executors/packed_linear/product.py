@@ -16,7 +16,15 @@ from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import expressions, hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_linear.activations import Activation, activation_of
-from thunder_executors.packed_linear.product_kinds import FLOAT32, PREPACKED, ProductKind, kind_of, operands_of
+from thunder_executors.packed_linear.product_kinds import (
+    COUNT,
+    FLOAT32,
+    PREPACKED,
+    ProductKind,
+    kind_of,
+    operands_of,
+    operation_of,
+)
 from thunder_executors.packed_linear.region_names import RegionNames
 from thunder_executors.packed_linear.source import NAME, PACK
 
@@ -32,10 +40,14 @@ def {entry}(args):
     {names} = args
     args.clear()
     result = empty_strided_cpu({shape}, {stride}, {dtype})
-    sizes = ({rows}, {depth}, {columns}, {input_stride}, {weight_stride})
+    rows = {rows}
+    sizes = (rows, {depth}, {columns}, {input_stride}, {weight_stride})
     {function}(x, {weight}, {extra}, result, *sizes, {has_extra}, {activation})
-    return result
+{end}    return result
 """
+
+# The other rows of a product of some rows are zeros, also after an activation.
+ZEROS = "    result.view(-1, {columns})[rows:].zero_()\n"
 
 PREPARATION = f"""
 from thunder_executors.packed_linear.packed_weights import PackedWeights
@@ -48,6 +60,8 @@ packed = PackedWeights.of({PACK})
 class Product:
     """The product of an input [..., depth] with a weight [columns, depth], and an optional bias or scales [columns].
 
+    `count` is the number of first rows that are multiplied; without it, all rows are multiplied.
+
     `thunder_core.backend.quantization.integers` defines the layout of a weight in groups.
     """
 
@@ -57,6 +71,7 @@ class Product:
     result: TensorProxy
     kind: ProductKind = FLOAT32
     activation: Activation | None = None
+    count: TensorProxy | None = None
 
     @property
     def depth(self) -> int:
@@ -99,11 +114,12 @@ def product_of(bsym: BoundSymbol) -> Product | None:
     operands, result = operands_of(bsym), bsym.output
     if not all(isinstance(operand, TensorProxy) for operand in (*operands.values(), result)):
         return None
-    kind = kind_of(bsym.symbol.name, operands, result)
+    count = operands.pop(COUNT, None)
+    kind = kind_of(operation_of(bsym), operands, result)
     if kind is None:
         return None
     x, weight, *extra = (operands.get(name) for name in kind.arguments)
-    product = Product(x, weight, (*extra, None)[0], result, kind)  # type: ignore[arg-type]
+    product = Product(x, weight, (*extra, None)[0], result, kind, count=count)  # type: ignore[arg-type]
     return product if is_supported(product) else None
 
 
@@ -177,7 +193,9 @@ def is_contiguous(proxy: TensorProxy) -> bool:
 
 def region_text(product: Product, occurrence: RegionOccurrence) -> str:
     """Return the source of a module that defines the region: it allocates the result, and calls the kernel."""
-    names = RegionNames.of(occurrence, {"x": product.input, "weight": product.weight, "extra": product.extra})
+    operands = {"x": product.input, "weight": product.weight, "extra": product.extra, "count": product.count}
+    names = RegionNames.of(occurrence, operands)
+    rows = " * ".join(f"({names.size(size)})" for size in product.input.shape[:-1]) or "1"
     return TEXT.format(
         title=f"The product of {product.title}",
         entry=ENTRY,
@@ -189,7 +207,8 @@ def region_text(product: Product, occurrence: RegionOccurrence) -> str:
         weight="packed(weight)" if product.kind.prepacked else "weight",
         dtype=product.kind.result,
         extra="weight" if product.extra is None else "extra",
-        rows=" * ".join(f"({names.size(size)})" for size in product.input.shape[:-1]) or "1",
+        rows=rows if product.count is None else "int(count)",
+        end="" if product.count is None else ZEROS.format(columns=product.columns),
         depth=product.depth,
         columns=product.columns,
         input_stride=names.size(row_stride(product.input)),

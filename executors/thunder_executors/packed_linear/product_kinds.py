@@ -11,6 +11,7 @@ import torch
 
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.library.padding.rows import linear_of_rows
 from thunder_executors.packed_linear.arguments import arguments_by_name
 
 
@@ -49,6 +50,8 @@ def _linear(kind: str, dtype: torch.dtype, description: str, tolerance: float) -
 
 
 LINEAR = "torch.nn.functional.linear"
+LINEAR_OF_ROWS = f"{linear_of_rows.__module__}.{linear_of_rows.__qualname__}"
+COUNT = "count"  # the argument of `linear_of_rows` with the number of rows that are multiplied
 FLOAT32 = _linear("Floats<float>", torch.float32, "", 1e-4)
 PREPACKED = replace(FLOAT32, type="Packed", description="packed once", prepacked=True)
 INT8 = ProductKind(
@@ -88,7 +91,7 @@ KINDS = (
         description="in 8-bit integers",
     ),
 )
-OPERATIONS = frozenset(kind.operation for kind in KINDS)
+OPERATIONS = frozenset((LINEAR_OF_ROWS, *(kind.operation for kind in KINDS)))
 
 
 def kind_of(operation: str, operands: Mapping[str, TensorProxy], result: TensorProxy) -> ProductKind | None:
@@ -96,9 +99,16 @@ def kind_of(operation: str, operands: Mapping[str, TensorProxy], result: TensorP
     return next((kind for kind in KINDS if kind.operation == operation and _has_dtypes(kind, operands, result)), None)
 
 
+def operation_of(bsym: BoundSymbol) -> str:
+    """Return the operation of the kind of products that a bound symbol computes, for all rows or for some."""
+    return LINEAR if bsym.symbol.name == LINEAR_OF_ROWS else bsym.symbol.name
+
+
 def operands_of(bsym: BoundSymbol) -> dict[str, Any]:
     """Return the arguments of a product by name; arguments that are None are left out."""
-    names = next(kind.arguments for kind in KINDS if kind.operation == bsym.symbol.name)
+    operation = operation_of(bsym)
+    names = next(kind.arguments for kind in KINDS if kind.operation == operation)
+    names = (*names, COUNT) if operation != bsym.symbol.name else names
     arguments = arguments_by_name(bsym, names) or {}
     return {name: value for name, value in arguments.items() if value is not None}
 
