@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -14,6 +16,7 @@ from torch.utils.checkpoint import checkpoint
 
 import thunder_core as thunder
 from thunder_core.foundation import plugins
+from thunder_core.frontend.acquire import lookasides
 from thunder_core.frontend.acquire.lookaside_table import LATE_LOOKASIDES, LOOKASIDES, late_lookaside_of
 from thunder_core.frontend.acquire.lookaside_table import lookaside as register
 from thunder_core.frontend.acquire.traced_run import TracedRun
@@ -37,6 +40,18 @@ def test_a_late_lookaside_is_found_for_its_function_alone(module: str, name: str
     other.__module__, other.__qualname__ = module, name
     assert late_lookaside_of(other) is None
     assert late_lookaside_of(test_a_late_lookaside_is_found_for_its_function_alone) is None
+
+
+def test_every_module_of_the_folder_is_imported() -> None:
+    modules = {
+        f"{lookasides.__name__}.{'.'.join(path.relative_to(folder).with_suffix('').parts)}"
+        for folder in map(Path, lookasides.__path__)
+        for path in folder.rglob("*.py")
+        if path.name != "__init__.py"
+    }
+    assert len(modules) > 50
+    assert plugins.import_object("thunder_core.frontend.acquire.acquire:acquire")
+    assert modules <= sys.modules.keys()
 
 
 def test_lookasides_take_the_run_by_position_alone() -> None:
