@@ -17,8 +17,9 @@ from tests.gpu.chain import TOKENS
 pytest.importorskip("transformers")
 pytest.importorskip("triton")
 ROOT = Path(__file__).resolve().parents[2]
-# The kernels of Thunder in programs for all lengths; those of the cache serve constant sizes.
+# The kernels of Thunder in programs for all lengths.
 KERNELS = {
+    "decode_attention_kernel",
     "rms_norm_forward_kernel",
     "rotary_kernel",
     "vector_product_kernel",

@@ -41,12 +41,16 @@ def test_prefill_and_decode_are_programs_for_the_gpu(hopper: Artifact) -> None:
     assert (manifest.target, manifest.validation) == ("sm_90", "pending")
     assert manifest.generation is not None
     initialized = [
-        "True" in guard for p in manifest.programs for guard in p.guards if "layers[0].is_initialized" in guard
+        "True" in words
+        for program in manifest.programs
+        for path, words in program.paths_and_words
+        if path.endswith("layers[0].is_initialized")
     ]
     assert sorted(initialized) == [False, False, True]  # prompts of several tokens, and of one token; one new token
     decode = manifest.programs[initialized.index(True)]
     assert decode.devices == ("cuda:0",)
-    assert any("layers[0].device: was device(type='cuda', index=0)" in guard for guard in decode.guards)
+    words = [words for path, words in decode.paths_and_words if path.endswith("layers[0].device")]
+    assert words == ["was device(type='cuda', index=0)"]
 
 
 def test_decoding_a_token_is_one_graph(hopper: Artifact) -> None:

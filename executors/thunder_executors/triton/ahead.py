@@ -37,10 +37,11 @@ def specializations_of(trace: Trace, executor: str) -> tuple[Specialization, ...
     """Return the specializations that the executor's bound symbols launch, each once, in order.
 
     If an argument is a multiple of 16 only for the sizes seen while tracing, a second specialization serves all sizes.
+    If a kernel has variants for other values of symbolic sizes, these are included.
     """
     found: dict[Specialization, None] = {}
     for bsym in bsyms_of(trace, executor):
-        traced = [launch.specialization for launch in launches(bsym)]
+        traced = [launch.specialization for launch in launches(bsym, variants=True)]
         found |= dict.fromkeys((*traced, *for_all_sizes(bsym, traced)))
     return tuple(found)
 
@@ -50,7 +51,7 @@ def for_all_sizes(bsym: BoundSymbol, traced: Iterable[Specialization]) -> Iterat
     if next(symbolic_sizes_of((*bsym.inputs, *bsym.outputs)), None) is None:
         return
     try:
-        others = launches(bsym, odd_value)
+        others = launches(bsym, odd_value, variants=True)
     except (RuntimeError, ValueError, ThunderError):  # the program has no odd sizes
         return
     for specialization, launch in zip(traced, others, strict=False):
@@ -72,13 +73,16 @@ def bsyms_of(trace: Trace, executor: str) -> Iterator[BoundSymbol]:
     yield from (bsym for bsym in unwrap(trace.bound_symbols) if bsym.executor == executor)
 
 
-def launches(bsym: BoundSymbol, value_of: Callable[[Any], int] = hint_of) -> tuple[Launch, ...]:
+def launches(
+    bsym: BoundSymbol, value_of: Callable[[Any], int] = hint_of, *, variants: bool = False
+) -> tuple[Launch, ...]:
     """Return the launches when a bound symbol runs with grad mode off, except those with an empty grid.
 
-    `value_of` returns the value of a symbolic size; by default, this is the value seen while tracing.
+    `value_of` returns the value of a symbolic size; by default, this is the value seen while tracing. With `variants`,
+    the result includes the launches that a kernel for all sizes has for other values.
     """
     arguments = replace_leaves((bsym.args, dict(bsym.kwargs)), partial(at_value, value_of))
-    with recorded_launches() as recorded:
+    with recorded_launches(variants=variants) as recorded:
         trace_without_data(lambda args, kwargs: bsym.symbol.target(*args, **kwargs), None, arguments, False)
     return tuple(launch for launch in recorded if 0 not in launch.grid)
 

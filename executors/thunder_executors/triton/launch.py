@@ -262,15 +262,27 @@ def is_recording() -> bool:
     return _launch_handler.get() not in (launch_now, ignore_launch)
 
 
+def is_recording_variants() -> bool:
+    """Whether a launcher of kernels for all sizes records, for each variant of its launches, the launches of a size."""
+    return is_recording() and _records_variants.get()
+
+
+_records_variants: ContextVar[bool] = ContextVar("_records_variants", default=False)
+
+
 @contextmanager
-def recorded_launches() -> Iterator[list[Launch]]:
-    """Within the context, append launches to the yielded list instead of running them: tensors may be fake."""
+def recorded_launches(*, variants: bool = False) -> Iterator[list[Launch]]:
+    """Within the context, append launches to the yielded list instead of running them: tensors may be fake.
+
+    If other sizes have other launches, `variants` also records these, in the same order for all sizes.
+    """
     launches: list[Launch] = []
-    token = _launch_handler.set(launches.append)
+    token, variants_token = _launch_handler.set(launches.append), _records_variants.set(variants)
     try:
         yield launches
     finally:
         _launch_handler.reset(token)
+        _records_variants.reset(variants_token)
 
 
 @contextmanager

@@ -6,12 +6,17 @@ mask. Keys and values that are repeated for groups of queries are read in place.
 
 For an absent GPU nothing can be measured, and the kernel is chosen: it reads no block of hidden keys, while the
 kernels of PyTorch read the whole cache.
+
+The batch and the number of keys may be symbolic. Sizes are compared as expressions, which adds no guards. Keys and
+values may have different symbols for their length, because attention needs equal lengths: for others, the kernel raises
+an error, as PyTorch does.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any, TypeGuard
 
 import torch
@@ -19,6 +24,7 @@ import torch
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.sizes import expressions, generic_hint_of, hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors import sdpa
@@ -32,16 +38,23 @@ from thunder_executors.triton.attention.decode_attention import (
 )
 from thunder_executors.triton.attention.visible_keys import LastKey, last_key, producers_of
 from thunder_executors.triton.measurement import OneKernel, always, replace_if_faster
+from thunder_executors.triton.rows import is_certain
 from thunder_executors.triton.tensors import is_cuda_tensor, is_supported
 
 DIMENSIONS = 4
 
 
 def attend_by_mask(
-    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor, scale: float, transposed: bool
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor,
+    scale: float,
+    transposed: bool,
+    for_all_sizes: bool = False,
 ) -> torch.Tensor:
     """Compute attention to the keys that a mask shows."""
-    result: torch.Tensor = decode_attention(query, key, value, mask, None, 0, scale, transposed)
+    result: torch.Tensor = decode_attention(query, key, value, mask, None, 0, scale, transposed, for_all_sizes)
     return result
 
 
@@ -53,9 +66,10 @@ def attend_by_length(
     offset: int,
     scale: float,
     transposed: bool,
+    for_all_sizes: bool = False,
 ) -> torch.Tensor:
     """Compute attention to the keys up to `last + offset`."""
-    result: torch.Tensor = decode_attention(query, key, value, None, last, offset, scale, transposed)
+    result: torch.Tensor = decode_attention(query, key, value, None, last, offset, scale, transposed, for_all_sizes)
     return result
 
 
@@ -86,12 +100,13 @@ class CacheAttention(OneKernel):
     @property
     def title(self) -> str:
         """The computation in words: `attention of 1 x 32 x 1 queries of width 64 to 8 x 4096 keys, in bfloat16`."""
-        batch, heads, positions, width = self.query.shape
-        groups, keys, value_width = self.value.shape[HEADS:]
+        batch, heads, positions, width = map(hint_of, self.query.shape)
+        groups, keys, value_width = map(hint_of, self.value.shape[HEADS:])
         widths = f"{width}" if width == value_width else f"{width} and {value_width}"
         dtypes = dict.fromkeys(str(proxy.dtype).removeprefix("torch.") for proxy in (self.query, self.mask))
         queries = f"{batch} x {heads} x {positions} queries of width {widths}"
-        return f"attention of {queries} to {groups} x {keys} keys, in {', '.join(dtypes)}"
+        sizes = "for all sizes, " if self.is_for_all_sizes else ""
+        return f"attention of {queries} to {groups} x {keys} keys, {sizes}in {', '.join(dtypes)}"
 
     @property
     def source(self) -> str:
@@ -104,6 +119,11 @@ class CacheAttention(OneKernel):
         return True
 
     @property
+    def is_for_all_sizes(self) -> bool:
+        """Whether the batch or the number of keys is symbolic."""
+        return not are_constant((*self.query.shape, *self.key.shape, *self.value.shape))
+
+    @property
     def is_grouped(self) -> bool:
         """Whether a head of keys serves several heads of queries."""
         return bool(self.query.shape[HEADS] != self.key.shape[HEADS])
@@ -111,7 +131,7 @@ class CacheAttention(OneKernel):
     def kernel(self, *operands: torch.Tensor) -> torch.Tensor:
         """Run the computation by the kernel, which reads the mask."""
         query, key, value, mask = operands
-        return attend_by_mask(query, key, value, mask, self.scale, self.transposed)
+        return attend_by_mask(query, key, value, mask, self.scale, self.transposed, self.is_for_all_sizes)
 
     def library(self, *operands: torch.Tensor) -> torch.Tensor:
         """Run the computation by PyTorch."""
@@ -128,7 +148,7 @@ class CacheAttention(OneKernel):
         return replace(
             bsym,
             symbol=Symbol.of_function(function),
-            args=(*tensors, *shown, self.scale, self.transposed),
+            args=(*tensors, *shown, self.scale, self.transposed, *([True] if self.is_for_all_sizes else [])),
             kwargs={},
             subsymbols=(*(bsyms[index] for index in indices), bsym),
             executor=executor,
@@ -192,8 +212,10 @@ def attention_of(bsyms: Sequence[BoundSymbol], bsym: BoundSymbol, repeating: Seq
         key, value = (bsyms[index].inputs[0] for index in (repeating[0], repeating[len(sdpa.REPEATS)]))
     if is_random_or_causal(arguments) or not (has_heads(query) and has_heads(key) and has_heads(value)):
         return None
+    if not are_constant(query.shape[HEADS:]):
+        return None
     has_groups = bool(repeating) or arguments.get(GROUPS, False) is True
-    if not (is_mask(mask, query, key) and are_sizes_supported(query, key, value, has_groups)):
+    if not (is_mask(mask, query, key, value) and are_sizes_supported(query, key, value, has_groups)):
         return None
     is_cast = {proxy.dtype for proxy in (query, key, value, bsym.output)} != {query.dtype}
     scale = arguments.get("scale")
@@ -205,23 +227,28 @@ def attention_of(bsyms: Sequence[BoundSymbol], bsym: BoundSymbol, repeating: Seq
 
 
 def has_heads(proxy: object) -> TypeGuard[TensorProxy]:
-    """Whether a value is a tensor (batch, heads, positions, width), with constant sizes and dense rows."""
+    """Whether a value is a tensor (batch, heads, positions, width), with constant heads and width, and dense rows."""
     return (
         isinstance(proxy, TensorProxy)
         and is_supported(proxy)
-        and all(isinstance(size, int) for size in (*proxy.shape, *proxy.stride))
         and len(proxy.shape) == DIMENSIONS
-        and 0 not in proxy.shape
-        and proxy.stride[-1] == 1
+        and are_constant((proxy.shape[HEADS], proxy.shape[3], proxy.stride[3]))
+        and all(is_certain(size > 0) for size in proxy.shape)
+        and proxy.stride[3] == 1
     )
 
 
-def is_mask(mask: object, query: TensorProxy, key: TensorProxy) -> TypeGuard[TensorProxy]:
-    """Whether a value is a mask of the keys, which is equal for all heads and queries of a sequence."""
+def are_constant(sizes: Sequence[object]) -> bool:
+    """Whether no size is symbolic."""
+    return all(type(size) is int for size in sizes)
+
+
+def is_mask(mask: object, query: TensorProxy, key: TensorProxy, value: TensorProxy) -> TypeGuard[TensorProxy]:
+    """Whether a value is a mask of the keys or values, which is equal for all heads and queries of a sequence."""
     if not (isinstance(mask, TensorProxy) and (is_supported(mask) or is_cuda_tensor(mask, torch.bool))):
         return False
-    keys = key.shape[POSITIONS]
-    return tuple(mask.shape) in ((1, 1, 1, keys), (query.shape[0], 1, 1, keys))
+    shapes = product((1, query.shape[0]), (1,), (1,), (key.shape[POSITIONS], value.shape[POSITIONS]))
+    return expressions(mask.shape) in [expressions(shape) for shape in shapes]
 
 
 def is_random_or_causal(arguments: Mapping[str, Any]) -> bool:
@@ -233,17 +260,21 @@ def is_random_or_causal(arguments: Mapping[str, Any]) -> bool:
 def are_sizes_supported(query: TensorProxy, key: TensorProxy, value: TensorProxy, has_groups: bool) -> bool:
     """Whether the sizes of query, key and value fit together, with few queries for each head of keys."""
     (batch, heads, _, width), (_, groups, keys, _) = query.shape, key.shape
+    shape = expressions((batch, groups, keys, width))
     return (
         (heads == groups or (has_groups and heads % groups == 0))
-        and tuple(key.shape) == (batch, groups, keys, width)
-        and tuple(value.shape[:-1]) == (batch, groups, keys)
+        and expressions(key.shape) == shape
+        and expressions(value.shape[:POSITIONS]) == shape[:POSITIONS]
+        and hint_of(value.shape[POSITIONS]) == hint_of(keys)
         and is_one_tile(query.shape, value.shape, query.dtype.itemsize)
     )
 
 
 def is_transposed(output: TensorProxy) -> bool | None:
     """Whether a result is a transposed view of a contiguous tensor; None if it has neither layout."""
-    layout = torch.empty_strided(output.shape, output.stride, device="meta")
+    if not are_constant((*output.shape[HEADS:], *output.stride)):
+        return None
+    layout = torch.empty_strided(tuple(map(generic_hint_of, output.shape)), output.stride, device="meta")
     if layout.is_contiguous():
         return False
     return True if layout.transpose(HEADS, POSITIONS).is_contiguous() else None

@@ -13,12 +13,16 @@ it has written its results. If there are many partial results, a second kernel c
 for each query. Scores and sums are float32. The weights of the values are rounded to the dtype of the values, as in
 FlashAttention.
 
+In a program for all sizes, each call computes the number of thread blocks and the memory of the partial results from
+its own sizes. The constants of the machine code do not depend on the batch and on the number of keys, so two variants
+of the kernel serve all sizes: with one part, and with several parts.
+
 A query that sees no key returns zeros, like PyTorch. A hidden key has no influence, even if it is NaN.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -36,7 +40,7 @@ from thunder_executors.triton.attention.combination import (
     write_part,
     write_rows,
 )
-from thunder_executors.triton.launch import is_dropping
+from thunder_executors.triton.launch import is_dropping, is_recording_variants
 from thunder_executors.triton.operations import operator
 from thunder_executors.triton.products.split_sums import THREAD_BLOCKS
 from thunder_executors.triton.rows import check_floats, describe, launch, parts_of, power_of_two
@@ -49,6 +53,7 @@ MAX_KEYS = 128  # keys in a step
 MAX_SCANNED = 16  # blocks of keys whose mask is read at once
 WARPS = 4
 FLOAT_BYTES = 4  # of a partial result, which is float32
+VARIANTS = (1, 3)  # parts that need different machine code: one, and several, for which nothing is assumed
 
 
 @triton.jit
@@ -183,6 +188,7 @@ def reference(
     offset: int = 0,
     scale: float = 1.0,
     transposed: bool = False,
+    for_all_sizes: bool = False,
 ) -> torch.Tensor:
     """Compute PyTorch's scaled_dot_product_attention with a mask of the visible keys."""
     k, v = (tensor.repeat_interleave(q.shape[HEADS] // k.shape[HEADS], HEADS) for tensor in (k, v))
@@ -206,12 +212,14 @@ def decode_attention(
     offset: int = 0,
     scale: float = 1.0,
     transposed: bool = False,
+    for_all_sizes: bool = False,
 ) -> torch.Tensor:
     """Return attention of q (batch, heads, positions, width) to k and v (batch, groups, keys, width).
 
     A key is visible if the mask (batch or 1, 1, 1, keys) shows it, which is boolean or added to the scores, and if its
     index is at most `last + offset`, where `last` is an int64 for each sequence or for all. With `transposed`, the
-    result is a view of a contiguous tensor (batch, positions, heads, width).
+    result is a view of a contiguous tensor (batch, positions, heads, width). With `for_all_sizes`, the constants of the
+    kernels do not depend on the batch and on the number of keys.
     """
     _check(q, k, v, mask, last)
     batches, q_heads, positions, width = q.shape
@@ -225,36 +233,49 @@ def decode_attention(
     groups = batches * heads
     block = keys_of_step(max(width, value_width), q.element_size())
     parts = parts_of_keys(groups, keys, block)
-    value_tile = power_of_two(max(value_width, FEWEST_ROWS))
-    partial_results = _partial_results(groups, parts, rows, value_width, q.device)
-    is_combined_later = parts > 1 and parts * rows * value_width * FLOAT_BYTES > MAX_BYTES_OF_LAST_BLOCK
-    has_counters = parts > 1 and not is_combined_later
-    shared: dict[str, Any] = {
-        **partial_results,
+    arguments = {
+        **_inputs(q, k, v, mask, last),
+        "offset": offset,
+        "scale": float(scale),
         "heads": heads,
         "positions": positions,
         "rows": rows,
+        "keys": keys,
+        "width": width,
         "value_width": value_width,
-        "VALUE_WIDTH": value_tile,
+        "ROWS": power_of_two(max(rows, FEWEST_ROWS)),
+        "KEYS": block,
+        "WIDTH": power_of_two(max(width, FEWEST_ROWS)),
+        "VALUE_WIDTH": power_of_two(max(value_width, FEWEST_ROWS)),
     }
+    for number in VARIANTS if for_all_sizes and is_recording_variants() else (parts,):
+        _launch_parts(out, groups, number, parts_of(THREAD_BLOCKS, heads) if for_all_sizes else None, arguments)
+    return out
+
+
+def _launch_parts(
+    out: torch.Tensor, groups: int, parts: int, most_parts: int | None, arguments: Mapping[str, Any]
+) -> None:
+    """Launch the kernel for groups of queries and parts of their keys, and the second kernel if it combines the parts.
+
+    Constants are those for `most_parts`, and for any number of keys; if it is None, they are those for these sizes.
+    """
+    rows, keys, block, value_tile = (arguments[name] for name in ("rows", "keys", "KEYS", "VALUE_WIDTH"))
+    value_width, most = arguments["value_width"], most_parts or parts
+    is_combined_later = parts > 1 and most * rows * value_width * FLOAT_BYTES > MAX_BYTES_OF_LAST_BLOCK
+    has_counters = parts > 1 and not is_combined_later
+    steps = MAX_SCANNED if most_parts else parts_of(parts_of(keys, block), parts)
+    shared = {**arguments, **_partial_results(groups, parts, rows, value_width, out.device)}
     launch(
         decode_attention_kernel,
         (groups, parts),
         WARPS,
         **shared,
-        **_inputs(q, k, v, mask, last),
         **_output(None if is_combined_later else out),
-        arrivals=arrival_counters(groups, q.device) if has_counters else None,
-        offset=offset,
-        scale=float(scale),
-        keys=keys,
-        width=width,
-        ROWS=power_of_two(max(rows, FEWEST_ROWS)),
-        KEYS=block,
-        SCANNED=min(power_of_two(parts_of(parts_of(keys, block), parts)), MAX_SCANNED),
-        WIDTH=power_of_two(max(width, FEWEST_ROWS)),
+        arrivals=arrival_counters(groups, out.device) if has_counters else None,
+        SCANNED=min(power_of_two(steps), MAX_SCANNED),
         COMBINED_ROWS=power_of_two(rows),
-        COMBINED=parts_at_once(rows, value_tile, parts),
+        COMBINED=parts_at_once(rows, value_tile, most),
     )
     if is_combined_later:
         launch(
@@ -264,9 +285,8 @@ def decode_attention(
             **shared,
             **_output(out),
             parts=parts,
-            COMBINED=parts_at_once(1, value_tile, parts),
+            COMBINED=parts_at_once(1, value_tile, most),
         )
-    return out
 
 
 def _partial_results(
@@ -349,8 +369,8 @@ def _check(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, mask: Any, last: A
         and q.shape[3] == k.shape[3] > 0
         and q.shape[HEADS] % k.shape[HEADS] == 0
         and is_one_tile(q.shape, v.shape, q.element_size())
-        and (mask is None or tuple(mask.shape) in {(batch, 1, 1, k.shape[POSITIONS]) for batch in (1, q.shape[0])})
-        and (last is None or (last.dtype == torch.int64 and last.numel() in (1, q.shape[0])))
+        and (mask is None or (mask.shape[1:] == (1, 1, k.shape[POSITIONS]) and mask.shape[0] in (q.shape[0], 1)))
+        and (last is None or (last.dtype == torch.int64 and last.numel() in (q.shape[0], 1)))
     )
     if not fits:
         raise KernelRefuses(

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import prod
-from typing import TypeAlias, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
+import sympy
 import torch
 
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy
+from thunder_core.tracing.ir.sizes import expressions
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 ATEN = "torch.ops.aten."
@@ -98,7 +99,8 @@ def comparison_of(operations: Operations, mask: TensorProxy) -> BoundSymbol | No
     while operation is not None and operation.symbol.packet_name in RESHAPES:
         source, result = operation.args[0], operation.output
         is_repeated_row = operation.symbol.packet_name == EXPAND and is_row(source)
-        if not (is_repeated_row or elements(source) == elements(result)) or source.shape[-1:] != result.shape[-1:]:
+        has_same_keys = expressions(source.shape[-1:]) == expressions(result.shape[-1:])
+        if not (has_same_keys and (is_repeated_row or elements(source) == elements(result))):
             return None
         operation = operations.producer(source)
     is_comparison = operation is not None and operation.symbol.packet_name in COMPARISONS
@@ -110,30 +112,40 @@ def is_number_for_each_row(number: object, mask: TensorProxy) -> TypeGuard[Tenso
     return (
         isinstance(number, TensorProxy)
         and (number.dtype, number.device) == (torch.int64, mask.device)
-        and tuple(number.shape[-1:]) in ((), (1,))
-        and elements(number) in (1, mask.shape[0])
+        and expressions(number.shape[-1:]) in ([], [1])
+        and elements(number) in (1, *expressions(mask.shape[:1]))
     )
 
 
-def are_key_indices(operations: Operations, proxy: object, count: int) -> bool:
+def are_key_indices(operations: Operations, proxy: object, count: Any) -> bool:
     """Whether a tensor is a row with the numbers from 0 to `count` - 1."""
-    if not is_row(proxy) or proxy.dtype != torch.int64 or proxy.shape[-1] != count:
+    if not is_row(proxy) or proxy.dtype != torch.int64 or expressions(proxy.shape[-1:]) != expressions((count,)):
         return False
     operation = operations.producer(proxy)
     name = "" if operation is None else operation.symbol.packet_name
     if operation is None or name == ARANGE:
-        return operation is not None and operation.args in ((count,), (0, count), (0, count, 1))
+        return operation is not None and is_range(operation.args, count)
     adds_zero = name == ADD and type(operation.args[1]) is int and operation.args[1] == 0
     return (adds_zero or name in RESHAPES) and are_key_indices(operations, operation.args[0], count)
 
 
+def is_range(args: Sequence[Any], count: Any) -> bool:
+    """Whether the arguments of `arange` are those of the numbers from 0 to `count` - 1."""
+    values = [argument.value if isinstance(argument, NumberProxy) else argument for argument in args]
+    if not all(type(value) is int or isinstance(value, torch.SymInt) for value in values):
+        return False
+    return expressions(values) in [expressions(row) for row in ((count,), (0, count), (0, count, 1))]
+
+
 def is_row(proxy: object) -> TypeGuard[TensorProxy]:
-    """Whether a tensor has constant sizes, all of which are 1 except the last."""
+    """Whether all sizes of a tensor are 1 except the last."""
     return (
-        isinstance(proxy, TensorProxy) and elements(proxy) >= 0 and set(proxy.shape[:-1]) <= {1} and bool(proxy.shape)
+        isinstance(proxy, TensorProxy)
+        and bool(proxy.shape)
+        and all(size == 1 for size in expressions(proxy.shape[:-1]))
     )
 
 
-def elements(proxy: TensorProxy) -> int:
-    """Return the number of elements of a tensor of constant sizes; -1 for symbolic sizes."""
-    return prod(proxy.shape) if all(isinstance(size, int) for size in proxy.shape) else -1
+def elements(proxy: TensorProxy) -> Any:
+    """Return the number of elements of a tensor, as an expression of its symbolic sizes."""
+    return sympy.expand(sympy.prod(expressions(proxy.shape)))
