@@ -20,7 +20,7 @@ from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.ir.retrace import NeedsPlainKeys
 from thunder_core.tracing.ir.tree import replace_leaves
-from thunder_core.tracing.library.cached_results import SIZE, has_cached, leaves_of, structure_of
+from thunder_core.tracing.library.changes.cached_results import SIZE, has_cached, leaves_of, structure_of
 
 CACHED = functools._lru_cache_wrapper
 CONTAINERS = (tuple, list, dict)
