@@ -10,7 +10,6 @@ Usage: python -m benchmarks.engine_profiles [--models llama-1x128 ...] [--thread
 from __future__ import annotations
 
 import argparse
-import io
 import json
 import tempfile
 from collections import Counter
@@ -21,7 +20,7 @@ from typing import Any
 import torch
 
 from benchmarks.cpu_models import MODELS
-from benchmarks.engines import export
+from benchmarks.engines import export, onnx_runtime_session, openvino_request
 
 WARM_UP = 5
 SHOWN = 12  # rows of a table
@@ -30,15 +29,8 @@ Rows = Iterator[tuple[str, float]]  # the type of an operation and its milliseco
 
 def profile_onnx_runtime(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int, rounds: int) -> Rows:
     """Yield the executed operations of all rounds. ONNX Runtime writes its profile as events of Chrome's tracing."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.enable_profiling = True
     with tempfile.TemporaryDirectory() as folder:
-        options.profile_file_prefix = str(Path(folder) / "profile")
-        session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        arrays = {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
+        session, arrays = onnx_runtime_session(content, inputs, threads, str(Path(folder) / "profile"))
         for _ in range(WARM_UP + rounds):
             session.run(None, arrays)
         events = json.loads(Path(session.end_profiling()).read_text(encoding="utf-8"))
@@ -51,15 +43,7 @@ def profile_openvino(content: bytes, inputs: tuple[torch.Tensor, ...], threads: 
     """Yield the executed operations of all rounds, from the counters of each inference."""
     import openvino as ov
 
-    core = ov.Core()
-    settings = {
-        "INFERENCE_NUM_THREADS": threads,
-        "INFERENCE_PRECISION_HINT": "f32",
-        "NUM_STREAMS": 1,
-        "PERF_COUNT": True,
-    }
-    request = core.compile_model(core.read_model(io.BytesIO(content)), "CPU", settings).create_infer_request()
-    arrays = [value.numpy() for value in inputs]
+    request, arrays = openvino_request(content, threads, counts=True), [value.numpy() for value in inputs]
     for number in range(WARM_UP + rounds):
         request.infer(arrays)
         if number < WARM_UP:

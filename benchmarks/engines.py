@@ -21,27 +21,43 @@ def export(model: torch.nn.Module, inputs: tuple[torch.Tensor, ...]) -> bytes:
     return buffer.getvalue()
 
 
-def onnx_runtime(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
-    """Return the call of ONNX Runtime."""
+def onnx_runtime_session(
+    content: bytes, inputs: tuple[torch.Tensor, ...], threads: int, profile: str = ""
+) -> tuple[Any, dict[str, Any]]:
+    """Return a session of ONNX Runtime and its inputs by name; `profile` is the beginning of a profile's file name."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    if profile:
+        options.enable_profiling, options.profile_file_prefix = True, profile
     session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    inputs_by_name = {
-        argument.name: value.numpy() for argument, value in zip(session.get_inputs(), inputs, strict=True)
-    }
-    return lambda: session.run(None, inputs_by_name)
+    return session, {each.name: value.numpy() for each, value in zip(session.get_inputs(), inputs, strict=True)}
 
 
-def openvino(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
-    """Return the call of OpenVINO, in float32 like the others."""
+def openvino_request(content: bytes, threads: int, *, counts: bool = False) -> Any:
+    """Return a request of OpenVINO, in float32 like the others; with `counts`, it measures each operation."""
     import openvino as ov
 
     core = ov.Core()
-    settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": 1}
-    request = core.compile_model(core.read_model(io.BytesIO(content)), "CPU", settings).create_infer_request()
-    arrays = [value.numpy() for value in inputs]
+    settings = {
+        "INFERENCE_NUM_THREADS": threads,
+        "INFERENCE_PRECISION_HINT": "f32",
+        "NUM_STREAMS": 1,
+        "PERF_COUNT": counts,
+    }
+    return core.compile_model(core.read_model(io.BytesIO(content)), "CPU", settings).create_infer_request()
+
+
+def onnx_runtime(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
+    """Return the call of ONNX Runtime."""
+    session, arrays = onnx_runtime_session(content, inputs, threads)
+    return lambda: session.run(None, arrays)
+
+
+def openvino(content: bytes, inputs: tuple[torch.Tensor, ...], threads: int) -> Call:
+    """Return the call of OpenVINO."""
+    request, arrays = openvino_request(content, threads), [value.numpy() for value in inputs]
     return lambda: request.infer(arrays)
 
 

@@ -12,6 +12,7 @@ from typing import ClassVar
 
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.fusion.region import RegionOccurrence
+from thunder_core.tracing.analysis.attention_arguments import ATTENTION
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors.inductor.building.kernel_library import KernelLibrary
@@ -20,7 +21,6 @@ from thunder_executors.packed_attention.kernel import ATTENTION_LIBRARY, EXECUTO
 from thunder_executors.packed_attention.measurement import Times, times_of
 from thunder_executors.packed_attention.repeats import repeated_attention
 from thunder_executors.packed_linear.claims import Candidate, KernelExecutor
-from thunder_executors.sdpa import ATTENTION
 
 
 @dataclass(frozen=True)

@@ -13,12 +13,12 @@ import torch
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
+from thunder_core.tracing.analysis.attention_arguments import GROUPS, NAMES, arguments_of
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_attention.source import NAME
 from thunder_executors.packed_linear.region_names import RegionNames
-from thunder_executors.sdpa.call_arguments import GROUPS, NAMES, arguments_of
 
 TEXT = """\
 \"\"\"Attention: {title}.\"\"\"

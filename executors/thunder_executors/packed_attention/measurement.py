@@ -19,13 +19,12 @@ from thunder_core.backend.cache import Key
 from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times, key_on_processor
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.foundation.time_format import format_time
+from thunder_core.tracing.analysis.attention_arguments import ATTENTION, GROUPS
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_executors.packed_attention.attention import Attention, scale_bits, with_batch
 from thunder_executors.packed_attention.kernel import ATTENTION_LIBRARY, EXECUTOR_NAME
 from thunder_executors.packed_attention.source import NAME
 from thunder_executors.packed_linear.measurement import pattern
-from thunder_executors.sdpa import ATTENTION
-from thunder_executors.sdpa.call_arguments import GROUPS
 
 PASSES = 5  # the time of the first pass is ignored
 PASS_SECONDS = 5e-3

@@ -9,11 +9,11 @@ import torch
 
 from thunder_core.backend.fusion.machine_code import ENTRY
 from thunder_core.backend.fusion.region import RegionOccurrence
+from thunder_core.tracing.analysis.named_arguments import arguments_by_name
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_executors.packed_experts.source import NAME
-from thunder_executors.packed_linear.arguments import arguments_by_name
 from thunder_executors.packed_linear.product import is_contiguous, row_stride
 from thunder_executors.packed_linear.region_names import RegionNames
 

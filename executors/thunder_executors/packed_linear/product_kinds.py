@@ -9,10 +9,10 @@ from typing import Any
 
 import torch
 
+from thunder_core.tracing.analysis.named_arguments import arguments_by_name
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.library.padding.rows import linear_of_rows
-from thunder_executors.packed_linear.arguments import arguments_by_name
 
 
 @dataclass(frozen=True)

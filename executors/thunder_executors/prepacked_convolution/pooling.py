@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from thunder_core.tracing.analysis.named_arguments import arguments_by_name
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.packed_linear.arguments import arguments_by_name
 from thunder_executors.prepacked_convolution.chain import is_supported, readers_in
 
 POOLING = "torch.nn.functional.adaptive_avg_pool2d"

@@ -25,15 +25,14 @@ from torch.nn.attention import SDPBackend
 from torch.nn.functional import scaled_dot_product_attention
 
 from thunder_core.backend.claiming.executor import Executor
+from thunder_core.tracing.analysis.attention_arguments import ATTENTION, GROUPS, NAMES, arguments_by_name, arguments_of
 from thunder_core.tracing.analysis.grad_mode import tracked_by_autograd
 from thunder_core.tracing.extension.requirement import Cuda
 from thunder_core.tracing.ir.proxy import TensorProxy, environment_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.sdpa.call_arguments import GROUPS, NAMES, arguments_by_name, arguments_of
 from thunder_executors.sdpa.mask_terms import TERM, bias_of, share_mask_terms
 
-ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 ATEN = "torch.ops.aten."
 HEADS = 1  # the dimension of the heads
 # The calls that repeat keys and values, in reverse order, and the aten operations of each, which keep the order of

@@ -10,13 +10,13 @@ from typing import Any
 import torch
 
 from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.analysis.attention_arguments import arguments_of
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.ir.literal import unique_name
 from thunder_core.tracing.ir.proxy import TensorProxy, environment_of, tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace
-from thunder_executors.sdpa.call_arguments import arguments_of
 
 TERM = "term"  # the term that a boolean mask adds to the scores, if a line of the program has computed it
 MASKED = -65504.0  # the term of a masked score: PyTorch passes no infinities to cuDNN

@@ -13,11 +13,11 @@ from torch.nn.functional import scaled_dot_product_attention
 import thunder_core as thunder
 from tests.executors.triton.closeness import draw
 from tests.executors.triton.launches import launches_of
+from tests.executors.triton.small_parts import COMBINED_BY, use_small_parts
 from thunder_core.compilation.compiler.last_call import last_program
 from thunder_core.foundation.errors import ThunderError
 from thunder_executors.triton import launch as launching
 from thunder_executors.triton.ahead import specializations_of
-from thunder_executors.triton.attention import combination
 from thunder_executors.triton.attention import decode_attention as module
 from thunder_executors.triton.attention.decode_attention import VARIANTS, decode_attention
 from thunder_executors.triton.launch import INTERPRETED, Launch, recorded_launches
@@ -30,14 +30,9 @@ BATCHES = {f"{name}.size(0)": (2, 64) for name in NAMES}
 SIZES = ((2, 70), (3, 7), (4, 33), (13, 20))  # one part for 7 keys, and for 13 x 2 groups
 
 
-@pytest.fixture(autouse=True, params=["the last thread block combines", "a second kernel combines"])
+@pytest.fixture(autouse=True, params=COMBINED_BY)
 def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 16 keys for few thread blocks, so that a small cache has several parts with several blocks."""
-    monkeypatch.setattr(module, "MAX_KEYS", 16)
-    monkeypatch.setattr(module, "THREAD_BLOCKS", 24)
-    monkeypatch.setattr(combination, "ELEMENTS", 128)
-    if request.param == "a second kernel combines":
-        monkeypatch.setattr(module, "MAX_BYTES_OF_LAST_BLOCK", 0)
+    use_small_parts(monkeypatch, 24, request.param)
 
 
 def repeated(x: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from tests.executors.triton.closeness import DTYPES, assert_close, assert_forward, draw
+from tests.executors.triton.small_parts import COMBINED_BY, use_small_parts
 from thunder_core.foundation.errors import KernelRefuses
 from thunder_executors import sdpa
 from thunder_executors.cudagraphs.recording import Cuda
-from thunder_executors.triton.attention import combination
 from thunder_executors.triton.attention import decode_attention as module
 from thunder_executors.triton.attention.decode_attention import decode_attention, keys_of_step, parts_of_keys, reference
 from thunder_executors.triton.launch import Launch
@@ -24,14 +24,9 @@ SCALE = 0.3
 INFINITY = float("inf")
 
 
-@pytest.fixture(autouse=True, params=["the last thread block combines", "a second kernel combines"])
+@pytest.fixture(autouse=True, params=COMBINED_BY)
 def few_parts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks of 16 keys for few thread blocks, so that a small cache has several parts with several blocks."""
-    monkeypatch.setattr(module, "MAX_KEYS", 16)
-    monkeypatch.setattr(module, "THREAD_BLOCKS", 12)
-    monkeypatch.setattr(combination, "ELEMENTS", 128)
-    if request.param == "a second kernel combines":
-        monkeypatch.setattr(module, "MAX_BYTES_OF_LAST_BLOCK", 0)
+    use_small_parts(monkeypatch, 12, request.param)
 
 
 def last_block_combines() -> bool:

@@ -11,11 +11,10 @@ import torch
 
 from thunder_core.passes.recipe import Transform
 from thunder_core.passes.replay import proxies_defined_in
-from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
+from thunder_core.tracing.analysis.attention_arguments import ATTENTION, arguments_of
+from thunder_core.tracing.analysis.grad_mode import is_pure
 from thunder_core.tracing.analysis.token_rows import (
-    ATTENTION,
     LINEAR,
-    attention_arguments,
     is_contiguous,
     is_elementwise,
     is_plain,
@@ -73,12 +72,6 @@ class LeaveOutPadding(Transform):
         return _Gathering(ordered, rows).run() if products >= MIN_PRODUCTS else trace
 
 
-def is_pure(trace: Trace) -> bool:
-    """Whether a trace writes to no tensor, and autograd records nothing in it."""
-    recorded = may_be_recorded(trace, tracked_by_autograd(trace))
-    return not any(recorded) and not any(bsym.mutates for bsym in trace.bound_symbols)
-
-
 @dataclass
 class ReadRows:
     """The rows that a trace reads: its masks of attention, the selected tokens, and the operations on gathered rows.
@@ -103,7 +96,7 @@ class ReadRows:
         of_tokens = [bsym for bsym in attentions if sizes is not None and sizes_of_keys(bsym) == sizes]
         if sizes is None or not all(map(has_mask_of_texts, of_tokens)):
             raise NotProvable
-        masks = [whole_mask(trace, makers, attention_arguments(bsym)["attn_mask"]) for bsym in of_tokens]
+        masks = [whole_mask(trace, makers, arguments_of(bsym)["attn_mask"]) for bsym in of_tokens]
         start = max(makers.get(mask.name, -1) for mask in masks) + 1
         rows = cls(sizes, start, {mask.name: mask for mask in masks})
         for index, bsym in enumerate(trace.bound_symbols):
@@ -159,7 +152,7 @@ class ReadRows:
 
     def _follow_attention(self, bsym: BoundSymbol) -> None:
         """Note the result of attention, whose rows of padding are those of its queries."""
-        arguments = attention_arguments(bsym)
+        arguments = arguments_of(bsym)
         if any(self.padded.get(arguments[name].name, HEADS) != HEADS for name in ("query", "key", "value")):
             raise NotProvable
         if arguments["query"].name in self.padded:
@@ -185,13 +178,13 @@ class ReadRows:
 
 def sizes_of_keys(attention: BoundSymbol) -> list[object]:
     """Return the numbers of texts and of tokens of the keys of attention."""
-    key = attention_arguments(attention)["key"]
+    key = arguments_of(attention)["key"]
     return [sizes_of(key)[dim] for dim in HEADS] if len(key.shape) == KEY_DIMENSIONS else []
 
 
 def has_mask_of_texts(attention: BoundSymbol) -> bool:
     """Whether attention has a mask of its own for each text, which hides keys."""
-    arguments = attention_arguments(attention)
+    arguments = arguments_of(attention)
     mask = arguments.get("attn_mask")
     if not isinstance(mask, TensorProxy) or arguments.get("is_causal") or not is_plain(attention):
         return False
@@ -207,7 +200,7 @@ def with_masks_first(trace: Trace) -> Trace:
     Bound symbols that draw random numbers keep their order: if a mask depends on one, the trace is unchanged.
     """
     makers = {proxy.name: index for index, bsym in enumerate(trace.bound_symbols) for proxy in bsym.defines}
-    waiting = [attention_arguments(bsym)["attn_mask"] for bsym in trace.bound_symbols if has_mask_of(bsym)]
+    waiting = [arguments_of(bsym)["attn_mask"] for bsym in trace.bound_symbols if has_mask_of(bsym)]
     first: set[int] = set()
     while waiting:
         index = makers.get(waiting.pop().name)

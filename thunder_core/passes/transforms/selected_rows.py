@@ -10,12 +10,11 @@ import torch
 
 from thunder_core.passes.recipe import Transform
 from thunder_core.passes.replay import Replay
-from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
+from thunder_core.tracing.analysis.attention_arguments import ATTENTION, arguments_of
+from thunder_core.tracing.analysis.grad_mode import is_pure
 from thunder_core.tracing.analysis.token_rows import (
-    ATTENTION,
     LINEAR,
     RESHAPES,
-    attention_arguments,
     is_plain,
     operand_dimension,
     selected_row,
@@ -61,7 +60,7 @@ class SelectRowsEarly(Transform):
 
     def before_claiming(self, trace: Trace) -> Trace:
         """Return the trace with only the rows that it reads, or unchanged if no linear layer computes fewer rows."""
-        if not any(selected_row(bsym) for bsym in trace.bound_symbols) or not is_pure(trace):
+        if not any(selected_row(bsym) for bsym in trace.bound_symbols) or not (is_on_cpu(trace) and is_pure(trace)):
             return trace
         rows = rows_read(trace)
         narrowed = [bsym for bsym in trace.bound_symbols if is_narrowed(bsym, rows)]
@@ -70,11 +69,9 @@ class SelectRowsEarly(Transform):
         return _Narrowing(trace, rows).narrow()
 
 
-def is_pure(trace: Trace) -> bool:
-    """Whether a trace is for the CPU, writes to no tensor, and autograd records nothing in it."""
-    recorded = may_be_recorded(trace, tracked_by_autograd(trace))
-    on_cpu = all(tensor.device.type == "cpu" for tensor in trace.inputs if isinstance(tensor, TensorProxy))
-    return on_cpu and not any(recorded) and not any(bsym.mutates for bsym in trace.bound_symbols)
+def is_on_cpu(trace: Trace) -> bool:
+    """Whether all tensors that a trace takes are on the CPU."""
+    return all(tensor.device.type == "cpu" for tensor in trace.inputs if isinstance(tensor, TensorProxy))
 
 
 def is_narrowed(bsym: BoundSymbol, rows: Mapping[str, SelectedRow | None]) -> bool:
@@ -116,7 +113,7 @@ def dimension_of_operand(bsym: BoundSymbol, operand: TensorProxy, row: SelectedR
 
 def query_dimension(bsym: BoundSymbol, operand: TensorProxy, row: SelectedRow) -> int | None:
     """Return the dimension of queries if an operand of attention is its query, and attention may compute one row."""
-    arguments = attention_arguments(bsym)
+    arguments = arguments_of(bsym)
     query, key = arguments["query"], arguments["key"]
     others = {value.name for name, value in arguments.items() if name != "query" and isinstance(value, TensorProxy)}
     if operand.name != query.name or operand.name in others or row.dim != QUERIES or len(query.shape) != QUERIES + 2:
@@ -180,14 +177,14 @@ class _Narrowing(Replay):
             sizes = [1 if dim == row.dim else size for dim, size in enumerate(bsym.output.shape)]
             function, args, kwargs = torch.Tensor.reshape, (args[0], *sizes), {}
         elif bsym.symbol.name == ATTENTION:
-            args, kwargs = (), attention_arguments(bsym) | self._attention_of_row(bsym, row)
+            args, kwargs = (), arguments_of(bsym) | self._attention_of_row(bsym, row)
             kwargs = replace_leaves(kwargs, self._value)
         self._record_result(bsym, function, args, kwargs)
         self._narrowed.add(bsym.output.name)
 
     def _attention_of_row(self, bsym: BoundSymbol, row: SelectedRow) -> dict[str, Any]:
         """Return the arguments of attention that differ for one query: the query, the mask, and `is_causal`."""
-        arguments = attention_arguments(bsym)
+        arguments = arguments_of(bsym)
         mask = arguments.get("attn_mask")
         changed = {"query": self._row_of(arguments["query"], bsym, row), "is_causal": False}
         if isinstance(mask, TensorProxy) and sizes_of(mask)[-2] != 1:

@@ -85,6 +85,12 @@ def may_be_recorded(trace: Trace, tracked: frozenset[str]) -> list[bool]:
     ]
 
 
+def is_pure(trace: Trace) -> bool:
+    """Whether a trace writes to no tensor, and autograd records nothing in it."""
+    recorded = may_be_recorded(trace, tracked_by_autograd(trace))
+    return not any(recorded) and not any(bsym.mutates for bsym in trace.bound_symbols)
+
+
 def _is_tracked(bsym: BoundSymbol, tracked: Container[str]) -> bool:
     """Whether autograd may track the results: the bound symbol reads a tracked tensor, or calls `requires_grad_`."""
     reads_tracked = any(proxy.name in tracked for proxy in bsym.inputs) and not _reads_only_metadata(bsym)

@@ -9,14 +9,13 @@ from typing import Any
 import sympy
 import torch
 
-from thunder_core.tracing.analysis.named_arguments import named_arguments
+from thunder_core.tracing.analysis.named_arguments import arguments_by_name, named_arguments
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import expressions
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
 LINEAR = "torch.nn.functional.linear"
-ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
-ATTENTION_NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
+LINEAR_PARAMETERS = ("input", "weight", "bias")
 ATEN = torch.ops.aten
 RESHAPES = frozenset(
     f"torch.Tensor.{name}" for name in ("view", "reshape", "flatten", "unflatten", "contiguous", "clone")
@@ -68,15 +67,10 @@ def reduces_last_dimension(bsym: BoundSymbol) -> bool:
     return operations[0] is ATEN.native_layer_norm.default and len(arguments["normalized_shape"]) == 1
 
 
-def attention_arguments(bsym: BoundSymbol) -> dict[str, Any]:
-    """Return the arguments of attention by name."""
-    return dict(zip(ATTENTION_NAMES, bsym.args, strict=False)) | dict(bsym.kwargs)
-
-
 def linear_arguments(bsym: BoundSymbol) -> list[Any]:
     """Return the input, weight and bias of a linear layer."""
-    named = dict(zip(("input", "weight", "bias"), bsym.args, strict=False)) | dict(bsym.kwargs)
-    return [named.get(name) for name in ("input", "weight", "bias")]
+    named = arguments_by_name(bsym, LINEAR_PARAMETERS) or {}
+    return [named.get(name) for name in LINEAR_PARAMETERS]
 
 
 def is_plain(bsym: BoundSymbol) -> bool:

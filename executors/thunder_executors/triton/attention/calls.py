@@ -22,13 +22,13 @@ from typing import Any, TypeGuard
 import torch
 
 from thunder_core.tracing.analysis.aliasing import names_written_to
+from thunder_core.tracing.analysis.attention_arguments import ATTENTION, GROUPS, NAMES, arguments_of
 from thunder_core.tracing.analysis.grad_mode import may_be_recorded, tracked_by_autograd
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.sizes import expressions, generic_hint_of, hint_of
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
 from thunder_executors import sdpa
-from thunder_executors.sdpa.call_arguments import GROUPS, NAMES, arguments_of
 from thunder_executors.triton.attention.decode_attention import (
     HEADS,
     POSITIONS,
@@ -174,7 +174,7 @@ def claim_cache_attention(trace: Trace, executor: str) -> Trace:
 
 def is_unclaimed(bsym: BoundSymbol) -> bool:
     """Whether a bound symbol is a call of attention that no executor has claimed."""
-    return bsym.symbol.name == sdpa.ATTENTION and not bsym.executor
+    return bsym.symbol.name == ATTENTION and not bsym.executor
 
 
 def without_unread(trace: Trace, joined: set[str]) -> Trace:

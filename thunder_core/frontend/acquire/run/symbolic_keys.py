@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Iterator, Set
 from itertools import count
 from types import CodeType, FunctionType, MethodType
@@ -74,7 +75,7 @@ class SymbolicKeys:
         returned = {id(part) for part in containers_in(output)} if self._containers else set()
         for container, contents, code in self._containers:
             now = contents_of(container)
-            is_equal = len(now) == len(contents) and all(map(is_same, now, contents))
+            is_equal = len(now) == len(contents) and all(map(operator.is_, now, contents))
             if id(container) in returned or not is_equal:
                 raise self._run.retrace(NeedsPlainKeys(code))
 
@@ -171,8 +172,3 @@ def containers_in(tree: object) -> Iterator[object]:
 def contents_of(container: Any) -> list[object]:
     """Return the items of a list, or the keys and values of a dict."""
     return [*container, *container.values()] if isinstance(container, dict) else [*container]
-
-
-def is_same(left: object, right: object) -> bool:
-    """Whether two names refer to one object."""
-    return left is right

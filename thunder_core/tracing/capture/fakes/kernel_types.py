@@ -142,8 +142,8 @@ def are_small(fakes: list[torch.Tensor], tensors: Tensors) -> bool:
     """Whether a call with these fakes is tried for each combination of their shapes."""
     if any(fake.layout is not torch.strided for fake in fakes):
         return False
-    counts = [tensors.in_call(fake.numel()) for fake in fakes]
-    return all(type(count) is int for count in counts) and sum(counts) <= MAX_ELEMENTS
+    total = tensors.sum_in_call(fake.numel() for fake in fakes)
+    return total is not None and total <= MAX_ELEMENTS
 
 
 def are_usual(fakes: list[torch.Tensor], function: Callable[..., Any]) -> bool:

@@ -129,6 +129,14 @@ class Tensors:
 
         return replace_leaves(tree, value)
 
+    def sum_in_call(self, counts: Iterable[Any]) -> int | None:
+        """Return the sum of sizes in the traced call.
+
+        None if a size has no value: a transform that replays a trace has no values for symbolic sizes.
+        """
+        values = [self.in_call(count) for count in counts]
+        return sum(values) if all(type(value) is int for value in values) else None
+
     def is_outside(self, tensor: torch.Tensor) -> bool:
         """Whether the tensor existed before the program ran: it is neither a fake nor a handle."""
         return not isinstance(tensor, FakeTensor) and id(tensor) not in self._handles

@@ -138,16 +138,13 @@ def _on_memory(
 
 
 def _can_be_tried(tensors_taken: Iterable[torch.Tensor], tree: object, tensors: Tensors) -> bool:
-    """Whether an operation can be tried: it takes only tensors and constants, on the CPU and of moderate size.
-
-    A transform that replays a trace has no values for symbolic sizes, so that a call with such sizes is not tried.
-    """
+    """Whether an operation can be tried: it takes only tensors and constants, on the CPU and of known moderate size."""
     plain = all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) or leaf is ... for leaf in leaves(tree))
     here = all(tensor.device.type == "cpu" and tensor.layout is torch.strided for tensor in tensors_taken)
     if not plain or not here:
         return False
-    counts = [tensors.in_call(tensor.untyped_storage().nbytes()) for tensor in tensors_taken]
-    return all(type(count) is int for count in counts) and sum(counts) <= MAX_BYTES
+    total = tensors.sum_in_call(tensor.untyped_storage().nbytes() for tensor in tensors_taken)
+    return total is not None and total <= MAX_BYTES
 
 
 @contextmanager

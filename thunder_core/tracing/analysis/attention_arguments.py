@@ -7,6 +7,7 @@ from typing import Any
 
 from thunder_core.tracing.ir.symbol import BoundSymbol
 
+ATTENTION = "torch.nn.functional.scaled_dot_product_attention"
 NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 GROUPS = "enable_gqa"
 
