@@ -3,7 +3,8 @@
 A way multiplies one input with several weights of a shape in turn, in float32 on one thread. The weights together have
 more bytes than a cache, as in a model, where each weight is read once in a call. The ways run in turn in one process,
 in random order. The figures are CPU microseconds of one product: the median of the rounds divided by the number of
-weights.
+weights. Each result is freed before the next one is computed, as in a model, so that all results have the same memory;
+if a process kept them, the system would give it new pages for each, which can take as long as the product.
 
 - `linear`: `torch.nn.functional.linear`, which calls MKL.
 - `transposed`: `x @ w`, where `w` is the contiguous transpose of the weight, made ahead.
@@ -19,7 +20,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -37,29 +39,41 @@ SHAPES = (
 )  # fmt: skip
 WEIGHT_BYTES = 1 << 27  # bytes of all weights of a shape
 MAX_WEIGHTS = 24
-Way = Callable[[], list[torch.Tensor]]
+Way = Callable[[], torch.Tensor]  # computes all products, and returns the last one
+
+
+def last_of(multiply: Callable[[Any], torch.Tensor], forms: Sequence[Any]) -> Way:
+    """Return a way that multiplies by each form of a weight in turn."""
+
+    def way() -> torch.Tensor:
+        result = multiply(forms[0])
+        for form in forms[1:]:
+            del result
+            result = multiply(form)
+        return result
+
+    return way
 
 
 def by_linear(x: torch.Tensor, weights: list[torch.Tensor]) -> Way:
-    return lambda: [functional.linear(x, weight) for weight in weights]
+    return last_of(partial(functional.linear, x), weights)
 
 
 def by_transposed(x: torch.Tensor, weights: list[torch.Tensor]) -> Way:
-    transposed = [weight.t().contiguous() for weight in weights]
-    return lambda: [x @ weight for weight in transposed]
+    return last_of(x.matmul, [weight.t().contiguous() for weight in weights])
 
 
 def by_mkl(x: torch.Tensor, weights: list[torch.Tensor]) -> Way:
     operators: Any = torch.ops.mkl
     packed = [operators._mkl_reorder_linear_weight(weight, x.shape[0]) for weight in weights]
     pairs = list(zip(packed, weights, strict=True))
-    return lambda: [operators._mkl_linear(x, form, weight, None, x.shape[0]) for form, weight in pairs]
+    return last_of(lambda pair: operators._mkl_linear(x, *pair, None, x.shape[0]), pairs)
 
 
 def by_onednn(x: torch.Tensor, weights: list[torch.Tensor]) -> Way:
     operators: Any = torch.ops.mkldnn
     packed = [operators._reorder_linear_weight(weight, x.shape[0]) for weight in weights]
-    return lambda: [operators._linear_pointwise(x, weight, None, "none", [], "") for weight in packed]
+    return last_of(lambda weight: operators._linear_pointwise(x, weight, None, "none", [], ""), packed)
 
 
 def by_inductor(x: torch.Tensor, weights: list[torch.Tensor]) -> Way:
@@ -68,12 +82,14 @@ def by_inductor(x: torch.Tensor, weights: list[torch.Tensor]) -> Way:
             super().__init__()
             self.weights = torch.nn.ParameterList(map(torch.nn.Parameter, weights))
 
-        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
-            return [functional.linear(x, weight) for weight in self.weights]
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            results = [functional.linear(x, weight) for weight in self.weights]
+            # a number of each result is read, so that all are computed and their memory is used again
+            return results[-1], torch.stack([result[0, 0] for result in results])
 
     options = {"freezing": True, "max_autotune": True, "max_autotune_gemm_backends": "ATEN,CPP"}
     compiled = torch.compile(Layers().eval(), options=options)
-    return lambda: compiled(x)
+    return lambda: compiled(x)[0]
 
 
 def by_kernel(x: torch.Tensor, weights: list[torch.Tensor], *, packed: bool) -> Way:
@@ -89,7 +105,7 @@ def by_kernel(x: torch.Tensor, weights: list[torch.Tensor], *, packed: bool) -> 
         kernel(x, weight, weight, result, rows, depth, columns, depth, depth, 0, 0)
         return result
 
-    return lambda: [multiply(form) for form in forms]
+    return last_of(multiply, forms)
 
 
 WAYS: dict[str, Callable[[torch.Tensor, list[torch.Tensor]], Way]] = {
@@ -115,7 +131,7 @@ def microseconds(shape: str, rounds: int) -> dict[str, float | None]:
             ways[name] = make(x, weights)
         except (AttributeError, NotImplementedError):  # this PyTorch has no such operator
             continue
-        torch.testing.assert_close(ways[name]()[-1], expected, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(ways[name](), expected, atol=1e-4, rtol=1e-4)
     times = in_turn(ways, rounds, time.thread_time, shuffled=True)
     return {name: 1e3 * times[name] / count if name in times else None for name in WAYS}
 

@@ -184,7 +184,7 @@ def test_strict_names_the_value_that_decided(tmp_path):
     compiled = thunder.jit(program)
     compiled(torch.ones(3))
     loaded = thunder.load(thunder.save(compiled, tmp_path / "kept"), program, strict=True)
-    with pytest.raises(WrongInputs, match="the program branches on a computed value, which differs"):
+    with pytest.raises(WrongInputs, match="the program branches on them"):
         loaded(-torch.ones(3))
 
 

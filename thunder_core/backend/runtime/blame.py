@@ -54,12 +54,17 @@ def user_line(error: BaseException, trace: Trace) -> SourceLine | None:
 
 def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | None:
     """Return the bound symbol at a line of a trace's printed text; None if no bound symbol of the trace is there."""
+    index = statement_at(trace.name, filename, number)
+    return trace.bound_symbols[index] if index is not None and index < len(trace.bound_symbols) else None
+
+
+def statement_at(name: str, filename: str, number: int) -> int | None:
+    """Return the index of the statement at a line of generated code, in the function `name`; None if there is none."""
     text = "".join(linecache.getlines(filename))
-    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == trace.name]
-    statements = functions[0].body[: len(trace.bound_symbols)] if functions else []
-    for statement, bsym in zip(statements, trace.bound_symbols, strict=False):
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name]
+    for index, statement in enumerate(functions[0].body if functions else []):
         if statement.lineno <= number <= (statement.end_lineno or 0):
-            return bsym
+            return index
     return None
 
 

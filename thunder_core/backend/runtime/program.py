@@ -15,10 +15,11 @@ from thunder_core.backend.runtime.generate import executable, executable_trace
 from thunder_core.backend.runtime.prologues.quick_prologue import quick_prologue_of
 from thunder_core.backend.runtime.prologues.settled_prologue import Prepare
 from thunder_core.backend.runtime.randomness import RandomState
-from thunder_core.backend.runtime.retracing import draws, lines_caught
+from thunder_core.backend.runtime.retracing import caught_errors_of, may_be_caught
 from thunder_core.backend.runtime.tracers import blame_tracer
-from thunder_core.backend.runtime.undo import Undo, inputs_written_before_caught_error, inputs_written_before_last_check
+from thunder_core.backend.runtime.undo import Undo, inputs_written_before_last_check
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.analysis.caught_errors import CaughtErrors
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, autocast_state
 from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_of
@@ -99,20 +100,17 @@ class Program:
     caught_lines: frozenset[SourceLine] = frozenset()
     module_reads: ModuleReads | None = field(default=None, repr=False)
     _written: tuple[int, ...] | None = field(init=False)
-    _written_before_caught: tuple[int, ...] | None = field(init=False)
+    _caught: CaughtErrors | None = field(init=False)
     prepare: Prepare = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
     _switches_autocast: bool = field(init=False, repr=False)
-    _restores_random: bool = field(init=False, repr=False)
     _settings: tuple[Setting, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        computation = self.last("computation")
         self._written = self.written_before_last_check()
-        self._written_before_caught = inputs_written_before_caught_error(computation, self.caught_lines)
+        self._caught = self.caught_errors()
         self._switches_autocast = self.switches_autocast()
-        self._restores_random = bool(self.caught_lines) and draws(computation)
         self._settings = self.settings_changed()
         forward = self.build_function("computation")
         self._computation = forward if self.derivative is None else self.derivative.bridge(forward)
@@ -136,6 +134,12 @@ class Program:
         Returns None for a program that checks no values.
         """
         return inputs_written_before_last_check(self.last("computation"))
+
+    def caught_errors(self) -> CaughtErrors | None:
+        """Return the errors that the computation may raise and that the program catches; None if there are none."""
+        if not self.caught_lines:
+            return None
+        return caught_errors_of(self.traces("computation")[0], self.last("computation"), self.caught_lines)
 
     def switches_autocast(self) -> bool:
         """Return whether the computation changes autocast's state."""
@@ -194,7 +198,7 @@ class Program:
         """
         grad = torch.is_grad_enabled()
         undo = self._make_undo(inputs)
-        random = RandomState.now(inputs) if self._restores_random else None
+        random = RandomState.now(inputs) if self._caught is not None and self._caught.draws else None
         autocast = AutocastState() if self._switches_autocast else None
         restores = [setting.keep() for setting in self._settings]
         try:
@@ -218,21 +222,26 @@ class Program:
 
     def _make_undo(self, inputs: tuple[Any, ...]) -> Undo | None:
         """Return the means to undo writes to inputs; None if no value is checked and no error is caught."""
-        if self._written is None and not self._written_before_caught:
+        before_caught = self._caught.written if self._caught is not None else ()
+        if self._written is None and not before_caught:
             return None
-        return Undo(inputs, sorted({*(self._written or ()), *(self._written_before_caught or ())}))
+        return Undo(inputs, sorted({*(self._written or ()), *before_caught}))
 
     def _require_uncaught(self, error: BaseException, random: RandomState | None, undo: Undo | None) -> None:
         """Raise `UntracedError` for an error that the program may catch, after restoring inputs and generators."""
-        if not self.caught_lines or not isinstance(error, Exception):
+        if self._caught is None or not isinstance(error, Exception) or not may_be_caught(error):
             return
-        lines = lines_caught(self.traces("computation")[0], self.last("computation"), self.caught_lines, error)
-        if lines:
+        if lines := self._caught.at(self.lines_of(error)):
             if undo is not None:
                 undo.put_back()
             if random is not None:
                 random.put_back()
             raise UntracedError(error, lines) from None
+
+    def lines_of(self, error: BaseException) -> frozenset[SourceLine] | None:
+        """Return the user's lines from which an error of the computation may come; None if they are unknown."""
+        line = self.line_of(error)
+        return None if line is None else frozenset({line})
 
     def line_of(self, error: BaseException) -> SourceLine | None:
         """Return the user's source line of the bound symbol of the computation that raised."""

@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.constants import is_literal
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.tracing.ir.requirement import StatedConstraint
 from thunder_core.tracing.ir.source_lines import execute_source
-from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed, UnexpectedValue
+from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed, UnexpectedValue, UntracedError
 
 MAX_KEYS = 12  # maximum keys of a dict that a message names
 PLAIN_CONTAINERS = {list: "a list", tuple: "a tuple", dict: "a dict", set: "a set"}
@@ -118,6 +118,8 @@ def _refusal_reason(program: Program, error: Exception) -> str:
     if isinstance(error, UnexpectedValue):
         line = program.line_of(error)
         where = "" if line is None else f" ({line})"
+        if isinstance(error, UntracedError):
+            return f"an operation raises an error that the program catches{where}: {error.actual}"
         return f"a value that the program reads from a tensor{where}: was {error.expected}, is {error.actual}"
     if not isinstance(error, GuardFailed):
         return f"a value that the program read no longer exists: {type(error).__name__}: {error}"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from thunder_core.backend.runtime.blame import generated_frames, user_line
+from thunder_core.backend.runtime.blame import generated_frames
+from thunder_core.backend.runtime.undo import inputs_written_before_caught_error, lines_of
 from thunder_core.foundation.errors import SourceLine, ThunderError
 from thunder_core.tracing.analysis.aliasing import writes_to_inputs
+from thunder_core.tracing.analysis.caught_errors import CaughtErrors
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.capture.torch_facts.slices import is_drawing
 from thunder_core.tracing.capture.torch_facts.switches import switches_mode
@@ -15,28 +17,30 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library.checks import REQUIRE
 from thunder_core.tracing.library.objects import CHECK_NAMES
 
+NEVER_CAUGHT = (ThunderError, MemoryError, torch.OutOfMemoryError)  # errors that have nothing to do with values
 
-def lines_caught(
-    computation: Trace, last: Trace, caught: frozenset[SourceLine], error: Exception
-) -> frozenset[SourceLine]:
-    """Return the lines with caught errors at which an error may have been raised; `last` is the trace that ran.
 
-    The result is empty if the call cannot be traced again, because the computation has changed a state that is not
-    restored, or may have written to its inputs after the lines. (Writes before the lines are undone.)
+def caught_errors_of(computation: Trace, last: Trace, lines: frozenset[SourceLine]) -> CaughtErrors | None:
+    """Return the errors that a computation may raise at `lines`, where the program catches them; None without lines.
+
+    `last` is the trace that runs. The result is also None if a call cannot be traced again after such an error, because
+    the computation may have changed a state that is not restored.
     """
-    if not caught or isinstance(error, (ThunderError, MemoryError, torch.OutOfMemoryError)):
-        return frozenset()
-    if was_raised_by_epilogue(error) or any(is_lasting(bsym) for bsym in computation.bound_symbols):
-        return frozenset()
-    line = user_line(error, last)
-    if line is None:
-        return frozenset() if writes_to_inputs(computation) else caught
-    return caught & {line}
+    if not lines or any(map(is_lasting, computation.bound_symbols)):
+        return None
+    caught = [(index, lines & lines_of(bsym)) for index, bsym in enumerate(last.bound_symbols)]
+    return CaughtErrors(
+        lines=tuple(sorted(lines, key=str)),
+        lines_of_statements=tuple((index, tuple(sorted(at, key=str))) for index, at in caught if at),
+        written=inputs_written_before_caught_error(last, lines) or (),
+        draws=any(map(is_drawing, last.bound_symbols)),
+        writes=writes_to_inputs(computation),
+    )
 
 
-def draws(computation: Trace) -> bool:
-    """Whether a computation draws random numbers."""
-    return any(map(is_drawing, computation.bound_symbols))
+def may_be_caught(error: Exception) -> bool:
+    """Whether a program may catch an error of its computation because the error depends on tensor values."""
+    return not isinstance(error, NEVER_CAUGHT) and not was_raised_by_epilogue(error)
 
 
 def was_raised_by_epilogue(failure: Exception) -> bool:

@@ -148,4 +148,7 @@ def refusal(program: Program, subject: object, args: tuple[Any, ...], kwargs: di
         program.prepare(subject, args, kwargs)
     except Exception as error:  # a path may run the user's code
         return refusal_reason(program, error)
-    return "the program branches on a computed value, which differs from its value while tracing"
+    return (
+        "values of tensors differ from the traced ones, and the program branches on them or catches an error that "
+        "depends on them"
+    )

@@ -17,6 +17,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, StoredFacts
+from thunder_core.tracing.analysis.caught_errors import CaughtErrors
 from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.ir.requirement import StatedConstraint
 
@@ -187,12 +188,13 @@ def _layout(stored: tuple[int, ...]) -> Strides | DimensionOrder:
 class ProgramFacts(StoredFacts):
     """One program: its stages in order, its guards and sharp edges in words, and its `constraints` on symbols.
 
-    A guard is its path and its words. Artifacts of Thunder 0.2.0 join both in one string.
-    `derivative` describes its backwards; if it is None, `no_backward_reason` says why. `written` are the inputs that
-    a program may have written to before its last check of a tensor's value. `observed` has the finite numbers and sizes
-    of the traced inputs, by path. `numbers` are the positions and paths of guards that require a number to equal the
-    traced number; a different number becomes symbolic in the next program. `tuples` are the positions of guards on
-    tuples of constants. Later tokens of a generation skip the statements `skipped` of the prologue.
+    A guard is its path and its words. Artifacts of Thunder 0.2.0 join both in one string. `derivative` describes its
+    backwards; if it is None, `no_backward_reason` says why. `written` are the inputs that a program may have written to
+    before its last check of a tensor's value. `caught` are the errors that it catches. `observed` has the finite
+    numbers and sizes of the traced inputs, by path. `numbers` are the positions and paths of guards that require a
+    number to equal the traced number; a different number becomes symbolic in the next program. `tuples` are the
+    positions of guards on tuples of constants. Later tokens of a generation skip the statements `skipped` of the
+    prologue.
     """
 
     stages: tuple[StageFacts, ...]
@@ -203,6 +205,7 @@ class ProgramFacts(StoredFacts):
     derivative: StoredAutogradSignature | None = None
     no_backward_reason: str = ""
     written: tuple[int, ...] | None = None
+    caught: CaughtErrors | None = None
     observed: dict[str, int | float] = {}
     numbers: tuple[tuple[int, str], ...] = ()
     tuples: tuple[int, ...] = ()

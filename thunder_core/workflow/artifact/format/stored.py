@@ -12,11 +12,13 @@ import torch
 from thunder_core.backend.parallel.backward_pieces import GradientArrivals
 from thunder_core.backend.runtime.agreement import compare_collectives_first
 from thunder_core.backend.runtime.autograd_signature import RECORDED
+from thunder_core.backend.runtime.blame import generated_frames, statement_at
 from thunder_core.backend.runtime.generate import executable_at_first_call
 from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
 from thunder_core.backend.runtime.prologues.settled_prologue import Prepare
 from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, trace_of_listing
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.analysis.caught_errors import CaughtErrors
 from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_in
@@ -56,13 +58,15 @@ class StoredProgram(Program):
 
     `sources` and `collectives` belong to the prologue, the computation and the epilogue, by name. `read_prologue`
     returns the lines of the prologue. `written` are the inputs that the program may have written to before its last
-    check of a tensor's value. `cubins` are the kernels of all programs, which the first call registers. `skipped` are
-    the statements of the prologue that later tokens of a generation skip.
+    check of a tensor's value. `caught` are the errors that the program catches. `cubins` are the kernels of all
+    programs, which the first call registers. `skipped` are the statements of the prologue that later tokens of a
+    generation skip.
     """
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     read_prologue: Callable[[], Listing] | None = None
     written: tuple[int, ...] | None = None
+    caught: CaughtErrors | None = None
     cubins: Cubins = field(default_factory=dict)
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
     skipped: SkippedStatements | None = None
@@ -77,6 +81,19 @@ class StoredProgram(Program):
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the indices of the inputs that the program may have written to before its last check of a value."""
         return self.written
+
+    def caught_errors(self) -> CaughtErrors | None:
+        """Return the errors that the computation may raise and that the program catches; None if there are none."""
+        return self.caught
+
+    def lines_of(self, error: BaseException) -> frozenset[SourceLine] | None:
+        """Return the lines with caught errors at the statement that raised an error; None if it is unknown."""
+        frames = generated_frames(error)
+        statements = (statement_at("computation", frame.f_code.co_filename, number) for frame, number in frames)
+        statement = next((index for index in statements if index is not None), None)
+        if statement is None or self.caught is None:
+            return None
+        return self.caught.at_statement(statement)
 
     def switches_autocast(self) -> bool:
         """Return whether the stored source of the computation changes autocast's state."""
@@ -161,6 +178,7 @@ def stored_program(
         sources=sources,
         read_prologue=partial(artifact.listing_from, prologue, lines, sources["prologue"].text),
         written=facts.written,
+        caught=facts.caught,
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},
         skipped=facts.skipped,
