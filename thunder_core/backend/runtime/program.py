@@ -19,7 +19,7 @@ from thunder_core.backend.runtime.retracing import caught_errors_of, may_be_caug
 from thunder_core.backend.runtime.tracers import blame_tracer
 from thunder_core.backend.runtime.undo import Undo, inputs_written_before_last_check
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.tracing.analysis.caught_errors import CaughtErrors
+from thunder_core.tracing.analysis.catchable_errors import CatchableErrors
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, autocast_state
 from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_of
@@ -100,7 +100,7 @@ class Program:
     caught_lines: frozenset[SourceLine] = frozenset()
     module_reads: ModuleReads | None = field(default=None, repr=False)
     _written: tuple[int, ...] | None = field(init=False)
-    _caught: CaughtErrors | None = field(init=False)
+    _caught: CatchableErrors | None = field(init=False)
     prepare: Prepare = field(init=False, repr=False)
     _computation: Callable[..., Any] = field(init=False, repr=False)
     _epilogue: Callable[..., Any] = field(init=False, repr=False)
@@ -135,7 +135,7 @@ class Program:
         """
         return inputs_written_before_last_check(self.last("computation"))
 
-    def caught_errors(self) -> CaughtErrors | None:
+    def caught_errors(self) -> CatchableErrors | None:
         """Return the errors that the computation may raise and that the program catches; None if there are none."""
         if not self.caught_lines:
             return None

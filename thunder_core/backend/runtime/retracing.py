@@ -8,7 +8,7 @@ from thunder_core.backend.runtime.blame import generated_frames
 from thunder_core.backend.runtime.undo import inputs_written_before_caught_error, lines_of
 from thunder_core.foundation.errors import SourceLine, ThunderError
 from thunder_core.tracing.analysis.aliasing import writes_to_inputs
-from thunder_core.tracing.analysis.caught_errors import CaughtErrors
+from thunder_core.tracing.analysis.catchable_errors import CatchableErrors
 from thunder_core.tracing.capture.torch_facts.settings import settings_of
 from thunder_core.tracing.capture.torch_facts.slices import is_drawing
 from thunder_core.tracing.capture.torch_facts.switches import switches_mode
@@ -20,7 +20,7 @@ from thunder_core.tracing.library.objects import CHECK_NAMES
 NEVER_CAUGHT = (ThunderError, MemoryError, torch.OutOfMemoryError)  # errors that have nothing to do with values
 
 
-def caught_errors_of(computation: Trace, last: Trace, lines: frozenset[SourceLine]) -> CaughtErrors | None:
+def caught_errors_of(computation: Trace, last: Trace, lines: frozenset[SourceLine]) -> CatchableErrors | None:
     """Return the errors that a computation may raise at `lines`, where the program catches them; None without lines.
 
     `last` is the trace that runs. The result is also None if a call cannot be traced again after such an error, because
@@ -29,7 +29,7 @@ def caught_errors_of(computation: Trace, last: Trace, lines: frozenset[SourceLin
     if not lines or any(map(is_lasting, computation.bound_symbols)):
         return None
     caught = [(index, lines & lines_of(bsym)) for index, bsym in enumerate(last.bound_symbols)]
-    return CaughtErrors(
+    return CatchableErrors(
         lines=tuple(sorted(lines, key=str)),
         lines_of_statements=tuple((index, tuple(sorted(at, key=str))) for index, at in caught if at),
         written=inputs_written_before_caught_error(last, lines) or (),

@@ -17,7 +17,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.generation_lengths import GenerationLengths
 from thunder_core.foundation.storage.manifest import FileFacts, SealedManifest, StoredFacts
-from thunder_core.tracing.analysis.caught_errors import CaughtErrors
+from thunder_core.tracing.analysis.catchable_errors import CatchableErrors
 from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.ir.requirement import StatedConstraint
 
@@ -205,7 +205,7 @@ class ProgramFacts(StoredFacts):
     derivative: StoredAutogradSignature | None = None
     no_backward_reason: str = ""
     written: tuple[int, ...] | None = None
-    caught: CaughtErrors | None = None
+    caught: CatchableErrors | None = None
     observed: dict[str, int | float] = {}
     numbers: tuple[tuple[int, str], ...] = ()
     tuples: tuple[int, ...] = ()

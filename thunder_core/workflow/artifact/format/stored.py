@@ -18,7 +18,7 @@ from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
 from thunder_core.backend.runtime.prologues.settled_prologue import Prepare
 from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, trace_of_listing
 from thunder_core.foundation.errors import SourceLine
-from thunder_core.tracing.analysis.caught_errors import CaughtErrors
+from thunder_core.tracing.analysis.catchable_errors import CatchableErrors
 from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
 from thunder_core.tracing.capture.torch_facts.settings import Setting, settings_in
@@ -66,7 +66,7 @@ class StoredProgram(Program):
     sources: Mapping[str, Source] = field(default_factory=dict)
     read_prologue: Callable[[], Listing] | None = None
     written: tuple[int, ...] | None = None
-    caught: CaughtErrors | None = None
+    caught: CatchableErrors | None = None
     cubins: Cubins = field(default_factory=dict)
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
     skipped: SkippedStatements | None = None
@@ -82,7 +82,7 @@ class StoredProgram(Program):
         """Return the indices of the inputs that the program may have written to before its last check of a value."""
         return self.written
 
-    def caught_errors(self) -> CaughtErrors | None:
+    def caught_errors(self) -> CatchableErrors | None:
         """Return the errors that the computation may raise and that the program catches; None if there are none."""
         return self.caught
 

@@ -10,7 +10,7 @@ Lines = tuple[SourceLine, ...]
 
 
 @dataclass(frozen=True)
-class CaughtErrors:
+class CatchableErrors:
     """The errors that a computation may raise because of tensor values, and that the program catches.
 
     Tracing raised none of them. The operations at `lines` may raise them; `lines_of_statements` are the indices of the
