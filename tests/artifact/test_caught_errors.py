@@ -151,3 +151,28 @@ def test_a_module_catches_them_with_gradients(tmp_path: Path) -> None:
             gradient = model.layer.weight.grad
             assert gradient is not None
             torch.testing.assert_close(gradient, torch.autograd.grad(model(x).sum(), model.layer.weight)[0])
+
+
+CALLS: list[object] = []
+
+
+def notes_calls(x: Tensor) -> Tensor:
+    """Note the call before and after an operation that may raise an error."""
+    CALLS.append(len(CALLS))
+    y = torch.linalg.cholesky(x)
+    CALLS.append("after")
+    return y
+
+
+def test_effects_before_an_error_happen(tmp_path: Path) -> None:
+    loaded: Any = thunder.load(saved(notes_calls, tmp_path / "artifact", torch.eye(3)), notes_calls)
+    effects = []
+    for function in (notes_calls, loaded):
+        CALLS.clear()
+        with torch.no_grad():
+            function(torch.eye(3))
+            for _ in range(2):
+                with pytest.raises(torch.linalg.LinAlgError):
+                    function(SINGULAR)
+        effects.append(list(CALLS))
+    assert effects == [[0, "after", 2, 3]] * 2

@@ -70,8 +70,8 @@ struct Product {
 """
 
 PRODUCTS = r"""
-// The next weights, which a tile prefetches into the L2 cache: some consecutive columns of a weight, or a part of a
-// packed panel as one column. Each step of a column prefetches the line that is `step` bytes after the previous one.
+// The next weights, which a tile prefetches into a cache: some consecutive columns of a weight, or a part of a packed
+// panel as one column. Each step of a column prefetches the line that is `step` bytes after the previous one.
 // Steps are shorter than a line, so that the core waits for few lines at a time. Without columns, the tile waits for
 // its own panel, and prefetches later rows of this panel.
 struct Fetch {
@@ -81,6 +81,12 @@ struct Fetch {
 
 inline void prefetch_row(const float* row) {
     UNROLLED for (int i = 0; i < PANEL; i += 16) _mm_prefetch((const char*)(row + i), _MM_HINT_T0);
+}
+
+// Prefetches the next weights: into the L2 cache with AVX-512, and into the L1 cache with AVX2, whose panels are smaller.
+inline void prefetch_weights(const char* next) {
+    if constexpr (WIDTH == 16) _mm_prefetch(next, _MM_HINT_T1);
+    else _mm_prefetch(next, _MM_HINT_T0);
 }
 
 // Multiplies some rows of the input by `count` words of each column of a panel, from word `start` on. The sums stay in
@@ -105,7 +111,7 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64
     for (int64_t fetched = 0; fetched < fetch.columns; fetched++) {
         const char* next = fetch.from + fetched * fetch.stride;
         for (const int64_t end = count * (fetched + 1) / fetch.columns; k < end; k++, next += fetch.step) {
-            _mm_prefetch(next, _MM_HINT_T1);
+            prefetch_weights(next);
             if constexpr (WIDTH == 16) prefetch_row(panel + (k + AHEAD) * PANEL);  // would slow down AVX2's tiles
             add_products(k);
         }

@@ -21,7 +21,7 @@ from thunder_core.backend.runtime.eager_calls import CallsInEager, EagerFallback
 from thunder_core.backend.runtime.observed_values import NewValues, ObservedValues
 from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.program_compiler import ProgramCompiler
-from thunder_core.backend.runtime.raising import RaisingCalls, has_effects
+from thunder_core.backend.runtime.raising import RaisingCalls
 from thunder_core.backend.runtime.refusals import (
     other_branch_error,
     other_input_error,
@@ -204,7 +204,7 @@ class Specializations:
     @property
     def writes_to_objects(self) -> bool:
         """Whether the program of the latest call writes to objects of the user."""
-        return self.last is not None and has_effects(self.last)
+        return self.last is not None and self.last.has_effects
 
     @property
     def is_transformable(self) -> bool:
@@ -293,7 +293,7 @@ class Specializations:
             self._keep_program(program, route, args, kwargs)
             self.last = program
             first_run = partial(self._run_first, program, inputs, outside, args, kwargs)
-            return first_run() if has_effects(program) else partial(run_and_finish, first_run)
+            return first_run() if program.has_effects else partial(run_and_finish, first_run)
         try:
             return partial(self.raising.call_first_time, raised, args, kwargs, keep=self.options.cache != "no caching")
         finally:

@@ -15,7 +15,7 @@ from thunder_core.backend.runtime.generate import executable, executable_trace
 from thunder_core.backend.runtime.prologues.quick_prologue import quick_prologue_of
 from thunder_core.backend.runtime.prologues.settled_prologue import Prepare
 from thunder_core.backend.runtime.randomness import RandomState
-from thunder_core.backend.runtime.retracing import caught_errors_of, may_be_caught
+from thunder_core.backend.runtime.retracing import caught_errors_of, depends_on_values, has_effects, may_run_again
 from thunder_core.backend.runtime.tracers import blame_tracer
 from thunder_core.backend.runtime.undo import Undo, inputs_written_before_last_check
 from thunder_core.foundation.errors import SourceLine
@@ -141,6 +141,16 @@ class Program:
             return None
         return caught_errors_of(self.traces("computation")[0], self.last("computation"), self.caught_lines)
 
+    @cached_property
+    def has_effects(self) -> bool:
+        """Whether the epilogue writes to the user's objects."""
+        return has_effects(self.last("epilogue"))
+
+    @cached_property
+    def is_repeatable(self) -> bool:
+        """Whether a call whose computation failed should run again in eager PyTorch, for its side effects."""
+        return may_run_again(self.traces("computation")[0], self.last("epilogue"))
+
     def switches_autocast(self) -> bool:
         """Return whether the computation changes autocast's state."""
         return any(map(switches_autocast, self.last("computation").bound_symbols))
@@ -229,7 +239,7 @@ class Program:
 
     def _require_uncaught(self, error: BaseException, random: RandomState | None, undo: Undo | None) -> None:
         """Raise `UntracedError` for an error that the program may catch, after restoring inputs and generators."""
-        if self._caught is None or not isinstance(error, Exception) or not may_be_caught(error):
+        if self._caught is None or not isinstance(error, Exception) or not depends_on_values(error):
             return
         if lines := self._caught.at(self.lines_of(error)):
             if undo is not None:

@@ -7,14 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-import torch
-
 from thunder_core.backend.runtime.eager_calls import CallsInEager, GuardedCall, GuardedCalls
 from thunder_core.backend.runtime.program import Program
-from thunder_core.backend.runtime.retracing import changes_state, was_raised_by_epilogue
-from thunder_core.foundation.errors import InternalErrorWarning, OperationFailed, SharpEdgeWarning, ThunderError
-from thunder_core.tracing.analysis.aliasing import names_written_to
-from thunder_core.tracing.capture.torch_facts.settings import settings_of
+from thunder_core.backend.runtime.retracing import depends_on_values
+from thunder_core.foundation.errors import InternalErrorWarning, OperationFailed, SharpEdgeWarning
 from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.own_errors import bug_of, is_own_error, report_own_error, summary_of
 from thunder_core.tracing.ir.program_errors import ProgramRaised
@@ -109,35 +105,12 @@ class RaisingCalls:
 
         Raises the error of eager PyTorch, or else the failure itself.
         """
-        if self.is_eagers and is_repeatable(program, failure):
+        if self.is_eagers and program.is_repeatable and depends_on_values(failure):
             take_back_draws(self.subject)
             self.subject(*args, **kwargs)
             failure.add_note("  eager PyTorch does not fail: this call has run in eager, with its side effects")
         settle_draws(self.subject)
         raise failure
-
-
-def is_repeatable(program: Program, failure: Exception) -> bool:
-    """Whether a failed call should run again: the program has effects to make, and has made none of them yet.
-
-    The effects to make are those of the epilogue, and changes of settings. The program may have made effects if it
-    writes to its inputs, draws random numbers, communicates or had begun its epilogue.
-    """
-    if isinstance(failure, (ThunderError, MemoryError, torch.OutOfMemoryError)) or was_raised_by_epilogue(failure):
-        return False
-    computation = program.traces("computation")[0]
-    if any(bsym.communicates for bsym in computation.bound_symbols):
-        return False
-    if not has_effects(program) and not settings_of(computation.bound_symbols):
-        return False
-    written = names_written_to(computation)
-    bsyms = computation.bound_symbols
-    return not any(proxy.name in written for proxy in computation.inputs) and not any(map(changes_state, bsyms))
-
-
-def has_effects(program: Program) -> bool:
-    """Whether a program's epilogue writes to the user's objects."""
-    return any(bsym.output is None for bsym in program.last("epilogue").bound_symbols)
 
 
 def error_of_tracing(raised: ProgramRaised) -> str:

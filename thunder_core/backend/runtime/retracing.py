@@ -1,4 +1,4 @@
-"""Whether a call may be traced again after its computation raised, given the side effects so far."""
+"""Whether a call may be made again after its computation raised, given the side effects so far."""
 
 from __future__ import annotations
 
@@ -38,9 +38,29 @@ def caught_errors_of(computation: Trace, last: Trace, lines: frozenset[SourceLin
     )
 
 
-def may_be_caught(error: Exception) -> bool:
-    """Whether a program may catch an error of its computation because the error depends on tensor values."""
+def depends_on_values(error: Exception) -> bool:
+    """Whether an error of a program may depend on tensor values: an operation raised it, and memory was left."""
     return not isinstance(error, NEVER_CAUGHT) and not was_raised_by_epilogue(error)
+
+
+def may_run_again(computation: Trace, epilogue: Trace) -> bool:
+    """Whether a call whose computation failed should run again in eager PyTorch, for its side effects.
+
+    The program has effects to make, and has made none of them yet. The effects to make are those of the epilogue, and
+    changes of settings. The program may have made effects if it writes to its inputs, draws random numbers or
+    communicates.
+    """
+    bsyms = computation.bound_symbols
+    if any(bsym.communicates or changes_state(bsym) for bsym in bsyms):
+        return False
+    if not has_effects(epilogue) and not settings_of(bsyms):
+        return False
+    return not writes_to_inputs(computation)
+
+
+def has_effects(epilogue: Trace) -> bool:
+    """Whether an epilogue writes to the user's objects."""
+    return any(bsym.output is None for bsym in epilogue.bound_symbols)
 
 
 def was_raised_by_epilogue(failure: Exception) -> bool:

@@ -284,6 +284,8 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         no_backward_reason=program.no_backward_reason,
         written=program.written_before_last_check(),
         caught=program.caught_errors(),
+        has_effects=program.has_effects,
+        is_repeatable=program.is_repeatable,
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
         numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.guards_number),
         tuples=tuple(index for index, guard in enumerate(program.guards) if guard.guards_tuple),

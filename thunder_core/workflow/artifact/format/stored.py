@@ -67,6 +67,8 @@ class StoredProgram(Program):
     read_prologue: Callable[[], Listing] | None = None
     written: tuple[int, ...] | None = None
     caught: CatchableErrors | None = None
+    has_effects: bool = False  # type: ignore[misc]
+    is_repeatable: bool = False  # type: ignore[misc]
     cubins: Cubins = field(default_factory=dict)
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
     skipped: SkippedStatements | None = None
@@ -179,6 +181,8 @@ def stored_program(
         read_prologue=partial(artifact.listing_from, prologue, lines, sources["prologue"].text),
         written=facts.written,
         caught=facts.caught,
+        has_effects=facts.has_effects,
+        is_repeatable=facts.is_repeatable,
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},
         skipped=facts.skipped,
