@@ -83,7 +83,7 @@ inline void prefetch_row(const float* row) {
     UNROLLED for (int i = 0; i < PANEL; i += 16) _mm_prefetch((const char*)(row + i), _MM_HINT_T0);
 }
 
-// Prefetches the next weights: into the L2 cache with AVX-512, and into the L1 cache with AVX2, whose panels are smaller.
+// Prefetches the next weights: into the L2 cache with AVX-512, into the L1 cache with AVX2, whose panels are smaller.
 inline void prefetch_weights(const char* next) {
     if constexpr (WIDTH == 16) _mm_prefetch(next, _MM_HINT_T1);
     else _mm_prefetch(next, _MM_HINT_T0);

@@ -67,8 +67,8 @@ class StoredProgram(Program):
     read_prologue: Callable[[], Listing] | None = None
     written: tuple[int, ...] | None = None
     caught: CatchableErrors | None = None
-    has_effects: bool = False  # type: ignore[misc]
-    is_repeatable: bool = False  # type: ignore[misc]
+    has_effects: bool = False
+    is_repeatable: bool = False
     cubins: Cubins = field(default_factory=dict)
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
     skipped: SkippedStatements | None = None
