@@ -121,6 +121,28 @@ def test_a_program_with_too_many_copies_stays():
     assert_like_eager(Alternating().eval(), torch.randn(2, 4, 5, 6), is_changed=False)
 
 
+SHARING = {
+    "itself": lambda x: (x, x),
+    "slice": lambda x: (x, x[:1]),
+    "flat": lambda x: (x.flatten(1), x),
+    "two views": lambda x: (x.view(-1), x.permute(0, 2, 3, 1)),
+    "detached": lambda x: (x, x.detach()),
+    "dropout": lambda x: (x, functional.dropout(x, training=False)),
+    "written": lambda x: (x, x.relu_()),
+    "copy": lambda x: (x, x.clone()),
+}
+
+
+@pytest.mark.parametrize("end", SHARING)
+@pytest.mark.parametrize("inplace", [False, True])
+def test_results_share_memory_as_in_eager(end, inplace):
+    model, x = Network(SHARING[end], inplace=inplace).eval(), torch.randn(2, 3, 12, 16)
+    compiled = assert_like_eager(model, x)
+    with torch.no_grad():
+        shared = [first.data_ptr() == second.data_ptr() for first, second in (model(x), compiled(x))]
+    assert shared[0] is shared[1]
+
+
 class Written(nn.Module):
     def __init__(self, write):
         super().__init__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 RECORDED = "recorded"  # the name of the trace that autograd records if the backward is split at dependent results
@@ -77,3 +78,34 @@ class AutogradSignature:
     def source_indices(self) -> tuple[int, ...]:
         """The indices of all outputs that dependent results are computed from, in ascending order."""
         return tuple(sorted({index for result in self.dependent for index in result.sources}))
+
+
+@dataclass(frozen=True)
+class SeparateResults:
+    """The results of a body that share differentiated operations, and the inputs that each result depends on.
+
+    All numbers are positions among the results that receive gradients, or indices of inputs. `sharing[n]` are the
+    results whose gradients pass through an operation that the gradient of result n passes through. They include n,
+    unless the gradient of result n passes through no operation. `inputs[n]` are the inputs that the value of result n
+    depends on.
+    """
+
+    sharing: tuple[frozenset[int], ...]
+    inputs: tuple[frozenset[int], ...]
+
+    def after(self, received: Collection[int], remaining: Collection[int] | None) -> frozenset[int]:
+        """Return the results that can still have a backward pass after a pass for the `received` results.
+
+        `remaining` are the results that could have a backward pass before this pass; None stands for all results.
+        """
+        freed = frozenset[int]().union(*(self.sharing[position] for position in received))
+        candidates = range(len(self.sharing)) if remaining is None else remaining
+        return frozenset(
+            position
+            for position in candidates
+            if position not in received and self.sharing[position] and position not in freed
+        )
+
+    def inputs_of(self, positions: Collection[int]) -> frozenset[int]:
+        """Return the indices of the inputs that the values of these results depend on."""
+        return frozenset[int]().union(*(self.inputs[position] for position in positions))

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import torch
 
-from thunder_core.backend.runtime.autograd_signature import AutogradSignature
+from thunder_core.backend.runtime.autograd_signature import AutogradSignature, SeparateResults
 from thunder_core.backend.runtime.blame import add_source_line, leave_inference_modes, user_line
 from thunder_core.backend.runtime.generate import executable, executable_trace
 from thunder_core.backend.runtime.prologues.quick_prologue import quick_prologue_of
@@ -56,6 +56,10 @@ class Derivative(Protocol):
     @property
     def signature(self) -> AutogradSignature:
         """The signature of the computation for its autograd node: its results, inputs, writes and layouts."""
+
+    @property
+    def separate_results(self) -> SeparateResults | None:
+        """The results that can have backward passes of their own; None if they are unknown."""
 
     @property
     def body(self) -> Trace:

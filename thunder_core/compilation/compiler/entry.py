@@ -73,9 +73,9 @@ def jit(
     layers first; at 0.0, only the tensors between layers are saved. `examine_memory` reports the resulting memory.
 
     `data_dependent` controls programs that read the value of a tensor for a branch or a size. `"guard"` traces the
-    program for the value, or for the outcome if the value is compared with a number. It traces again for other values,
-    and raises `DataDependent` at the ninth value of one source line. `"retrace"` traces again without this limit.
-    `"error"` raises `DataDependent` at the first read.
+    program for the value, or for the outcome if the value is compared with a number. It traces again for other values.
+    From the ninth value of a source line on, eager PyTorch calls the function around the line, with a
+    `RecompileWarning`. `"retrace"` traces again without this limit. `"error"` raises `DataDependent` at the first read.
 
     `max_programs` limits the number of programs; beyond it, the least recently used program is dropped. A
     `RecompileWarning` reports this once, and a third trace for the same reason.

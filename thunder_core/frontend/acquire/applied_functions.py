@@ -27,7 +27,8 @@ from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.recording import Recording
 from thunder_core.frontend.interpreter import interpret
 from thunder_core.frontend.interpreter.callables import callable_attribute
-from thunder_core.passes.autodiff.rules import applied_class, note_backward_reads, operation_of
+from thunder_core.passes.autodiff.applied.value_readers import note_backward_reads
+from thunder_core.passes.autodiff.rules import applied_class, operation_of
 from thunder_core.tracing.capture.fakes.tensors import tensors_in
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.modes import without_functions, without_recording

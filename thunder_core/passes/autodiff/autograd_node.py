@@ -15,12 +15,12 @@ from thunder_core.backend.runtime.autograd_signature import (
     AutogradSignature,
     DependentResult,
     DimensionOrder,
+    SeparateResults,
     Strides,
 )
 from thunder_core.backend.runtime.randomness import RandomState, drawing_from
 from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes, reason_against_second_run
-from thunder_core.passes.autodiff.separate_results import SeparateResults
 from thunder_core.tracing.capture.torch_facts.strides import dense_strides
 from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
 

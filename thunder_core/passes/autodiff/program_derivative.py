@@ -27,9 +27,15 @@ from thunder_core.backend.parallel.backward_pieces import (
 from thunder_core.backend.parallel.buckets import BucketSizes
 from thunder_core.backend.parallel.compiling import compiling
 from thunder_core.backend.runtime.agreement import start_answering
-from thunder_core.backend.runtime.autograd_signature import AutogradSignature, DimensionOrder, Strides
+from thunder_core.backend.runtime.autograd_signature import (
+    AutogradSignature,
+    DimensionOrder,
+    SeparateResults,
+    Strides,
+)
 from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Stage
+from thunder_core.passes.autodiff.applied.value_readers import ValueReader, backward_readers
 from thunder_core.passes.autodiff.autograd_node import Backward, Gradients, connect_tail
 from thunder_core.passes.autodiff.chained_nodes import ChainedBridge
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast
@@ -40,9 +46,9 @@ from thunder_core.passes.autodiff.output_aliases import split_output_aliases
 from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
 from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
 from thunder_core.passes.autodiff.reverse_sweep import REQUIRE_GRAD, cotangent_of
-from thunder_core.passes.autodiff.rules import backward_readers, with_rules
+from thunder_core.passes.autodiff.rules import with_rules
 from thunder_core.passes.autodiff.second_run import written_inputs
-from thunder_core.passes.autodiff.separate_results import SeparateResults, find_separate_results
+from thunder_core.passes.autodiff.separate_results import find_separate_results
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.analysis.control_flow import transform_nested
 from thunder_core.tracing.analysis.grad_mode import SET_GRAD
@@ -147,8 +153,8 @@ class ProgramDerivative:
             forward,
             self.compile_backward,
             recorded,
-            readers=backward_readers(self.body),
-            separate=lambda: self._separate_results,
+            readers=self.readers,
+            separate=lambda: self.separate_results,
             pieces=self,
         )
         if not self.signature.dependent:
@@ -157,8 +163,14 @@ class ProgramDerivative:
         return DependentProgram(replace(bridge, split=split), tail)
 
     @cached_property
-    def _separate_results(self) -> SeparateResults:
+    def separate_results(self) -> SeparateResults:
+        """The results that can have backward passes of their own."""
         return find_separate_results(self.body, self.differentiated.results, self.differentiated.sweep)
+
+    @cached_property
+    def readers(self) -> tuple[ValueReader, ...]:
+        """The readers of the values outside of the program that the user's own backwards read."""
+        return backward_readers(self.body)
 
     @cached_property
     def recorded_trace(self) -> Trace:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 from types import FunctionType
@@ -20,12 +20,10 @@ from thunder_core.tracing.ir.trace import Trace, with_subtraces
 from thunder_core.tracing.ir.tree import leaves, replace_leaves
 
 Operation = Callable[..., Any]
-Reader = Callable[[], object]
 SetupContext = Callable[[Any, tuple[Any, ...], dict[str, Any], Any], None]
 
 _rules: dict[Operation, Operation] = {}
 _applied_classes: dict[Operation, type[torch.autograd.Function]] = {}
-_readers: dict[type[torch.autograd.Function], dict[str, Reader]] = {}  # by the path of the value
 _live: set[Operation] = set()  # applied functions whose backward has to run after the program: "live" functions
 
 
@@ -135,17 +133,6 @@ def register_live(name: str, function: Operation) -> Operation:
 def applied_class(operation: object) -> type[torch.autograd.Function] | None:
     """Return the `torch.autograd.Function` that an operation applies, or None for another operation."""
     return _applied_classes.get(operation) if isinstance(operation, FunctionType) else None
-
-
-def note_backward_reads(kind: type[torch.autograd.Function], readers: Mapping[str, Reader]) -> None:
-    """Register readers, by path, of the values outside of programs that the backward of a function reads."""
-    _readers.setdefault(kind, {}).update(readers)
-
-
-def backward_readers(trace: Trace) -> tuple[Reader, ...]:
-    """Return the readers of all values outside of a trace that the backwards of the trace's functions read."""
-    kinds = dict.fromkeys(applied_class(bsym.symbol.target) for bsym in trace.bound_symbols)
-    return tuple(reader for kind in kinds if kind is not None for reader in _readers.get(kind, {}).values())
 
 
 def is_live(operation: object) -> bool:

@@ -35,15 +35,18 @@ def written_inputs(trace: Trace, results: Iterable[int]) -> tuple[tuple[int, ...
     written = tuple(index for index, proxy in enumerate(trace.inputs) if proxy.name in names)
     if any(trace.inputs[index].name in group for index in written for group in trace.aliases):
         return written, None
-    needed = names_of_needed_inputs(trace, results)
+    needed = frozenset[str]().union(*names_of_needed_inputs(trace, results))
     indices = tuple(index for index in written if trace.inputs[index].name in needed)
     proxies = [trace.inputs[index] for index in indices]
     is_small = sum(map(_bytes_of, proxies)) <= MAXIMUM_BYTES
     return written, indices if is_small else None
 
 
-def names_of_needed_inputs(trace: Trace, results: Iterable[int]) -> frozenset[str]:
-    """Return the names of the inputs whose values before the first write affect these results or the trace's checks."""
+def names_of_needed_inputs(trace: Trace, results: Iterable[int]) -> list[frozenset[str]]:
+    """Return, for each of these results, the names of the inputs whose values before the first write affect it.
+
+    Inputs that affect a check of the trace affect each result.
+    """
     aliasing = alias_sets(trace.bound_symbols, trace.aliases)
     sources: dict[str, frozenset[str]] = {}
 
@@ -62,7 +65,7 @@ def names_of_needed_inputs(trace: Trace, results: Iterable[int]) -> frozenset[st
             checked |= values
         for name in (*(proxy.name for proxy in operation.outputs), *written):
             sources[aliasing.representative(name)] = read(name) | values
-    return checked.union(*(read(trace.output[index].name) for index in results))
+    return [checked | read(trace.output[index].name) for index in results]
 
 
 def _names_written(operation: BoundSymbol) -> tuple[str, ...]:

@@ -7,54 +7,31 @@ later pass through other results, the program therefore runs again, and autograd
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
+from thunder_core.backend.runtime.autograd_signature import SeparateResults
 from thunder_core.passes.autodiff.reverse_sweep import ReverseSweep
 from thunder_core.passes.autodiff.second_run import names_of_needed_inputs
 from thunder_core.passes.autodiff.step import Step
 from thunder_core.tracing.ir.trace import Trace
 
 
-@dataclass(frozen=True, eq=False)
-class SeparateResults:
-    """The differentiated operations of each result of a body, and the inputs that results depend on.
-
-    `results` are the indices of the results that receive gradients. `operations` has, for each of these results, the
-    operations that its gradient passes through, as positions among the steps of the reverse sweep. The methods take
-    positions in `results`.
-    """
-
-    body: Trace
-    results: Sequence[int]
-    operations: tuple[frozenset[int], ...]
-
-    def after(self, received: Collection[int], remaining: Collection[int] | None) -> frozenset[int]:
-        """Return the results that can still have a backward pass after a pass for the `received` results.
-
-        `remaining` are the results that could have a backward pass before this pass; None stands for all results.
-        """
-        freed = frozenset[int]().union(*(self.operations[position] for position in received))
-        candidates = range(len(self.operations)) if remaining is None else remaining
-        return frozenset(
-            position
-            for position in candidates
-            if position not in received and self.operations[position] and not self.operations[position] & freed
-        )
-
-    def inputs_of(self, positions: Collection[int]) -> frozenset[int]:
-        """Return the indices of the inputs that the values of these results depend on."""
-        names = names_of_needed_inputs(self.body, [self.results[position] for position in positions])
-        return frozenset(index for index, proxy in enumerate(self.body.inputs) if proxy.name in names)
-
-
 def find_separate_results(body: Trace, results: Sequence[int], sweep: ReverseSweep) -> SeparateResults:
-    """Return the differentiated operations of the body's results at the indices `results`."""
+    """Return which of the body's results at the indices `results` share differentiated operations."""
     makers: dict[str, int] = {}
     for number, step in enumerate(sweep.steps):
         makers |= {proxy.name: number for proxy in step.results}
-    operations = (_operations_behind(body.output[index].name, sweep.steps, makers) for index in results)
-    return SeparateResults(body, results, tuple(operations))
+    operations = [_operations_behind(body.output[index].name, sweep.steps, makers) for index in results]
+    sharing = (
+        frozenset(position for position, other in enumerate(operations) if not own.isdisjoint(other))
+        for own in operations
+    )
+    names = names_of_needed_inputs(body, results)
+    inputs = (
+        frozenset(index for index, proxy in enumerate(body.inputs) if proxy.name in names_of_result)
+        for names_of_result in names
+    )
+    return SeparateResults(tuple(sharing), tuple(inputs))
 
 
 def _operations_behind(name: str, steps: Sequence[Step], makers: dict[str, int]) -> frozenset[int]:

@@ -105,7 +105,7 @@ class _Replay(Replay):
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace)
         self._copies = 0
-        self._writes = any(bsym.mutates for bsym in trace.bound_symbols)
+        self._written = names_written_to(trace)
         self._copies_by_name: dict[Hashable, torch.Tensor] = {}
 
     def change_format(self) -> tuple[Trace, int]:
@@ -141,13 +141,16 @@ class _Replay(Replay):
         """Return the arguments of a convolution with its input in the format `channels_last`."""
         x = args[0] if args else kwargs["input"]
         if not self._recorder.proxy_of(x).is_channels_last:
-            x = self._copy(x, memory_format=torch.channels_last)
+            x = self._copy(x, may_change=bool(self._written), memory_format=torch.channels_last)
         return ((x, *args[1:]), kwargs) if args else (args, {**kwargs, "input": x})
 
-    def _copy(self, value: torch.Tensor, **options: Any) -> torch.Tensor:
-        """Return a copy of a tensor in another format; if the program does not write, reuse an earlier copy."""
+    def _copy(self, value: torch.Tensor, *, may_change: bool, **options: Any) -> torch.Tensor:
+        """Return a copy of a tensor in another format; reuse an earlier copy unless the tensor may have changed.
+
+        Views of a tensor that the program returns next to the tensor share memory with the same copy.
+        """
         key = (self._recorder.proxy_of(value).name, *options.values())
-        if key not in self._copies_by_name or self._writes:
+        if key not in self._copies_by_name or may_change:
             self._copies += 1
             self._copies_by_name[key], bsyms = self._record(torch.Tensor.contiguous, (value,), options)
             self.bsyms += bsyms
@@ -158,7 +161,7 @@ class _Replay(Replay):
         value = self._value(leaf)
         if not isinstance(leaf, TensorProxy) or has_strides_of(self._recorder.proxy_of(value), leaf):
             return value
-        value = self._copy(value)
+        value = self._copy(value, may_change=leaf.name in self._written)
         if not has_strides_of(self._recorder.proxy_of(value), leaf):
             raise OtherStrides
         return value

@@ -47,6 +47,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     GroupFacts,
     Manifest,
     ProgramFacts,
+    ReaderFacts,
     StageFacts,
     StoredAutogradSignature,
     ToleranceFacts,
@@ -60,6 +61,7 @@ from thunder_core.workflow.artifact.format.printed import (
 )
 from thunder_core.workflow.artifact.format.ranks import group_facts
 from thunder_core.workflow.artifact.format.read import Artifact
+from thunder_core.workflow.artifact.format.readers import constants_of, reader_facts, readers_of
 from thunder_core.workflow.artifact.format.signature import import_key_function, sign_folder
 from thunder_core.workflow.artifact.format.tensors import write_tensors
 from thunder_core.workflow.artifact.format.weights import NO_WEIGHTS, StoredWeights, stored_weights
@@ -167,13 +169,14 @@ def with_standalone_facts(folder: Path, manifest: Manifest) -> Manifest:
 class ArtifactContent:
     """The content of an artifact except for the report.
 
-    `stages` has the stages of each program with their facts. `rebuildable` is the model if a model without weights can
-    be built from its class and config; otherwise None.
+    `stages` has the stages of each program with their facts, and `readers` has the readers of each program.
+    `rebuildable` is the model if a model without weights can be built from its class and config; otherwise None.
     """
 
     specializations: Specializations
     programs: list[Program]
     stages: list[list[tuple[PrintedStage, StageFacts]]]
+    readers: list[tuple[ReaderFacts, ...]]
     constants: Mapping[str, torch.Tensor]
     files: Mapping[str, bytes]
     weights: StoredWeights
@@ -196,7 +199,10 @@ def gather_content(
     programs = programs_of(specializations)
     printed = [[*printed_stages(program, number)] for number, program in enumerate(programs)]
     converter = ConstantConverter(subject)
-    converter.prepare([value for stages in printed for stage in stages for value in stage.named.values()])
+    named = [value for stages in printed for stage in stages for value in stage.named.values()]
+    readers = [readers_of(program) for program in programs]
+    read_by_backwards = [value for group in readers for reader in group for value in constants_of(reader)]
+    converter.prepare([*named, *read_by_backwards])
     stages = [[(stage, with_constants(stage, converter)) for stage in program] for program in printed]
     if not target:
         kernels = kernels_on_gpus(programs, executors_of(specializations), subject_name(subject))
@@ -206,6 +212,7 @@ def gather_content(
         specializations=specializations,
         programs=programs,
         stages=stages,
+        readers=[tuple(reader_facts(reader, converter) for reader in group) for group in readers],
         constants=converter.tensors,
         files={**converter.files, **images, **(empty_model_files(rebuildable) if rebuildable else {})},
         weights=weights.on(GPU) if target else weights,
@@ -229,7 +236,7 @@ def content_facts(content: ArtifactContent) -> dict[str, Any]:
         "subject": name_of(subject),
         "code": code_of(subject, content.programs, [stage for stages in facts for stage in stages]),
         "compiler": compiler_facts(content.specializations.compiler),
-        "programs": tuple(program_facts(*pair) for pair in zip(content.programs, facts, strict=True)),
+        "programs": tuple(map(program_facts, content.programs, facts, content.readers)),
         "weights": dict(content.weights.facts),
         "empty_model": EmptyModelFacts(**empty_model_facts(content.rebuildable)) if content.rebuildable else None,
         "machine": machine() if any(name.endswith(".so") for name in content.files) else "",
@@ -272,7 +279,7 @@ def programs_of(specializations: Specializations) -> list[Program]:
     return programs
 
 
-def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
+def program_facts(program: Program, stages: list[StageFacts], readers: tuple[ReaderFacts, ...]) -> ProgramFacts:
     """Return a program as plain data."""
     return ProgramFacts(
         stages=tuple(stages),
@@ -280,7 +287,7 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
         constraints=program.constraints,
         sharp_edges=tuple(str(getattr(edge, "what", edge)) for edge in program.sharp_edges),
         devices=tuple(sorted(devices_of(program.last("computation")))),
-        derivative=stored_autograd_signature(program),
+        derivative=stored_autograd_signature(program, readers),
         no_backward_reason=program.no_backward_reason,
         written=program.written_before_last_check(),
         caught=program.caught_errors(),
@@ -293,13 +300,14 @@ def program_facts(program: Program, stages: list[StageFacts]) -> ProgramFacts:
     )
 
 
-def stored_autograd_signature(program: Program) -> StoredAutogradSignature | None:
+def stored_autograd_signature(program: Program, readers: tuple[ReaderFacts, ...]) -> StoredAutogradSignature | None:
     """Return the autograd signature of a program as plain data; None if the program has no derivative."""
     if program.derivative is None:
         return None
     body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
-    rules = names_with_rules(program.derivative.body)
-    return StoredAutogradSignature.of(program.derivative.signature, body, rules)
+    derivative = program.derivative
+    rules = names_with_rules(derivative.body)
+    return StoredAutogradSignature.of(derivative.signature, body, rules, derivative.separate_results, readers)
 
 
 def devices_of(trace: Trace) -> set[str]:

@@ -13,17 +13,8 @@ from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.values import OfConstant
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import is_users_file
-from thunder_core.passes.autodiff.rules import Reader
+from thunder_core.passes.autodiff.applied.value_readers import STEPS, ValueReader
 from thunder_core.tracing.ir.constants import BY_IDENTITY
-
-# For each kind of step that can be repeated at any time, the function that reads the value, given the owner and the
-# key.
-STEPS: dict[str, Callable[[Any, Any], object]] = {
-    "attribute": getattr,
-    "closure": lambda function, key: function.__closure__[key[0]],
-    "entry": lambda owner, name: vars(owner)[name],
-    "item": lambda owner, key: owner[key],
-}
 
 
 class BackwardStart:
@@ -69,17 +60,14 @@ def _is_fixed(path: Path) -> bool:
     return not is_users_file(str(getattr(owner, "__file__", "<frozen module>")))
 
 
-def reader_of(path: Path) -> Reader | None:
-    """Return a function that reads the value at a path again; None for a path that starts at an argument or is
-    computed.
+def reader_of(path: Path) -> ValueReader | None:
+    """Return the reader of the value at a path; None for a path that starts at an argument or is computed.
 
     Another call has other arguments.
     """
-    parent, key = path.parent, path.key
-    if parent is None:
-        value = path.value
-        return None if path.step == "root" and path.key in ("args", "kwargs") else lambda: value
-    read_owner, step = reader_of(parent), STEPS.get(path.step)
-    if read_owner is None or step is None:
+    root, *steps = path.lineage()
+    if root.step == "root" and root.key in ("args", "kwargs"):
         return None
-    return lambda: step(read_owner(), key)
+    if any(step.step not in STEPS for step in steps):
+        return None
+    return ValueReader(root.value, tuple((step.step, step.key) for step in steps))

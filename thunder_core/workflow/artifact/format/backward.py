@@ -10,10 +10,11 @@ from typing import Any
 from thunder_core.backend.parallel.backward_pieces import GradientArrivals, Groups, groups_of_gradients
 from thunder_core.backend.parallel.buckets import BucketSizes
 from thunder_core.backend.runtime.agreement import compare_collectives_first
-from thunder_core.backend.runtime.autograd_signature import RECORDED, AutogradSignature
+from thunder_core.backend.runtime.autograd_signature import RECORDED, AutogradSignature, SeparateResults
 from thunder_core.backend.runtime.generate import executable, executable_at_first_call
 from thunder_core.backend.runtime.program import Stage
 from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.applied.value_readers import ValueReader
 from thunder_core.passes.autodiff.autograd_node import Backward, connect_tail
 from thunder_core.passes.autodiff.chained_nodes import ChainedBridge
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
@@ -31,16 +32,18 @@ class StoredDerivative:
     If no backward was saved for the results that have gradients, autograd records the source `recorded` and
     differentiates it; with `strict`, `NotDifferentiable` is raised instead. For gradients of results with respect to
     other results, autograd records the source `cut`. Inside `DistributedDataParallel`, a backward with `arrivals` is
-    split into pieces.
+    split into pieces. `separate_results` is None in artifacts of earlier versions.
     """
 
     signature: AutogradSignature
+    separate_results: SeparateResults | None
     body: Trace
     stages: tuple[Stage, ...]
     recorded: Source
     tail: Source | None
     cut: Source | None
     rules: tuple[str, ...]
+    readers: tuple[ValueReader, ...]
     backwards: Mapping[tuple[bool, ...], Source]
     arrivals: Mapping[tuple[bool, ...], GradientArrivals]
     collectives: Mapping[tuple[bool, ...], Sequence[Collective]]
@@ -53,7 +56,16 @@ class StoredDerivative:
         """Return the function that computes all results; `forward` is the compiled forward."""
         tail = executable_at_first_call(self.tail, "tail") if self.tail else None
         recorded = self._recorded_by_autograd(self.recorded, self.body.name)
-        bridge = ChainedBridge(self.signature, forward, self.backward_for, recorded, pieces=self)
+        separate = self.separate_results
+        bridge = ChainedBridge(
+            self.signature,
+            forward,
+            self.backward_for,
+            recorded,
+            readers=self.readers,
+            separate=None if separate is None else lambda: separate,
+            pieces=self,
+        )
         if self.cut is None:
             return connect_tail(bridge, tail)
         cut = self._recorded_by_autograd(self.cut, RECORDED)

@@ -12,6 +12,7 @@ from thunder_core.backend.runtime.autograd_signature import (
     AutogradSignature,
     DependentResult,
     DimensionOrder,
+    SeparateResults,
     Strides,
 )
 from thunder_core.foundation.options.compile_options import CompileOptions
@@ -101,6 +102,13 @@ class StageFacts(StoredFacts):
     constants: dict[str, ConstantFacts] = {}
 
 
+class ReaderFacts(StoredFacts):
+    """A `ValueReader` as stored: its root, or None for the subject itself, and its steps with their keys."""
+
+    root: ConstantFacts | None
+    steps: tuple[tuple[str, ConstantFacts], ...]
+
+
 class DependentResultFacts(StoredFacts):
     """A `DependentResult` as stored in a manifest."""
 
@@ -114,7 +122,9 @@ class StoredAutogradSignature(StoredFacts):
 
     `strides` has the strides of each gradient in elements. If a size is symbolic, `strides` instead has the rank of
     each dimension in memory as a negative number: the fastest dimension has -1, the next has -2. `rules` are the
-    operations whose derivatives the user registered; autograd cannot record them.
+    operations whose derivatives the user registered; autograd cannot record them. `sharing` and `inputs_of_results` are
+    the fields of `SeparateResults`; both are empty in artifacts of earlier versions. `readers` read the values outside
+    of the program that the user's own backwards read.
     """
 
     count: int
@@ -130,10 +140,20 @@ class StoredAutogradSignature(StoredFacts):
     written: tuple[int, ...] = ()
     kept: tuple[int, ...] | None = None
     rules: tuple[str, ...] = ()
+    sharing: tuple[tuple[int, ...], ...] = ()
+    inputs_of_results: tuple[tuple[int, ...], ...] = ()
+    readers: tuple[ReaderFacts, ...] = ()
     body: int
 
     @classmethod
-    def of(cls, signature: AutogradSignature, body: int, rules: tuple[str, ...] = ()) -> Self:
+    def of(
+        cls,
+        signature: AutogradSignature,
+        body: int,
+        rules: tuple[str, ...] = (),
+        separate: SeparateResults | None = None,
+        readers: tuple[ReaderFacts, ...] = (),
+    ) -> Self:
         """Return the facts of a signature."""
         return cls(
             count=signature.count,
@@ -149,6 +169,9 @@ class StoredAutogradSignature(StoredFacts):
             written=signature.written,
             kept=signature.kept,
             rules=rules,
+            sharing=() if separate is None else tuple(map(_ascending, separate.sharing)),
+            inputs_of_results=() if separate is None else tuple(map(_ascending, separate.inputs)),
+            readers=readers,
             body=body,
         )
 
@@ -169,6 +192,18 @@ class StoredAutogradSignature(StoredFacts):
             written=self.written,
             kept=self.kept,
         )
+
+    @property
+    def separate_results(self) -> SeparateResults | None:
+        """The results that can have backward passes of their own; None if they were not stored."""
+        if not self.sharing:
+            return None
+        return SeparateResults(tuple(map(frozenset, self.sharing)), tuple(map(frozenset, self.inputs_of_results)))
+
+
+def _ascending(numbers: frozenset[int]) -> tuple[int, ...]:
+    """Return numbers in ascending order."""
+    return tuple(sorted(numbers))
 
 
 def _strides_or_ranks(layout: Strides | DimensionOrder) -> tuple[int, ...]:
@@ -396,6 +431,16 @@ def executed_stages(program: ProgramFacts) -> list[StageFacts]:
 def running_stages(stages: Iterable[StageFacts]) -> dict[str, StageFacts]:
     """Return the stage of each trace that runs; if several backwards run, the last."""
     return {stage.trace: stage for stage in stages if stage.runs}
+
+
+def stages_with_lines(program: ProgramFacts) -> dict[str, StageFacts]:
+    """Return the running stages whose lines a loaded program reads: the prologue, and a computation that checks values.
+
+    The line of a check is the line that reads the value.
+    """
+    stages = running_stages(program.stages)
+    names = ("prologue",) if program.written is None else ("prologue", "computation")
+    return {name: stages[name] for name in names}
 
 
 def results_in_words(has_cotangent: tuple[bool, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -18,6 +18,7 @@ from thunder_core.backend.runtime.program import FUNCTION_NAMES, Program, Stage
 from thunder_core.backend.runtime.prologues.settled_prologue import Prepare
 from thunder_core.backend.runtime.prologues.stored_prologue import StoredPrologue, trace_of_listing
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.passes.autodiff.applied.value_readers import STEPS
 from thunder_core.tracing.analysis.catchable_errors import CatchableErrors
 from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.analysis.skipped_statements import SkippedStatements
@@ -36,6 +37,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     StageFacts,
     StoredAutogradSignature,
     running_stages,
+    stages_with_lines,
 )
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
 from thunder_core.workflow.artifact.format.tensors import read_tensors
@@ -57,7 +59,8 @@ class StoredProgram(Program):
     """A program that runs the stored source of an artifact; its only stages are the stages that run.
 
     `sources` and `collectives` belong to the prologue, the computation and the epilogue, by name. `read_prologue`
-    returns the lines of the prologue. `written` are the inputs that the program may have written to before its last
+    returns the lines of the prologue. `read_computation` returns those of a computation that checks tensor values, and
+    is None for another computation. `written` are the inputs that the program may have written to before its last
     check of a tensor's value. `caught` are the errors that the program catches. `cubins` are the kernels of all
     programs, which the first call registers. `skipped` are the statements of the prologue that later tokens of a
     generation skip.
@@ -65,6 +68,7 @@ class StoredProgram(Program):
 
     sources: Mapping[str, Source] = field(default_factory=dict)
     read_prologue: Callable[[], Listing] | None = None
+    read_computation: Callable[[], Listing] | None = None
     written: tuple[int, ...] | None = None
     caught: CatchableErrors | None = None
     has_effects: bool = False
@@ -90,12 +94,19 @@ class StoredProgram(Program):
 
     def lines_of(self, error: BaseException) -> frozenset[SourceLine] | None:
         """Return the lines with caught errors at the statement that raised an error; None if it is unknown."""
-        frames = generated_frames(error)
-        statements = (statement_at("computation", frame.f_code.co_filename, number) for frame, number in frames)
-        statement = next((index for index in statements if index is not None), None)
-        if statement is None or self.caught is None:
-            return None
-        return self.caught.at_statement(statement)
+        statement = statement_of(error)
+        return None if statement is None or self.caught is None else self.caught.at_statement(statement)
+
+    def line_of(self, error: BaseException) -> SourceLine | None:
+        """Return the user's source line of the statement that raised an error, if the computation checks values."""
+        statement, lines = statement_of(error), self._lines_of_statements
+        return None if statement is None or statement >= len(lines) else lines[statement]
+
+    @cached_property
+    def _lines_of_statements(self) -> tuple[SourceLine | None, ...]:
+        """The user's source lines of the computation's statements, if the computation checks values."""
+        lines = () if self.read_computation is None else self.read_computation().lines
+        return tuple(SourceLine(line.file, line.number, line.function) if line.file else None for line in lines)
 
     def switches_autocast(self) -> bool:
         """Return whether the stored source of the computation changes autocast's state."""
@@ -119,6 +130,13 @@ class StoredProgram(Program):
         """Return the function that the stored source defines; the source is compiled at the first call."""
         function = executable_at_first_call(self.sources[name], name, lambda: keep_cubins(self.cubins))
         return compare_collectives_first(function, self.collectives.get(name, ()))
+
+
+def statement_of(error: BaseException) -> int | None:
+    """Return the index of the statement of a computation that raised an error; None if no statement raised it."""
+    frames = generated_frames(error)
+    statements = (statement_at("computation", frame.f_code.co_filename, number) for frame, number in frames)
+    return next((index for index in statements if index is not None), None)
 
 
 def stored_programs(
@@ -154,6 +172,9 @@ def is_consistent(facts: ProgramFacts, derivative: StoredAutogradSignature) -> b
         stages.count(("computation", derivative.body)) == 1
         and all(0 <= index < derivative.count for index in derivative.results)
         and len(derivative.strides) == result_count
+        and len(derivative.sharing) == len(derivative.inputs_of_results) in (0, result_count)
+        and all(0 <= other < result_count for others in derivative.sharing for other in others)
+        and all(kind in STEPS for reader in derivative.readers for kind, _ in reader.steps)
         and has_recorded == bool(derivative.dependent)
         and all(result.place in derivative.results for result in derivative.dependent)
         and all(len(stage.has_cotangent) == result_count for stage in backwards)
@@ -168,8 +189,9 @@ def stored_program(
     """Return one program of an artifact, with its constants restored."""
     stages = running_stages(facts.stages)
     sources = {name: stored_source(artifact, stages[name], finder) for name in FUNCTION_NAMES}
-    prologue = stages["prologue"]
-    lines = artifact.text(prologue.lines_file)  # read now, because the folder may be removed later
+    read_lines = {
+        name: listing_reader(artifact, stage, sources[name]) for name, stage in stages_with_lines(facts).items()
+    }
     return StoredProgram(
         stages=tuple(stored_stage(stages[name], sources[name]) for name in sources),
         guards=stated_guards(facts),
@@ -178,7 +200,8 @@ def stored_program(
         no_backward_reason=facts.no_backward_reason,
         observed=facts.observed,
         sources=sources,
-        read_prologue=partial(artifact.listing_from, prologue, lines, sources["prologue"].text),
+        read_prologue=read_lines["prologue"],
+        read_computation=read_lines.get("computation"),
         written=facts.written,
         caught=facts.caught,
         has_effects=facts.has_effects,
@@ -187,6 +210,11 @@ def stored_program(
         collectives={name: collectives_in(stages[name]) for name in sources},
         skipped=facts.skipped,
     )
+
+
+def listing_reader(artifact: Artifact, stage: StageFacts, source: Source) -> Callable[[], Listing]:
+    """Return a function that reads the lines of a stage from memory, because the folder may be removed later."""
+    return partial(artifact.listing_from, stage, artifact.text(stage.lines_file), source.text)
 
 
 def collectives_in(stage: StageFacts) -> list[Collective]:
@@ -230,10 +258,12 @@ def stored_derivative(
     recorded = stored_source(artifact, body, finder)
     return StoredDerivative(
         signature=derivative.signature,
+        separate_results=derivative.separate_results,
         body=stored_stage(body, recorded).trace,
         stages=tuple(stored_stage(*pair) for pair in pairs),
         recorded=recorded,
         rules=derivative.rules,
+        readers=tuple(map(finder.reader, derivative.readers)),
         tail=next((source for stage, source in pairs if stage.trace == "tail"), None),
         cut=next((source for stage, source in pairs if stage.trace == RECORDED), None),
         backwards={stage.has_cotangent: source for stage, source in pairs if stage.trace == "backward"},

@@ -26,6 +26,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     ProgramFacts,
     WeightFacts,
     executed_stages,
+    stages_with_lines,
 )
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.stored import StoredProgram, stored_program
@@ -48,7 +49,8 @@ class ArtifactInMemory(Artifact):
     def of(cls, artifact: Artifact) -> ArtifactInMemory:
         """Read the files that are needed to build an artifact's model."""
         stages = [stage for program in artifact.manifest.programs for stage in executed_stages(program)]
-        files = {*(stage.file for stage in stages), *(stage.lines_file for stage in stages if stage.trace == PROLOGUE)}
+        with_lines = [stage for program in artifact.manifest.programs for stage in stages_with_lines(program).values()]
+        files = {*(stage.file for stage in stages), *(stage.lines_file for stage in with_lines)}
         names = {*files, CONFIG, GENERATION} & artifact.manifest.files.keys()
         names |= {name for name in artifact.manifest.files if name.startswith(f"{KERNELS}/")}
         contents = {name: artifact.content(name) for name in names}

@@ -118,6 +118,8 @@ def requirements_of(distribution: str) -> Sequence[str]:
 
 def separated_program(artifact: Artifact, facts: ProgramFacts) -> SeparatedPrologue | None:
     """Return the two parts of a program's prologue; None if another part needs the model or its library."""
+    if facts.derivative is not None and facts.derivative.readers:
+        return None
     stages = running_stages(facts.stages)
     try:
         prologue, epilogue = stages["prologue"], stages["epilogue"]
