@@ -63,8 +63,8 @@ def jit(
     - `"same input"`: the first program serves every call, and an input that the program does not accept is an error;
     - `"no caching"`: every call is traced.
 
-    `sharp_edges` controls operations that can be neither guarded nor replayed (the time, random numbers outside torch,
-    input and output, opaque C state). `"allow"` records the results of such operations as constants. `"warn"` also
+    `sharp_edges` controls operations that can be neither guarded nor replayed (writing files, sockets, `input()`, C
+    objects whose state cannot be read). `"allow"` records the results of such operations as constants. `"warn"` also
     warns. `"error"` raises an error that lists the operations. A `functional` program reads only its arguments: see
     `thunder_core.functional.jit`.
 
@@ -74,11 +74,11 @@ def jit(
 
     `data_dependent` controls programs that read the value of a tensor for a branch or a size. `"guard"` traces the
     program for the value, or for the outcome if the value is compared with a number. It traces again for other values,
-    and raises `DataDependent` at the ninth value of one source line. `"retrace"` traces again without this limit.
-    `"error"` raises `DataDependent` at the first read.
+    up to eight values of one source line; then the function around the line runs in eager PyTorch, with a
+    `RecompileWarning`. `"retrace"` traces again without this limit. `"error"` raises `DataDependent` at the first read.
 
     `max_programs` limits the number of programs; beyond it, the least recently used program is dropped. A
-    `RecompileWarning` reports this once, and a third trace for the same reason.
+    `RecompileWarning` reports the first dropped program, and the third retrace for the same reason.
 
     `symbolic` names sizes and numbers among the arguments that are symbols from the first call on, with every `cache`:
     `["input_ids.size(1)", "scale"]`, or with ranges `{"input_ids.size(1)": (1, 8192), "scale": None}`. Conditions that
