@@ -35,17 +35,18 @@ measured. With `THUNDER_LOGS=all`, each stage of each compiled trace is written 
     thunder optimize --recipe hf-llama3              # the recipe's own small model
     thunder optimize ./bert --recipe hf-bert -o out  # a folder in Hugging Face layout
     thunder optimize --config run.toml --dry-run     # only the plan
-    thunder optimize ./llama --search 10m --max-kl 1e-3 # the best of all candidates within a bound, by measurement
+    thunder optimize ./llama --search 10m --max-kl 1e-3  # the best of all candidates within a bound, by measurement
     thunder optimize ./bert -o out --include-weights # an artifact that needs no checkpoint
-    thunder run out --prompt "Once upon a time"       # generates text and streams it
+    thunder optimize ./llama --task generate -o text # an artifact that generates text
+    thunder run text --prompt "Once upon a time"     # generates text and streams it
     thunder validate out                             # compares with eager PyTorch on the target machine
     thunder optimize ./llama --train -o step         # a training step: forward, backward and gradients
     thunder bench ./llama --train --against eager,inductor
-    thunder bench out --batch 1,8 --seq 128 --json > baseline.json
-    thunder bench out --batch 1,8 --seq 128 --baseline baseline.json --fail-above 5%
+    thunder bench out --json > baseline.json         # the sizes of the artifact; --batch and --seq set those of a model
+    thunder bench out --baseline baseline.json --fail-above 5%
     thunder validate out --input texts.jsonl --eval texts.jsonl  # on real samples, with a metric before and after
     thunder bench out --require-speedup 1.1          # exit status 5 unless this speed-up is shown
-    thunder bench out other --seq 128                # two artifacts, in turn in one process
+    thunder bench out other                          # two artifacts, in turn in one process
     thunder bench before.json after.json             # two results
     thunder keys new team                            # a key pair: team signs, team.pub is for others
     thunder optimize ./bert -o out --sign-key team   # or `thunder sign out --key team`
@@ -55,10 +56,11 @@ measured. With `THUNDER_LOGS=all`, each stage of each compiled trace is written 
 `--show-completion` prints the completion script. It completes commands, options, and the names of recipes, executors
 and tasks, without slow imports. [The tutorial](tutorial.md) explains the commands step by step.
 
-The page [benchmarks](benchmark.md) explains how to read a measurement.
+The page [Measuring](benchmark.md) explains how to read a measurement.
 
 Without `--out`, the artifact is written to `MODEL-RECIPE.thunder` in the working directory, or to
-`MODEL-RECIPE-2.thunder` and so on if that exists. An existing folder in `--out` is kept, unless `--force` is given.
+`MODEL-RECIPE-2.thunder` and so on if that exists. RECIPE is followed by `-train` or `-generate` for a training step or
+for generation. An existing folder in `--out` is kept, unless `--force` is given.
 `--force` replaces empty folders, and artifacts without other files in them. The old artifact remains until the new one
 is complete.
 

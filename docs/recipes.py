@@ -25,8 +25,8 @@ HEAD = """\
 
 A recipe packages everything for a family of models: transforms, executors, lookasides, operators and settings. Pass
 its name on the command line (`--recipe hf-llama3`) or in Python (`thunder_core.compile(model, "hf-llama3")`). `auto`
-chooses a recipe by the model and the machine and prints the reason. `recipes/README.md` explains how to write a recipe;
-`thunder recipes new NAME` creates a skeleton with a test.
+chooses a recipe by the model and the machine and prints the reason. To create a template of a recipe with its test,
+run `thunder recipes new NAME`; see [write a recipe](../recipes/README.md).
 
 ## Combining recipes
 
@@ -51,9 +51,9 @@ True
 
 ```
 
-The order of the parts follows their traits, the lists of executors in recipes, and names if these leave a choice. It
-never depends on the order of addition. `thunder recipes explain` prints the order with the reasons; so does `reasons`
-in Python:
+The traits of the parts and the recipes' lists of executors determine the order of the parts. If these leave a choice,
+the names decide. The order in which you add parts never matters. `thunder recipes explain` prints the order with the
+reasons, and so does `reasons` in Python:
 
 ```python
 >>> from thunder_core.recipe.composition import reasons
@@ -91,10 +91,11 @@ a wrong or slow kernel until it is fixed.
     thunder recipes explain default --without inductor
 
 A module pattern is matched by `fnmatch` with the path of a module or the end of the path: `mlp` matches every module of
-that name, and `layers.3` matches `model.layers.3` and `encoder.layers.3`. If an executor replaces several operations at
-once, it leaves all of them alone if one is in the module; the rest of a fused region is still fused. The report counts
-the operations that an executor could have taken under "Refused". An artifact applies the setting when it traces again.
-A name that the recipe or the model does not have is an error, and so is a part that another part needs.
+that name, and `layers.3` matches `model.layers.3` and `encoder.layers.3`. If a match of a pattern has an operation in
+the module, the executor takes none of the operations of the match. Operations outside of the module are still fused.
+Under "Operations that executors refused", the report counts the operations that an executor could have taken. An
+artifact applies the setting when it traces again. It is an error to name a part or a module that does not exist, or to
+leave out a part that another part needs.
 
 In Python, `without` is a setting, which recipes may return from `setup_config`; the values of several parts add up:
 

@@ -88,7 +88,7 @@ def test_measurement_with_one_candidate_cannot_be_compared() -> None:
         ({"machine": "another"}, "was measured on another"),
         ({"device": "cuda"}, r"\(cuda\)"),
         ({"configuration": {"batch": "2", "seq": "128"}}, "has no measurement of batch=1 seq=128"),
-        ({"candidates": suite(1.0).reports[0].candidates[:1]}, "has no candidate 'optimized'"),
+        ({"candidates": suite(1.0).reports[0].candidates[:1]}, "has no contender 'optimized'"),
         ({"candidates": suite(1.0).reports[0].candidates[1:]}, "compares with optimized"),
     ],
 )

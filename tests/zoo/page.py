@@ -29,7 +29,7 @@ FROM: Mapping[str, str] = {
     "transformers": (
         "Each type is built from a small config. The class is that of the type's first head. For an eighth of the\n"
         "types, chosen by their names, Dynamo traces the model too, with the same inputs and eager PyTorch as its\n"
-        "backend. Both have compiled a small module in the process before."
+        "backend. Before the measurement, both have compiled a small module in the same process."
     ),
     "timm": "Each architecture is a small variant of its family, on images as small as the architecture accepts.",
     "diffusers": "Each model is built from a tiny config.",
@@ -75,7 +75,7 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         there = [str(row[column]) for row in run if not str(row.get(column, EAGER)).startswith(EAGER)]
         yield f"| {column} | {sum(words.startswith('right') for words in there)} | {len(there)} |"
     recorded = sum("recorded" in str(row.get("training", "")) for row in run)
-    yield f"\nIn training, {recorded} are recorded.\n"
+    yield f"\nIn training, {recorded} programs are recorded.\n"
     yield from tracing(run)
 
 

@@ -67,7 +67,7 @@ def test_the_page_counts_and_gives_reasons() -> None:
     assert "Eager PyTorch runs 2 of 3." in text
     assert "| inference | 1 | 2 |" in text
     assert "| training | 1 | 1 |" in text
-    assert "1 are recorded" in text
+    assert "1 programs are recorded" in text
     assert "| one | One | right | right, recorded: a / b |  |  | 0.0 | 7 |" in text
     assert "- two: ValueError: no sizes" in text
     assert "not examined" not in text

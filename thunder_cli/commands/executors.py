@@ -75,7 +75,9 @@ def show_artifact(folder: Path, json: bool) -> None:
 
     report = read_report(open_artifact(folder))
     if report is None:
-        raise WrongInputs(f"{folder} has no report", fix="make the artifact with `thunder optimize`, which writes one")
+        raise WrongInputs(
+            f"{folder} has no report", fix="make the artifact with `thunder optimize`, which writes a report"
+        )
     if json:
         parts = {"executors": report.executors, "choices": report.choices, "refused": report.refused}
         rows = {name: [row.model_dump(mode="json") for row in part] for name, part in parts.items()}

@@ -39,7 +39,7 @@ Stage = Annotated[
         "--stage",
         "-s",
         metavar="STAGE",
-        help="Number or name of the stage [default: the last stage, the stage that runs]",
+        help="Number or name of the stage [default: the last stage, which runs]",
     ),
 ]
 ProgramIndex = Annotated[

@@ -32,7 +32,12 @@ class BenchOutput:
         "time of the first contender of --against before the comparison",
         default_text="5%",
     )
-    require_speedup: float | None = same_option(Request, "require_speedup")
+    require_speedup: float | None = same_option(
+        Request,
+        "require_speedup",
+        help="Exit with status 5 unless the speed-up over the first contender is at least X. The whole 95% confidence "
+        "interval must be at least X, and the measurement must not be unstable.",
+    )
     style: str = option(
         "table",
         name="format",

@@ -61,7 +61,7 @@ def _table(suite: BenchmarkSuite, width: int) -> RenderableType:
 
     def table_of(columns: Sequence[str]) -> Table:
         table = plain_table(
-            heading([report.configuration for report in suite.reports]), "candidate", *columns, text_columns=2
+            heading([report.configuration for report in suite.reports]), "contender", *columns, text_columns=2
         )
         table.columns[-1].justify = "left"
         for report in suite.reports:
@@ -89,7 +89,7 @@ def comparison_view(rows: Sequence[Comparison]) -> RenderableType:
     """Return a table of each measurement: its speed-up, the baseline's speed-up, and the verdict."""
     table = plain_table(
         heading([row.configuration for row in rows]),
-        "candidate",
+        "contender",
         "speed-up  [95%]",
         "baseline",
         "slowdown",
@@ -112,7 +112,7 @@ def contrast_view(rows: Sequence[CandidateComparison], first: str, second: str) 
     """Return the verdicts on the second of two results, then the speed-ups in both, and their ratio."""
     table = plain_table(
         heading([row.configuration for row in rows]),
-        "candidate",
+        "contender",
         first,
         second,
         "ratio  [95%]",

@@ -33,7 +33,7 @@ def benchmark_view(
     """Return a table of each candidate: its times, its speed-up and the verdict, for a console of this width."""
 
     def table_of(columns: Sequence[str]) -> Table:
-        table = plain_table("candidate", *columns)
+        table = plain_table("contender", *columns)
         for candidate in benchmark.candidates:
             table.add_row(candidate.name, *(COLUMNS[column](candidate, benchmark) for column in columns))
         table.columns[-1].justify = "left"

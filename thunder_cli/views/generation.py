@@ -29,7 +29,7 @@ def generation_table(reports: Sequence[GenerationBenchmark], title: str, width: 
     lengths = first.configuration["size"]
 
     def table_of(columns: Sequence[str]) -> Table:
-        table = plain_table("batch", "candidate", *columns, text_columns=2)
+        table = plain_table("batch", "contender", *columns, text_columns=2)
         for report in reports:
             for candidate in report.candidates:
                 label = report.configuration["batch"] if candidate is report.first else ""

@@ -23,16 +23,14 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 FX_TRACER = Tracer(
     lambda: False,  # `require_no_tracer` detects this tracer by the arguments
     "torch.fx.symbolic_trace",
-    "trace the function that was compiled, not the compiled one",
+    "trace the original function, not the compiled function",
 )
 OWN_TRACER = Tracer(
     is_recording,
     "code of a traced program that Thunder does not trace into, such as the forward of a torch.autograd.Function",
-    "call it from the program itself, or call the function that was compiled",
+    "call it from the program itself, or call the original function",
 )
-ENTER_INSIDE = (
-    "enter the mode inside the compiled function, which traces the mode, or call the function that was compiled"
-)
+ENTER_INSIDE = "enter the mode inside the compiled function, which traces the mode, or call the original function"
 SKIP_STRATEGY = _FrameExecStrategy(_FrameAction.SKIP, _FrameAction.SKIP)
 LIBRARIES = (package.FOLDER + os.sep, torch.__path__[0] + os.sep)
 REASON = "thunder_core has compiled this function; it runs between two graphs of torch.compile"
@@ -54,7 +52,7 @@ def refuse_scripting(*_: object) -> NoReturn:
     """Raise `NotTraceable`; `torch.jit.script` calls this to get the code of a compiled function."""
     raise NotTraceable(
         "a compiled function was passed to torch.jit.script",
-        fix="pass the function that was compiled, not the compiled one",
+        fix="pass the original function, not the compiled function",
         where=callers_line(),
     )
 

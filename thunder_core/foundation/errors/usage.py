@@ -34,10 +34,10 @@ class BadConfigFile(UsageError):
 
 
 class ModelNotFound(UsageError):
-    """MODEL is neither a folder in Hugging Face layout nor the name of a Hub model in the local cache.
+    """MODEL is neither a folder in Hugging Face layout nor the name of a model on the Hub, or its download failed.
 
-    While `HF_HUB_OFFLINE=1` is set, Thunder downloads nothing. On a machine with network access, `hf download NAME`
-    copies the model into the cache, the folder that `HF_HOME` sets.
+    Thunder downloads a Hub model that the local cache lacks, unless `HF_HUB_OFFLINE=1` is set. On a machine with
+    network access, `hf download NAME` copies the model into the cache, the folder that `HF_HOME` sets.
     """
 
     code = "TH0204"
@@ -143,7 +143,7 @@ class WrongInputs(UsageError):
 class SharpEdgeError(UsageError):
     """The program has an operation that Thunder can neither guard nor replay, and `sharp_edges="error"` was given.
 
-    An example is a line that reads the time. Change the line that the message names, or allow such lines with
+    An example is a line that calls `input()`. Change the line that the message names, or allow such lines with
     `sharp_edges="warn"` or `"allow"`. Then the compiled program uses the value from the traced call, which may be
     outdated.
     """

@@ -108,7 +108,7 @@ def check_against_baseline(current: BenchmarkSuite, baseline: BenchmarkSuite, fa
     if not rows:
         raise BadOption(
             f"nothing can be compared with the baseline: the measurement only has {current.reports[0].first.name}",
-            fix="measure at least one more candidate",
+            fix="measure at least one more contender",
         )
     slow = [row for row in rows if row.too_slow]
     if not slow:
@@ -161,7 +161,7 @@ def _matching_report(report: BenchmarkReport, earlier: Mapping[Key, BenchmarkRep
 def _same_candidate(candidate: BenchmarkCandidate, report: BenchmarkReport) -> BenchmarkCandidate:
     match = next((measured for measured in report.candidates if measured.name == candidate.name), None)
     if match is None:
-        raise _mismatch_error(f"has no candidate {candidate.name!r}")
+        raise _mismatch_error(f"has no contender {candidate.name!r}")
     return match
 
 

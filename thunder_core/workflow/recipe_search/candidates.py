@@ -39,7 +39,9 @@ PURPOSES: Mapping[str, str] = {
     "debug": "it compares executors with eager PyTorch",
     "nf4-lora": "it trains adapters, which this model does not have",
 }
-FOR_TRAINING: Mapping[str, str] = {"max-memory-saving": "it recomputes values in the backward, and there is none"}
+FOR_TRAINING: Mapping[str, str] = {
+    "max-memory-saving": "it recomputes values in the backward, and inference has no backward"
+}
 FOR_INFERENCE: Mapping[str, str] = {"freeze": "it packs weights once, and training changes them at each step"}
 FOR_CPU = frozenset({"freeze"})
 
@@ -175,7 +177,7 @@ def _reason_against(recipe: Recipe, context: SearchContext) -> str:
     if any(transform.is_parallel for transform in recipe.all_transforms()):
         return "it is for the processes of a process group"
     if context.train and _quantizes(recipe):
-        return "it quantizes, and rounding has no derivative"
+        return "a search for a training step tries no recipe that quantizes"
     by_task = FOR_INFERENCE if context.train else FOR_TRAINING
     if (reason := by_task.get(recipe.title)) is not None:
         return reason

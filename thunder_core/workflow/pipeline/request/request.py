@@ -149,7 +149,8 @@ class Request:
     compiler: str = option(
         "",
         metavar="NAME",
-        help="Tracer of the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an artifact)",
+        help="Front end that traces the model: `jit`, or `thunderfx` (TorchDynamo; its programs cannot be saved in an "
+        "artifact)",
         default_text="the recipe's",
         check=lambda option, name: require_compiler(option, name) if name else None,
     )
@@ -174,7 +175,9 @@ class Request:
         help="Accept a combination of recipes that is known to be slower than eager PyTorch on this processor.",
     )
     strict: bool = option(
-        False, bool, help="Fail if a part of the recipe cannot run on this machine, or with --dynamic."
+        False,
+        bool,
+        help="Fail instead of skipping parts of the recipe that cannot run on this machine or with --dynamic.",
     )
     batch: int | None = option(
         None,
@@ -242,9 +245,23 @@ class Request:
         check=require_axes,
     )
     runs: int = option(
-        30, int, metavar="N", help="Number of timed runs of each contender", minimum=2, maximum=MAX_ROUNDS
+        30,
+        int,
+        metavar="N",
+        help="Number of timed runs of each contender",
+        default_text="30, and at most 6 for --task generate",
+        minimum=2,
+        maximum=MAX_ROUNDS,
     )
-    warmup: int = option(5, int, metavar="N", help="Number of warm-up runs (not timed)", minimum=0, maximum=MAX_ROUNDS)
+    warmup: int = option(
+        5,
+        int,
+        metavar="N",
+        help="Number of warm-up runs (not timed)",
+        default_text="5, and at most 1 for --task generate",
+        minimum=0,
+        maximum=MAX_ROUNDS,
+    )
     inputs: int = option(
         INPUTS,
         int,
@@ -321,8 +338,8 @@ class Request:
         None,
         float,
         metavar="X",
-        help="Exit with status 5 unless the 95% confidence interval of the speed-up over eager PyTorch is at least X. "
-        "If the interval is below X, `optimize` writes no artifact.",
+        help="Exit with status 5, and write no artifact, unless the speed-up over eager PyTorch is at least X. The "
+        "whole 95% confidence interval must be at least X, and the measurement must not be unstable.",
     )
     input: Path | None = option(
         None,
