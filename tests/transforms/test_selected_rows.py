@@ -8,7 +8,8 @@ from torch import nn
 from torch.nn import functional
 
 import thunder_core as thunder
-from thunder_core.passes.transforms.selected_rows import SelectRowsEarly
+from thunder_core.passes.transforms.selected_rows import SelectedRow, SelectRowsEarly
+from thunder_core.workflow.fault_localization.examination import examine
 
 WIDTH, HEADS, LENGTH = 16, 2, 5
 
@@ -138,3 +139,23 @@ def test_changed_weights_are_read() -> None:
         for weight in model.parameters():
             weight.mul_(1.5)
         torch.testing.assert_close(compiled(h), model(h))
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_the_internal_check_finds_no_fault(end: str) -> None:
+    model, h = Layer(ENDS[end]).eval(), torch.randn(2, LENGTH, WIDTH)
+    compiled = assert_like_eager(model, h)
+    with torch.no_grad():
+        check = examine(thunder.last_program(compiled), model, (h,), {}, is_thorough=False)
+    assert "select rows early" in str(check.stages)
+    assert check.faults == ()
+
+
+def test_the_internal_check_finds_a_wrong_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(SelectedRow, "of", lambda row, tensor: tensor.narrow(row.dim, 2, 1))
+    model, h = Layer(ENDS["first"]).eval(), torch.randn(2, LENGTH, WIDTH)
+    compiled = thunder.jit(model, transforms=(SelectRowsEarly(),), executors=("torch",))
+    with torch.no_grad():
+        compiled(h)
+        check = examine(thunder.last_program(compiled), model, (h,), {}, is_thorough=False)
+    assert [fault.kind for fault in check.faults] == ["transform"]

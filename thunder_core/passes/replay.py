@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn
@@ -74,12 +74,16 @@ class Replay(RecordedProgram):
         """Return an output of the trace with the recording's proxies of its values."""
         return self._recorder.tensors.to_proxies(self._values_of(output))
 
-    def _former_names(self) -> dict[str, Proxy]:
-        """Map each name of the recording to a proxy for the trace: with the value's former name, or with a new name."""
+    def _former_names(self, changed: Set[str] = frozenset()) -> dict[str, Proxy]:
+        """Map each name of the recording to a proxy for the trace: with the value's former name, or with a new name.
+
+        The names in `changed` have other values than before. These values get new names, because a name that two stages
+        of a trace share has the same value in both.
+        """
         input_names = {proxy.name for proxy in self.trace.inputs} | self.trace.constants.keys()
         defined = [proxy.name for bsym in self.trace.bound_symbols for proxy in bsym.defines]
         former: dict[str, str] = {}
-        for name in defined:
+        for name in (name for name in defined if name not in changed):
             new = self._recorded_name(self._values.get(name))
             if new is not None and new not in input_names:
                 former.setdefault(new, name)

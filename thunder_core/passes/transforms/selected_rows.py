@@ -142,7 +142,7 @@ class _Narrowing(Replay):
         with self._recorder.recording():
             self._run_all()
             proxies = self._proxies_of(self.trace.output)
-            names = self._former_names()
+            names = self._former_names(changed=self._narrowed)
         output = renamed_proxies(proxies, names)
         if [*map(strides_of, leaves(output))] != [*map(strides_of, leaves(self.trace.output))]:
             return self.trace
