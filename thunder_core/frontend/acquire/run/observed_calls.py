@@ -173,6 +173,7 @@ class ObservedCalls(ObservedReads):
                 "outside",
                 "write outside of this function",
             )
+        self.outside.effects.replay_order_of_items(pending_write)
         return value
 
     def _call_python_function(

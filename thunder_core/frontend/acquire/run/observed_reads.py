@@ -10,13 +10,13 @@ import types
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from thunder_core.frontend.acquire.backward_hooks import METHODS_OF_NODES
 from thunder_core.frontend.acquire.numbers import arguments_for_c
-from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
+from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry, guard_not_in_instance
 from thunder_core.frontend.acquire.outside.call_traits import (
     dereferenced_reference,
     is_making_class,
@@ -37,6 +37,7 @@ from thunder_core.frontend.acquire.outside.namespaces import (
     is_index_into,
     is_plain_membership_test,
 )
+from thunder_core.frontend.acquire.outside.snapshots import can_delete
 from thunder_core.frontend.acquire.run.context_variables import LOOKUPS, ContextVariables
 from thunder_core.frontend.acquire.run.drawn_arrays import is_drawn, operate_in_prologue, store_item
 from thunder_core.frontend.acquire.run.lookups import settle_lookup
@@ -47,6 +48,7 @@ from thunder_core.frontend.acquire.run.shown_classes import CLASSES, READ_NODE, 
 from thunder_core.frontend.acquire.texts import Texts, with_plain_strings
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
@@ -142,8 +144,19 @@ class ObservedReads(ObservedWrites, TracedRun):
                 self.classes.guard_super_lookup(owner, name)
             elif not issubclass(type(owner), OWNERS_WITHOUT_CLASS_GUARDS):
                 self.classes.guard_attribute(owner, name)
+        elif self.outside.effects.has_written(owner, name):
+            self._guard_inherited(owner, name)
         self.outside.note_attribute_read(owner, name, value)
         return value
+
+    def _guard_inherited(self, owner: Any, name: str) -> None:
+        """Guard where Python finds an attribute that the program has written in a class, or deleted from the object."""
+        if can_delete(owner, name):
+            return  # the object itself has the attribute, with the value that the program has set
+        kind = owner if issubclass(type(owner), type) else type(owner)
+        if kind is not owner and self.outside.effects.attribute_existed(owner, name) is None:
+            guard_not_in_instance(self.outside, self.outside.paths[id(owner)], name, type_lookup(kind, name))
+        self.classes.guard_defining_class(kind, name)
 
     def _shown_attribute(self, owner: Any, name: str, value: Any) -> Any:
         """Return what the program sees in place of an attribute in `NAMES_WITH_RULES`; None for the attribute itself.
@@ -165,6 +178,9 @@ class ObservedReads(ObservedWrites, TracedRun):
     def on_load_stored(self, owner: object, name: str, value: object) -> None:
         """Guard a value that an object with its own `__getattribute__` stores, or that a class of the user defines."""
         kind = type(owner)
+        if issubclass(kind, type):
+            self.classes.guard_defining_class(cast(type, owner), name)
+            return
         if self.classes.is_users(kind) and lacks_key(namespace := namespace_of(owner), name):
             path = self.outside.path_of(owner)
             if path is not None and not self.outside.effects.has_written(owner, name):
@@ -199,6 +215,13 @@ class ObservedReads(ObservedWrites, TracedRun):
             return self.numbers.at(number_path)
         self.outside.note_item_read(container, key, value)
         return value
+
+    def on_store_attr(self, owner: object, name: str, value: object) -> Any:
+        """Log a write to an attribute. Guard that no property of a user's class hides the attribute that is stored."""
+        is_stored = self.outside.path_of(owner) is not None and type(namespace_of(owner)) is dict
+        if is_stored and name[:2] != "__" and self.classes.is_users(type(owner)):
+            self.outside.guard_unhidden(type(owner), name, is_stored=True)
+        return super().on_store_attr(owner, name, value)
 
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item. A write to a random array is made by the prologue, too."""
