@@ -94,12 +94,12 @@ def call_builtin(machine: Machine, function: Any, arguments: Arguments, keywords
 _METHODS_READING_BUILTINS = frozenset({"__reduce__", "__reduce_ex__"})
 
 
-def call_with_builtins(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+def call_with_builtins(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a function natively, from a native frame that has the builtins of the interpreted caller."""
     if machine.frame is None:
         return machine.call_unreported(function, arguments, keywords)
     caller = FunctionType(_call.__code__, {"__builtins__": machine.frame.builtins})
-    return machine.call_unreported(caller, (function, arguments, keywords), {})
+    return machine.call_unreported(caller, (function, arguments, keywords, getattr(function, "__self__", None)), {})
 
 
 @route_of(type("".__len__))
@@ -152,8 +152,11 @@ def call_class(machine: Machine, kind: type, arguments: Arguments, keywords: Key
     return instance
 
 
-def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call a function. Copies of this function run with the globals of an interpreted caller."""
+def _call(function: Any, arguments: Arguments, keywords: Keywords, *_owners: object) -> Any:
+    """Call a function. Copies of this function run with the globals of an interpreted caller.
+
+    The methods of `_owners` in Python are redirected to the machine: the object whose method the function is.
+    """
     return function(*arguments, **keywords)
 
 

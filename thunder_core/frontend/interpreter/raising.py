@@ -37,9 +37,11 @@ def _instance(machine: Machine, raised: Any, message: str) -> BaseException:
     raise TypeError(message)
 
 
-def handled_exception() -> BaseException:
+def handled_exception(machine: Machine) -> BaseException:
     """Return the exception that a bare `raise` raises again."""
     error = sys.exception()
+    if machine.observer is not None:
+        machine.observer.on_reraise(error)
     if error is None:
         raise RuntimeError("No active exception to reraise")
     return error
