@@ -2,7 +2,7 @@
 
 import functools
 from collections.abc import Callable, Sequence
-from types import BuiltinFunctionType, FunctionType, MethodType
+from types import BuiltinFunctionType, FunctionType, MethodType, WrapperDescriptorType
 from typing import Any
 
 from thunder_core.frontend.interpreter.frame import Machine
@@ -17,6 +17,8 @@ Route = Callable[[Machine, Any, Arguments, Keywords], Any]
 ROUTES: dict[type, Route] = {}
 # For each replaced C function or type, the function that runs in place of its calls.
 REPLACEMENTS: dict[Any, Route] = {}
+# For each special method whose slots are replaced in all C classes, the function that runs in place of their calls.
+REPLACED_SLOTS: dict[str, Route] = {}
 
 
 def route_of(*kinds: type) -> Callable[[Route], Route]:
@@ -37,6 +39,24 @@ def replaces(*natives: Any) -> Callable[[Route], Route]:
         return route
 
     return register
+
+
+def replaces_slot(name: str) -> Callable[[Route], Route]:
+    """Register a function that replaces calls of a special method's slot in all C classes, such as `dict`."""
+
+    def register(route: Route) -> Route:
+        REPLACED_SLOTS[name] = route
+        return route
+
+    return register
+
+
+def replacement_of(function: Any) -> Route | None:
+    """Return the function that replaces calls of a C function or slot; None if there is none."""
+    replacement = REPLACEMENTS.get(function)
+    if replacement is None and type(function) is WrapperDescriptorType:
+        return REPLACED_SLOTS.get(function.__name__)
+    return replacement
 
 
 def route(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
@@ -62,7 +82,7 @@ def call_method(machine: Machine, method: MethodType, arguments: Arguments, keyw
 @route_of(BuiltinFunctionType, type(len), type(str.join), type(object.__init__))
 def call_builtin(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call the replacement of a C function if there is one; otherwise call the C function natively."""
-    replacement = REPLACEMENTS.get(function)
+    replacement = replacement_of(function)
     if replacement is None and function.__name__ in _METHODS_READING_BUILTINS:
         replacement = call_with_builtins
     if replacement is None:
@@ -74,19 +94,19 @@ def call_builtin(machine: Machine, function: Any, arguments: Arguments, keywords
 _METHODS_READING_BUILTINS = frozenset({"__reduce__", "__reduce_ex__"})
 
 
-def call_with_builtins(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
+def call_with_builtins(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a function natively, from a native frame that has the builtins of the interpreted caller."""
     if machine.frame is None:
         return machine.call_unreported(function, arguments, keywords)
     caller = FunctionType(_call.__code__, {"__builtins__": machine.frame.builtins})
-    return machine.call_unreported(caller, (function, arguments, keywords), {})
+    return machine.call_unreported(caller, (function, arguments, keywords, getattr(function, "__self__", None)), {})
 
 
 @route_of(type("".__len__))
 def call_slot(machine: Machine, function: Any, arguments: Arguments, keywords: Keywords) -> Any:
     """Call a C slot bound to an instance, through the replacement of the unbound slot if there is one."""
     slot = getattr(function.__objclass__, function.__name__)
-    replacement = REPLACEMENTS.get(slot)
+    replacement = replacement_of(slot)
     if replacement is None:
         return machine.call_native(function, arguments, keywords)
     all_arguments = (function.__self__, *arguments)
@@ -132,8 +152,11 @@ def call_class(machine: Machine, kind: type, arguments: Arguments, keywords: Key
     return instance
 
 
-def _call(function: Any, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call a function. Copies of this function run with the globals of an interpreted caller."""
+def _call(function: Any, arguments: Arguments, keywords: Keywords, *_owners: object) -> Any:
+    """Call a function. Copies of this function run with the globals of an interpreted caller.
+
+    The methods of `_owners` in Python are redirected to the machine: the object whose method the function is.
+    """
     return function(*arguments, **keywords)
 
 

@@ -236,6 +236,9 @@ class Listener(Protocol):
     def on_raise(self, error: BaseException, /) -> None:
         """An exception is about to be raised by a `raise` statement."""
 
+    def on_reraise(self, error: BaseException | None, /) -> None:
+        """A bare `raise` statement is about to raise an exception again."""
+
     def on_load_attr(self, owner: Any, name: str, value: Any, /) -> Any:
         """An attribute has been read. Return its value for the program."""
 

@@ -81,6 +81,7 @@ def _positional_names(machine: Machine, kind: type) -> tuple[Any, ...] | None:
         return None if kind.__flags__ & MATCH_SELF_FLAG else ()
     if type(match_args) is not tuple:
         raise TypeError(f"{type_name(kind)}.__match_args__ must be a tuple (got {type_name(type(match_args))})")
+    machine.announce_iteration(match_args)
     return match_args
 
 

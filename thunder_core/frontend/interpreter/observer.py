@@ -180,6 +180,9 @@ class Observer:
     def on_raise(self, error: BaseException) -> None:
         """Note that an exception is about to be raised by a `raise` statement."""
 
+    def on_reraise(self, error: BaseException | None) -> None:
+        """Note the exception that a bare `raise` statement is about to raise again; None if none is handled."""
+
     def on_enter(self, frame: Frame) -> None:
         """Note that an interpreted frame starts."""
 

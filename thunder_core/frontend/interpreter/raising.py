@@ -12,7 +12,9 @@ def raise_new(machine: Machine, raised: object, cause: object, has_cause: bool) 
     """Run `raise raised [from cause]`."""
     error = _instance(machine, raised, "exceptions must derive from BaseException")
     if has_cause:
-        error.__cause__ = None if cause is None else _instance(machine, cause, _CAUSE_MESSAGE)
+        cause = None if cause is None else _instance(machine, cause, _CAUSE_MESSAGE)
+        for name, value in (("__suppress_context__", True), ("__cause__", cause)):
+            machine.set_attr_natively(BaseException.__setattr__, error, name, value)
     if machine.observer is not None:
         machine.observer.on_raise(error)
     raise error
@@ -35,9 +37,11 @@ def _instance(machine: Machine, raised: Any, message: str) -> BaseException:
     raise TypeError(message)
 
 
-def handled_exception() -> BaseException:
+def handled_exception(machine: Machine) -> BaseException:
     """Return the exception that a bare `raise` raises again."""
     error = sys.exception()
+    if machine.observer is not None:
+        machine.observer.on_reraise(error)
     if error is None:
         raise RuntimeError("No active exception to reraise")
     return error

@@ -7,6 +7,7 @@ import operator
 import weakref
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
+from enum import EnumMeta
 from itertools import islice
 from types import (
     BuiltinFunctionType,
@@ -146,6 +147,7 @@ def stored_keys(container: Any) -> Iterable[Any]:
 _EXCLUDED_SPECIAL_METHODS = frozenset(
     {"__del__", "__new__", "__init__", "__init_subclass__", "__class_getitem__", "__prepare__"}
 )
+_MEMBER_LOOKUPS = ("_missing_",)  # called by the class of an enumeration
 _CONSTRUCTOR_METHODS = ("__new__", "__init__", "__init_subclass__", "__class_getitem__")
 
 
@@ -255,6 +257,10 @@ class Reach:
             if issubclass(kind, type):
                 if depth >= _CONSTRUCTOR_DEPTH:
                     self._add_redirectable(_constructors(value), reached)
+                elif issubclass(kind, EnumMeta):
+                    self._add_redirectable(
+                        _functions(value, "lookups of members", _MEMBER_LOOKUPS.__contains__), reached
+                    )
                 return
             parts = next((_ITEMS_OF_CONTAINERS[base] for base in mro_of(kind) if base in _ITEMS_OF_CONTAINERS), None)
             if parts is None and issubclass(kind, BaseException):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -179,6 +180,14 @@ def fill(instance: Any, *, items: Any = (), state: Mapping[str, Any] | None = No
         object.__setattr__(instance, name, value)
 
 
+def bounded_deque(kind: Any, items: list[Any], maxlen: int, state: Mapping[str, Any]) -> Any:
+    """Create a deque of a subclass with a maximum length. Methods written in Python are bypassed."""
+    instance = deque.__new__(kind)
+    deque.__init__(instance, items, maxlen)
+    fill(instance, state=state)
+    return instance
+
+
 def restore(instance: Any, state: Any) -> None:
     """Set the state of a new object: with `__setstate__` if it has one, or as its attributes."""
     setter = getattr(instance, "__setstate__", None)
@@ -202,6 +211,9 @@ def dead_keyed_reference(key: Any) -> weakref.KeyedRef[Any, Any]:
     return weakref.KeyedRef(ShortLived(), lambda reference: None, key)
 
 
+NO_MEMBERS: Mapping[str, Any] = {}
+
+
 def raisable(
     kind: type[BaseException],
     args: tuple[Any, ...],
@@ -209,11 +221,17 @@ def raisable(
     cause: BaseException | None = None,
     context: BaseException | None = None,
     suppress: bool = False,
+    members: Mapping[str, Any] = NO_MEMBERS,
 ) -> BaseException:
-    """Create an exception without a traceback. A `__new__` in Python is called, but an `__init__` is not."""
+    """Create an exception without a traceback. A `__new__` in Python is called, but an `__init__` is not.
+
+    `state` has the attributes in the `__dict__`, and `members` the attributes in slots and in C.
+    """
     error: BaseException = kind.__new__(kind, *args)
     _native_base(kind).__init__(error, *args)
     vars(error).update(state)
+    for name, member in members.items():
+        BaseException.__setattr__(error, name, member)
     error.__cause__, error.__context__, error.__suppress_context__ = cause, context, suppress
     return error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import collections
 import heapq
+import operator
 import types
 import weakref
 from collections.abc import Callable, Iterable
@@ -63,7 +64,10 @@ _HEAP = (
 )
 # C functions that change the list in their first argument.
 FUNCTIONS_CHANGING_LISTS: frozenset[Callable[..., Any]] = frozenset(
-    {*(getattr(heapq, name) for name in _HEAP if hasattr(heapq, name)), bisect.insort_left, bisect.insort_right}
+    {
+        *(getattr(heapq, name) for name in _HEAP if hasattr(heapq, name)),
+        *(bisect.insort_left, bisect.insort_right, operator.iconcat),
+    }
 )
 
 

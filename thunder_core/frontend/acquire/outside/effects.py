@@ -16,6 +16,7 @@ from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.containers import (
     SET_UPDATES,
+    container_base,
     copy_mutable_arguments,
     index_of,
     is_known_item,
@@ -32,6 +33,7 @@ from thunder_core.frontend.acquire.outside.snapshots import (
     table_identities,
     tables_of,
 )
+from thunder_core.frontend.interpreter.lookup import python_method
 from thunder_core.tracing.ir.stored_attributes import MISSING
 from thunder_core.tracing.library.changes.class_entries import mro_of
 from thunder_core.tracing.library.states import put_buffer_back, state_of, state_restorer
@@ -72,11 +74,28 @@ class Effect:
             return False
         return type(self.owner.value) is dict and is_known_item(self.owner.value, self.arguments[0])
 
+    def may_call_python(self) -> bool:
+        """Whether the effect may call Python code, such as a key function, or an `__eq__` or `__hash__` of an item.
+
+        Such code may read any attribute and any item.
+        """
+        if self.kind != "call" or self.owner is None or container_base(self.owner.value) is None:
+            return self.kind not in ("set", "delete")
+        if self.name in METHODS_WITHOUT_COMPARISONS:
+            return False
+        is_keyed = self.name in METHODS_OF_KEYS and bool(self.arguments)
+        return not (is_keyed and is_known_item(self.owner.value, self.arguments[0]))
+
     def is_on(self, container: object) -> bool:
         """Whether the effect is a write to this object."""
         return self.owner is not None and self.owner.value is container
 
 
+# Methods that neither hash nor compare items, and methods that hash and compare only their first argument.
+METHODS_WITHOUT_COMPARISONS = frozenset(
+    {*("append", "appendleft", "extend", "extendleft", "insert", "clear", "reverse", "rotate", "popleft", "popitem")}
+)
+METHODS_OF_KEYS = frozenset({"__setitem__", "__delitem__", "pop", "setdefault"})
 # Methods that may have changed their owner when they raise.
 METHODS_WITH_PARTIAL_WRITES = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__ior__", *SET_UPDATES})
 
@@ -245,6 +264,23 @@ class EffectLog:
             self.effects.insert(*write.replaced)
         self._written_entries -= write.first_entries
 
+    def replay_order_of_items(self, write: PendingWrite) -> None:
+        """Make the epilogue put the items of a list into their present order, if Python code has compared the items.
+
+        The contents of the list are guarded, so the order is the same at each call. The epilogue must not call the
+        Python code, which may read objects that the program has changed later.
+        """
+        effect = write.effect
+        if effect is None or effect.owner is None or not issubclass(type(write.owner), list):
+            return
+        items = list(list.__iter__(write.owner))
+        if effect.name != "sort" and effect.kind != "function":
+            return
+        if effect.keywords.get("key") is not None or any(python_method(type(item), "__lt__") for item in items):
+            c_class = overridden_c_class(type(write.owner), "__setitem__")
+            ordered = Effect("call", effect.owner, "__setitem__", (slice(None), items), c_class=c_class)
+            self.effects[self.effects.index(effect)] = ordered
+
     def _unused_writes(self, owner: Path, name: str) -> list[Effect]:
         """Return the writes of an attribute since the last effect that may have used the attribute, in order."""
         tables = tables_of(owner.value)
@@ -252,7 +288,7 @@ class EffectLog:
         for effect in reversed(self.effects):
             if effect.changes_attribute(owner, name):
                 effects.append(effect)
-            elif effect.owner is None or any(effect.owner.value is table for table in tables):
+            elif effect.may_call_python() or any(effect.is_on(table) for table in tables):
                 break
         return effects[::-1]
 
@@ -297,6 +333,8 @@ class EffectLog:
                     return None
                 if effect.arguments[0] == write.arguments[0]:
                     return index, effect
+            elif effect.may_call_python():
+                return None
         return None
 
     def _restores_original(self, write: Effect) -> bool:

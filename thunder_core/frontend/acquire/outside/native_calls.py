@@ -7,9 +7,12 @@ import types
 from collections.abc import Callable, Iterable
 from typing import Any, NoReturn
 
+import torch
+
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping, reads_only_classes
 from thunder_core.frontend.acquire.outside.containers import (
     MUTATING_METHODS,
+    UNBOUND_METHOD_CLASSES,
     can_change_first_argument,
     container_base,
     container_type,
@@ -46,6 +49,9 @@ METHODS_OF_ITERATORS = frozenset(
 # Methods of native objects that `state_restorer` cannot undo.
 IRREVERSIBLE_METHODS = frozenset({"close", "__exit__", "detach", "release", "resize", "setflags"})
 FIX_FOR_IRREVERSIBLE_METHODS = "call it outside the compiled program"
+# C methods that change the state of an object in C, which tracing does not restore.
+METHODS_CHANGING_STATE = frozenset({"__init__", "__setstate__", "__missing__", "add_note", "with_traceback"})
+NOT_CHANGED = (type, types.ModuleType, types.MethodType, torch.Tensor)  # classes whose `__init__` changes nothing here
 FIX_FOR_ITERATORS = (
     "take the item outside of the compiled program and pass it as an argument, or iterate over a container"
 )
@@ -79,6 +85,8 @@ class NativeCalls:
         owner, name, rest, c_class = split_method_call(function, args)
         values = (*rest, *kwargs.values()) if kwargs else rest
         only_classes = reads_only_classes(function)
+        if name in METHODS_CHANGING_STATE:
+            self._require_no_outside_state(function, owner, args)
         if not only_classes:
             self._outside.guard_compared_keys(owner, *values)
         if name in METHODS_OF_ITERATORS:
@@ -112,6 +120,16 @@ class NativeCalls:
         self._outside.expand_for(function, read)
         self.require_no_outside_iterator(function, values)
         return NOT_TAKEN
+
+    def _require_no_outside_state(self, function: Any, owner: object, args: tuple[Any, ...]) -> None:
+        """Request that eager PyTorch makes the call of a method that changes the state of an outside object.
+
+        An example is `list.__init__`, or `add_note` of an exception.
+        """
+        changed = args[0] if type(function) in UNBOUND_METHOD_CLASSES and args else owner
+        path = self._outside.path_of(changed)
+        if path is not None and function is not object.__init__ and not issubclass(type(changed), NOT_CHANGED):
+            self._leave_to_eager(f"the program calls {function.__name__} of {path}", FIX_FOR_IRREVERSIBLE_METHODS)
 
     def require_no_outside_iterator(self, function: object, args: Iterable[Any]) -> None:
         """Request that eager PyTorch makes the call of a function that may take items from an outside iterator.

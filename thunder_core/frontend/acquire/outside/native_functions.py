@@ -105,6 +105,7 @@ KIND_OF_FUNCTION: dict[tuple[str, str], CFunctionKind] = {
         CFunctionKind.WORLD, "sys", "settrace setprofile setswitchinterval setdlopenflags addaudithook call_tracing"
     ),
     **_row(CFunctionKind.WORLD, "sys", "set_asyncgen_hooks set_coroutine_origin_tracking_depth set_int_max_str_digits"),
+    **_row(CFunctionKind.WORLD, "sys", "excepthook unraisablehook"),
     **_row(CFunctionKind.WORLD, "sys", "getrefcount getallocatedblocks _current_frames getunicodeinternedsize"),
     **_row(CFunctionKind.QUERY, "sys", "getswitchinterval get_int_max_str_digits getdlopenflags"),
     **_row(CFunctionKind.QUERY, "sys", "get_coroutine_origin_tracking_depth get_asyncgen_hooks"),

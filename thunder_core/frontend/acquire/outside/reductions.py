@@ -29,6 +29,7 @@ from thunder_core.frontend.interpreter.callables import callable_attribute
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.generators import frame_of
 from thunder_core.tracing.capture.torch_facts.texts import SymbolicText, TextPart
+from thunder_core.tracing.ir.stored_attributes import attributes_of
 from thunder_core.tracing.library import objects, output
 from thunder_core.tracing.library.states import viewed_mapping
 
@@ -88,6 +89,10 @@ def reduction_of(value: object, where: str) -> Reduction | None:
     `where` names the object in error messages. Raises `CannotReplay` for a generator that has begun.
     """
     reduce = REDUCERS.get(type(value))
+    if reduce is None and isinstance(value, deque) and value.maxlen is not None:
+        return Reduction(
+            objects.bounded_deque, (type(value), list(deque.__iter__(value)), value.maxlen, attributes_of(value))
+        )
     if reduce is None:
         reduce = next((reducer for kind, reducer in REDUCERS_BY_BASE if derives_from(type(value), kind)), None)
     return None if reduce is None else reduce(value, where)
@@ -161,7 +166,20 @@ def reduce_exception(value: BaseException, where: str) -> Reduction:
     """Reduce an exception to its arguments, attributes and causes, without its traceback."""
     candidates = {"cause": value.__cause__, "context": value.__context__, "suppress": value.__suppress_context__}
     origins = {name: attribute for name, attribute in candidates.items() if attribute not in (None, False)}
-    return Reduction(objects.raisable, (type(value), tuple(value.args), dict(vars(value))), origins)
+    names = [name for kind, names in MEMBERS_OF_EXCEPTIONS.items() if isinstance(value, kind) for name in names]
+    members = {name: getattr(value, name) for name in names if getattr(value, name) is not None}
+    members |= {name: item for name, item in attributes_of(value).items() if name not in vars(value)}
+    keywords = origins | ({"members": members} if members else {})
+    return Reduction(objects.raisable, (type(value), tuple(value.args), dict(vars(value))), keywords)
+
+
+# By class of exceptions: the attributes that C code stores, and that the arguments do not determine.
+MEMBERS_OF_EXCEPTIONS: dict[type[BaseException], tuple[str, ...]] = {
+    OSError: ("filename", "filename2"),
+    ImportError: ("name", "path"),
+    NameError: ("name",),
+    AttributeError: ("name",),
+}
 
 
 def reduce_generator(value: Any, where: str) -> Reduction:

@@ -21,6 +21,7 @@ from thunder_core.frontend.acquire.outside.namespaces import KEYED, NESTING, ite
 from thunder_core.frontend.acquire.outside.native_kinds import NativeState, native_state_of
 from thunder_core.frontend.acquire.outside.outside import VIEW_CLASSES
 from thunder_core.frontend.acquire.outside.paths import MODULE_TABLES, Path
+from thunder_core.frontend.acquire.outside.sharp import is_users_code
 from thunder_core.frontend.interpreter.operators import PRIMITIVE_TYPES
 from thunder_core.frontend.interpreter.reach import is_row
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -40,6 +41,8 @@ MEMBER_CLASSES = (types.MemberDescriptorType, types.GetSetDescriptorType)
 READ_BY_NAME = (type, types.ModuleType, types.FunctionType)  # C code never reads all of their attributes
 CLASSES_USERS_CHANGE = (torch.Tensor, torch.nn.Parameter, torch.nn.Module)  # users add attributes to these classes
 TENSOR_CLASSES = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})  # C code reads no contents of them
+INSPECTED_ATTRIBUTES = ("__annotations__", "__doc__", "__dict__")  # of functions
+INSPECTED_ENTRIES = ("__annotations__", "__doc__", "__init__", "__new__", "__signature__")  # of classes
 CLASSES_WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
 
 
@@ -198,6 +201,47 @@ class WholeReads(FunctionReads):
             self.read(path.attribute(name, inner), inner)
             if is_wrapper(inner):
                 self.guard_wrapper(inner)
+
+    def guard_inspected(self, value: object, is_users: Callable[[type], bool]) -> None:
+        """Guard what functions of `inspect` and `typing` read of a function, a method, a partial or a class.
+
+        This concerns only code of the user, because libraries do not change their functions.
+        """
+        pending, seen = [value], set[int]()
+        while pending:
+            current: Any = pending.pop()
+            if id(current) in seen:
+                continue
+            seen.add(id(current))
+            if isinstance(current, types.MethodType | classmethod | staticmethod):
+                pending.append(current.__func__)
+            elif type(current) is types.FunctionType and self.path_of(current) is not None:
+                pending += self._guard_inspected_function(current)
+            elif isinstance(current, type):
+                pending += self._guard_inspected_class(current, is_users)
+
+    def _guard_inspected_function(self, function: types.FunctionType) -> list[Any]:
+        """Guard the code, the defaults and the attributes of a function, and return the values of its attributes."""
+        if not is_users_code(function.__code__):
+            return []
+        self.guard_defaults(function)
+        for name in INSPECTED_ATTRIBUTES:
+            self.note_attribute_read(function, name, getattr(function, name))
+            self.expand(getattr(function, name))
+        return [*vars(function).values()]
+
+    def _guard_inspected_class(self, kind: type, is_users: Callable[[type], bool]) -> Iterator[Any]:
+        """Guard the names and the constructors of a user's class and its bases, and yield the constructors."""
+        for base in filter(is_users, mro_of(kind)):
+            if self.effects.has_written_any(base):
+                continue
+            entries, root = dict_of(base), self.root("class", base.__name__, base)
+            self._guard_keys(root.attribute("__dict__", entries), entries)
+            for name in INSPECTED_ENTRIES:
+                if name in entries:
+                    self.read(root.entry(name, entries[name]), entries[name])
+                    self.expand(entries[name])
+                    yield entries[name]
 
     def guard_names(self, value: object, is_users: Callable[[type], bool]) -> None:
         """Guard the names of the attributes of an object and of its classes, which C code is about to list."""

@@ -15,6 +15,7 @@ from thunder_core.frontend.acquire.lookaside_table import (
     runs_without_redirection,
 )
 from thunder_core.frontend.acquire.outside.call_traits import owner_of
+from thunder_core.frontend.acquire.outside.namespaces import NESTING
 from thunder_core.frontend.acquire.outside.sharp import IN_THREAD, LOUD_PREFIXES, edge_of, is_users_code
 from thunder_core.frontend.acquire.run.cached_calls import CachedCalls
 from thunder_core.frontend.acquire.run.call_rules import CallRules
@@ -22,6 +23,7 @@ from thunder_core.frontend.acquire.run.code_origins import CodeOrigins, has_line
 from thunder_core.frontend.acquire.run.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.run.options import RunOptions
+from thunder_core.frontend.acquire.run.outer_frames import guard_handled_exception
 from thunder_core.frontend.acquire.run.program_state import CallState
 from thunder_core.frontend.acquire.run.replacements import Replacements
 from thunder_core.frontend.acquire.run.run_inputs import RunInputs
@@ -39,6 +41,10 @@ from thunder_core.tracing.library.objects import is_native
 CONVERTED_SPECIAL_METHODS = frozenset(
     f"__{name}__" for name in ("index", "int", "float", "complex", "len", "length_hint", "hash")
 )
+# Modules whose functions read the parameters, the annotations and the texts of functions and classes; and the functions
+# that read only the class of an object.
+INSPECTING_MODULES = frozenset({"inspect", "typing"})
+CHECKS_OF_CLASSES = frozenset({"isclass", "isfunction", "ismethod", "ismodule", "isbuiltin", "isroutine", "cast"})
 # The methods that run when a module is called.
 ENTRY_METHODS = frozenset({"forward", "__call__", "_call_impl", "_wrapped_call_impl"})
 # the code that all functions under `torch._disable_dynamo` share
@@ -173,6 +179,7 @@ class ObservedCalls(ObservedReads):
                 "outside",
                 "write outside of this function",
             )
+        self.outside.effects.replay_order_of_items(pending_write)
         return value
 
     def _call_python_function(
@@ -214,8 +221,12 @@ class ObservedCalls(ObservedReads):
         if is_operation:
             self.outside.guard_operation_name(plain)
             self.native_calls.require_no_outside_iterator(function, (*args, *kwargs.values()))
-        for arg in (*args, *kwargs.values()):
+        is_inspecting = plain.__module__ in INSPECTING_MODULES and plain.__name__ not in CHECKS_OF_CLASSES
+        is_inspecting &= not plain.__name__.startswith("_")  # the steps of an interpreted function of these modules
+        for arg in (*owner_of(function), *args, *kwargs.values()):
             self.outside.expand_whole(arg)
+            if is_inspecting:
+                self.outside.guard_inspected(arg, self.classes.is_users)
         if not is_operation:
             value = self.numbers.call_native(function, args, kwargs)
             if value is not NOT_TAKEN:
@@ -239,6 +250,10 @@ class ObservedCalls(ObservedReads):
         """Store a `KeyboardInterrupt` that the program itself raises, to distinguish it from the user's Ctrl-C."""
         if issubclass(type(error), KeyboardInterrupt):
             self.calls.note_interrupt(error)
+
+    def on_reraise(self, error: BaseException | None) -> None:
+        """Guard the exception that a bare `raise` raises again, if it is not the program's own."""
+        guard_handled_exception(self, error)
 
     def on_cache_miss(self, cached: object) -> None:
         """Note that a function under `functools.lru_cache` is about to compute a value that its cache lacks."""
@@ -271,6 +286,8 @@ class ObservedCalls(ObservedReads):
         name = function.__name__
         if isinstance(value, SymbolicNumber) and (name in CONVERTED_SPECIAL_METHODS or name[:2] != "__"):
             return value.concretize()
+        if issubclass(type(value), NESTING):
+            self.outside.expand_whole(value)
         return self.iterated_value_for_c(value)
 
     def on_native_code(self, code: types.CodeType) -> None:

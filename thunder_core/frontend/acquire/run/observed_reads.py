@@ -10,13 +10,14 @@ import types
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any
+from enum import EnumMeta
+from typing import Any, cast
 
 import torch
 
 from thunder_core.frontend.acquire.backward_hooks import METHODS_OF_NODES
 from thunder_core.frontend.acquire.numbers import arguments_for_c
-from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry
+from thunder_core.frontend.acquire.outside.attributes import MISSING, guard_added_entry, guard_not_in_instance
 from thunder_core.frontend.acquire.outside.call_traits import (
     dereferenced_reference,
     is_making_class,
@@ -37,16 +38,19 @@ from thunder_core.frontend.acquire.outside.namespaces import (
     is_index_into,
     is_plain_membership_test,
 )
+from thunder_core.frontend.acquire.outside.outside import FIXED_NAMES_OF_MEMBERS
+from thunder_core.frontend.acquire.outside.snapshots import can_delete
 from thunder_core.frontend.acquire.run.context_variables import LOOKUPS, ContextVariables
 from thunder_core.frontend.acquire.run.drawn_arrays import is_drawn, operate_in_prologue, store_item
 from thunder_core.frontend.acquire.run.lookups import settle_lookup
 from thunder_core.frontend.acquire.run.observed_writes import ObservedWrites
-from thunder_core.frontend.acquire.run.outer_frames import require_frame_of_program
+from thunder_core.frontend.acquire.run.outer_frames import guard_handled_exception, require_frame_of_program
 from thunder_core.frontend.acquire.run.recorded_arms import require_known_identity
 from thunder_core.frontend.acquire.run.shown_classes import CLASSES, READ_NODE, shown_class
 from thunder_core.frontend.acquire.texts import Texts, with_plain_strings
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.frame import Frame
+from thunder_core.frontend.interpreter.lookup import python_method, type_lookup
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
 from thunder_core.tracing.capture.torch_facts.autograd_nodes import FROM_OUTSIDE
@@ -66,7 +70,7 @@ IN_PLACE_METHODS: dict[Callable[..., Any], str] = {
     operator.imul: "__imul__",
 }
 # Names of attributes that the program does not always get as they are.
-NAMES_WITH_RULES = frozenset({"__class__", "device", "f_back", "state", "old_value"})
+NAMES_WITH_RULES = frozenset({"__class__", "__context__", "device", "f_back", "state", "old_value"})
 KEY_LOOKUPS = (operator.contains, operator.getitem)
 # Owners without a path whose attribute reads need no guard on the class of the owner.
 OWNERS_WITHOUT_CLASS_GUARDS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
@@ -133,6 +137,8 @@ class ObservedReads(ObservedWrites, TracedRun):
         number_path = self.outside.symbolic_path(owner, name, value, is_item=False)
         if number_path is not None:
             return self.numbers.at(number_path)
+        if isinstance(type(owner), EnumMeta) and name not in FIXED_NAMES_OF_MEMBERS:
+            self._note_member(owner)
         if self.outside.path_of(owner) is None:
             if issubclass(type(owner), type):
                 self.classes.note_attribute_read(owner)
@@ -142,8 +148,24 @@ class ObservedReads(ObservedWrites, TracedRun):
                 self.classes.guard_super_lookup(owner, name)
             elif not issubclass(type(owner), OWNERS_WITHOUT_CLASS_GUARDS):
                 self.classes.guard_attribute(owner, name)
+        elif self.outside.effects.has_written(owner, name):
+            self._guard_inherited(owner, name)
         self.outside.note_attribute_read(owner, name, value)
         return value
+
+    def _note_member(self, member: Any) -> None:
+        """Make a member of an enumeration a root if C code has returned it, because its attributes may change."""
+        if self.outside.path_of(member) is None and not self.outside.is_created_by_program(type(member)):
+            self.outside.root("class", str(member.name), member)
+
+    def _guard_inherited(self, owner: Any, name: str) -> None:
+        """Guard where Python finds an attribute that the program has written in a class, or deleted from the object."""
+        if can_delete(owner, name):
+            return  # the object itself has the attribute, with the value that the program has set
+        kind = owner if issubclass(type(owner), type) else type(owner)
+        if kind is not owner and self.outside.effects.attribute_existed(owner, name) is None:
+            guard_not_in_instance(self.outside, self.outside.paths[id(owner)], name, type_lookup(kind, name))
+        self.classes.guard_defining_class(kind, name)
 
     def _shown_attribute(self, owner: Any, name: str, value: Any) -> Any:
         """Return what the program sees in place of an attribute in `NAMES_WITH_RULES`; None for the attribute itself.
@@ -154,6 +176,8 @@ class ObservedReads(ObservedWrites, TracedRun):
             return shown_class(owner)
         if name == "device":
             return shown_device(owner)
+        if name == "__context__" and issubclass(type(owner), BaseException):
+            guard_handled_exception(self, value)
         if name == "f_back":
             require_frame_of_program(self, owner, value)
         if name == "state" and self.draws.paths and is_generator(owner):
@@ -165,6 +189,9 @@ class ObservedReads(ObservedWrites, TracedRun):
     def on_load_stored(self, owner: object, name: str, value: object) -> None:
         """Guard a value that an object with its own `__getattribute__` stores, or that a class of the user defines."""
         kind = type(owner)
+        if issubclass(kind, type) and name[:2] != "__":
+            self.classes.guard_defining_class(cast(type, owner), name)
+            return
         if self.classes.is_users(kind) and lacks_key(namespace := namespace_of(owner), name):
             path = self.outside.path_of(owner)
             if path is not None and not self.outside.effects.has_written(owner, name):
@@ -185,7 +212,14 @@ class ObservedReads(ObservedWrites, TracedRun):
         return value
 
     def on_missing_attr(self, owner: object, name: str) -> None:
-        """Guard the absence of an attribute."""
+        """Guard the absence of an attribute.
+
+        If a getter in Python has raised the error, its reads are guarded, and a guard must not call the getter again.
+        """
+        unbound = type_lookup(type(owner), name)
+        if isinstance(unbound, property) or python_method(type(unbound), "__get__") is not None:
+            self.classes.guard_defining_class(type(owner), name)
+            return
         self.outside.note_missing_attribute(owner, name)
         if issubclass(type(owner), torch.Tensor):
             self.outside.guard_unhidden(self.class_of(owner), name, is_stored=False)
@@ -199,6 +233,13 @@ class ObservedReads(ObservedWrites, TracedRun):
             return self.numbers.at(number_path)
         self.outside.note_item_read(container, key, value)
         return value
+
+    def on_store_attr(self, owner: object, name: str, value: object) -> Any:
+        """Log a write to an attribute. Guard that no property of a user's class hides the attribute that is stored."""
+        is_stored = self.outside.path_of(owner) is not None and type(namespace_of(owner)) is dict
+        if is_stored and name[:2] != "__" and self.classes.is_users(type(owner)):
+            self.outside.guard_unhidden(type(owner), name, is_stored=True)
+        return super().on_store_attr(owner, name, value)
 
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item. A write to a random array is made by the prologue, too."""

@@ -26,11 +26,12 @@ from thunder_core.tracing.library.changes import tensor_class
 class ProcessBefore:
     """The state of the process before the program runs.
 
-    `started` is the result of `time.time_ns()`. `replaced_entries` are the entries of PyTorch's tensor classes that the
-    user has replaced.
+    `started` is the result of `time.time_ns()`. `handled` is the exception that the caller handles. `replaced_entries`
+    are the entries of PyTorch's tensor classes that the user has replaced.
     """
 
     started: int = field(default_factory=time.time_ns)
+    handled: BaseException | None = field(default_factory=sys.exception)
     streams: tuple[Any, ...] = field(default_factory=lambda: (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__))
     warning_filters: Any = field(default_factory=lambda: warnings.filters)
     replaced_entries: tensor_class.Replaced = field(default_factory=tensor_class.replaced_entries)

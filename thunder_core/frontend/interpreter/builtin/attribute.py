@@ -4,7 +4,7 @@ import operator
 from typing import Any
 
 from thunder_core.frontend.interpreter import attributes, operators
-from thunder_core.frontend.interpreter.calls import Arguments, Keywords, replaces
+from thunder_core.frontend.interpreter.calls import Arguments, Keywords, replaces, replaces_slot
 from thunder_core.frontend.interpreter.frame import Machine
 
 
@@ -49,9 +49,9 @@ def remove(machine: Machine, function: object, arguments: Arguments, keywords: K
     return machine.delete_attr(*arguments)
 
 
-@replaces(object.__getattribute__)
+@replaces_slot("__getattribute__")
 def generic_get(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call `object.__getattribute__(owner, name)`."""
+    """Call `object.__getattribute__(owner, name)`, or the slot of another C class."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.call_unreported(function, arguments, keywords)
     owner, name = arguments
@@ -61,17 +61,17 @@ def generic_get(machine: Machine, function: object, arguments: Arguments, keywor
     return value
 
 
-@replaces(object.__setattr__, type.__setattr__)
+@replaces_slot("__setattr__")
 def generic_put(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call `object.__setattr__(owner, name, value)`."""
+    """Call `object.__setattr__(owner, name, value)`, or the slot of another C class."""
     if keywords or len(arguments) != 3 or not isinstance(arguments[1], str):
         return machine.call_unreported(function, arguments, keywords)
     return attributes.store_generic(machine, function, *arguments)
 
 
-@replaces(object.__delattr__, type.__delattr__)
+@replaces_slot("__delattr__")
 def generic_remove(machine: Machine, function: object, arguments: Arguments, keywords: Keywords) -> Any:
-    """Call `object.__delattr__(owner, name)`."""
+    """Call `object.__delattr__(owner, name)`, or the slot of another C class."""
     if keywords or len(arguments) != 2 or not isinstance(arguments[1], str):
         return machine.call_unreported(function, arguments, keywords)
     return attributes.delete_generic(machine, function, *arguments)

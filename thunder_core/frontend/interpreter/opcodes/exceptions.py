@@ -16,7 +16,7 @@ from thunder_core.frontend.interpreter.tracebacks import reraise
 def raise_varargs(frame: Frame, count: int) -> int | None:
     """[(raised), (cause)] -> []."""
     if not count:
-        return reraise(frame, raising.handled_exception())
+        return reraise(frame, raising.handled_exception(frame.machine))
     stack = frame.stack
     cause = stack.pop() if count == 2 else None
     return raising.raise_new(frame.machine, stack.pop(), cause, count == 2)

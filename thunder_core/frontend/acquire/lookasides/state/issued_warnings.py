@@ -47,6 +47,17 @@ def warn_later(run: TracedRun, /, *args: Any, **kwargs: Any) -> NotTaken | None:
     return None
 
 
+@lookaside(warnings.simplefilter, warnings.filterwarnings, warnings.resetwarnings)
+def change_filters(run: TracedRun, /, *_args: Any, **_kwargs: Any) -> NotTaken:
+    """Change the filters of the program's own `warnings.catch_warnings`; leave other changes to eager PyTorch."""
+    if warnings.filters is run.process_before.warning_filters:
+        run.leave_to_eager(
+            "the program changes the warning filters of the process",
+            "change them outside the compiled program, or use `warnings.catch_warnings`",
+        )
+    return NOT_TAKEN
+
+
 def is_replayable(located: LocatedWarning) -> bool:
     """Whether the message of a warning is a string, and its class is one of Python's own."""
     is_text = type(located.message) in (str, SymbolicText)

@@ -21,7 +21,7 @@ from thunder_core.frontend.acquire.outside.call_traits import cached_for_modules
 from thunder_core.frontend.acquire.outside.draws import NotReplayedError
 from thunder_core.frontend.acquire.outside.native_functions import CFunctionKind, function_kind_of
 from thunder_core.frontend.acquire.outside.sharp import DATE_METHODS
-from thunder_core.frontend.acquire.run.outer_frames import leave_callers_to_eager
+from thunder_core.frontend.acquire.run.outer_frames import guard_present_exception, leave_callers_to_eager
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.frontend.interpreter.callables import callable_attribute, callable_name
 from thunder_core.frontend.interpreter.observer import NOT_TAKEN, NotTaken
@@ -41,7 +41,8 @@ def call_world_function(run: TracedRun, function: object, args: tuple[Any, ...],
     if type(function) is not BuiltinMethodType:
         of_cython = type(function).__name__ == CYTHON_FUNCTION and function_kind_of(function) is CFunctionKind.UNKNOWN
         return call_unknown(run, function, args, kwargs) if of_cython else NOT_TAKEN
-    query = QUERY_METHODS.get((type(function.__self__), function.__name__))
+    owner_class = type if isinstance(function.__self__, type) else type(function.__self__)
+    query = QUERY_METHODS.get((owner_class, function.__name__))
     if query is not None:
         return query(run, function, args, kwargs)
     stand_in = stand_in_of(function)
@@ -199,6 +200,13 @@ def set_recursion_limit(run: TracedRun, /, *args: Any) -> NotTaken:
 def current_frame(run: TracedRun, /) -> Any:
     """Return the frame of the program that asks for it."""
     return run.machine.call(sys._getframe)
+
+
+@lookaside(sys.exc_info, sys.exception)
+def read_exception(run: TracedRun, /) -> NotTaken:
+    """Guard the exception that is handled, if it is not the program's own, and return `NOT_TAKEN`."""
+    guard_present_exception(run)
+    return NOT_TAKEN
 
 
 @lookaside_of_each(*STACK_READERS)
