@@ -9,12 +9,14 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.errors import OperationFailed, SourceLine
+from thunder_core.foundation.printable import printable
 from thunder_core.frontend.acquire.codegen.ahead import move_checks_ahead, require_checks_before_collectives
 from thunder_core.frontend.acquire.codegen.constraints import (
     with_constraint_checks,
     with_number_outputs,
     with_numbers_passed,
 )
+from thunder_core.frontend.acquire.codegen.created_classes import FIX, classes_with_state
 from thunder_core.frontend.acquire.codegen.dead_references import without_dead_references
 from thunder_core.frontend.acquire.codegen.epilogue import Epilogue
 from thunder_core.frontend.acquire.codegen.merged_guards import with_merged_items
@@ -80,6 +82,7 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
     epilogue = Epilogue(run.outside.path_of, results, run.has_freed_graph, run.recorder)
     effects = without_dead_references(run.outside.effects.effects, run.outside.effects.items_at_start)
     epilogue_trace = epilogue.trace(effects, output, settles_draws=bool(run.draws.paths))
+    require_constant_classes(run, epilogue_trace)
     overlapping = overlaps(tuple(tensor for tensor, _, _ in inputs))
     aliases = tuple(tuple(inputs[index][1].name for index, _ in group) for group in overlapping)
     next_name = run.recorder.tensors.next_name
@@ -115,6 +118,13 @@ def assemble(run: Run, state: Mapping[str, object], output: object, edges: tuple
         module_reads=prologue.module_reads(changes_only(effects, run.inputs.roots[1:])),
         caught_lines=frozenset(run.recorder.caught_errors.lines),
     )
+
+
+def require_constant_classes(run: Run, epilogue: Trace) -> None:
+    """Leave a call to eager PyTorch if it returns or stores a class that the program creates with state of the call."""
+    for kind in classes_with_state(epilogue.constants.values(), run.outside.is_created_by_program):
+        name = printable(type.__dict__["__qualname__"].__get__(kind))
+        run.leave_to_eager(f"the program returns or stores the class `{name}`, which it creates anew at each call", FIX)
 
 
 def changes_only(effects: Iterable[Effect], roots: Sequence[Path]) -> bool:
