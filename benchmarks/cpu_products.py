@@ -46,11 +46,9 @@ def last_of(multiply: Callable[[Any], torch.Tensor], forms: Sequence[Any]) -> Wa
     """Return a way that multiplies by each form of a weight in turn."""
 
     def way() -> torch.Tensor:
-        result = multiply(forms[0])
-        for form in forms[1:]:
-            del result
-            result = multiply(form)
-        return result
+        for form in forms[:-1]:
+            multiply(form)
+        return multiply(forms[-1])
 
     return way
 

@@ -26,11 +26,11 @@ from thunder_core.workflow.artifact.format.manifest import (
     CONSTANTS,
     SCHEMA_VERSION,
     WEIGHTS,
-    ConstantFacts,
     CubinFacts,
     EmptyModelFacts,
     PartFacts,
 )
+from thunder_core.workflow.artifact.format.program_facts import ConstantFacts
 
 Attack = Callable[[Path], object]
 STRANGER = "a_stranger_of_the_attack"  # a module that writes the mark when it is imported

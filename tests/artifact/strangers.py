@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tests.artifact.damages import manifest_of, reseal
-from thunder_core.workflow.artifact.format.manifest import ConstantFacts
+from thunder_core.workflow.artifact.format.program_facts import ConstantFacts
 
 WRITES = "with open(os.environ['THUNDER_TEST_MARK'], 'a') as mark:\n    mark.write('ran ')\n"
 MARKS = f"import os\n{WRITES}"

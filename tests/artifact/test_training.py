@@ -21,7 +21,7 @@ from thunder_core.foundation.errors import ArtifactDamaged, NotDifferentiable
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.passes.autodiff import rules
 from thunder_core.workflow.artifact import open_artifact
-from thunder_core.workflow.artifact.format.manifest import StoredAutogradSignature
+from thunder_core.workflow.artifact.format.program_facts import StoredAutogradSignature
 from thunder_core.workflow.inspect.runnable import CALLS, runnable
 from thunder_core.workflow.inspect.subject import subject_of
 

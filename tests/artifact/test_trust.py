@@ -16,8 +16,9 @@ from tests.artifact.strangers import MARKS, add_constant, constant
 from tests.artifact.test_listing_check import rewrite
 from tests.cli.small import own_model
 from thunder_core.foundation.errors import ArtifactForeign, BadOption, ImportRefused, RemoteCodeRefused
-from thunder_core.workflow.artifact.format.manifest import ConstantFacts, PartFacts
+from thunder_core.workflow.artifact.format.manifest import PartFacts
 from thunder_core.workflow.artifact.format.object_paths import follow
+from thunder_core.workflow.artifact.format.program_facts import ConstantFacts
 from thunder_core.workflow.artifact.trust.trust import trust_in
 from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest

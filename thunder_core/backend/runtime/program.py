@@ -141,8 +141,6 @@ class Program:
 
     def caught_errors(self) -> CatchableErrors | None:
         """Return the errors that the computation may raise and that the program catches; None if there are none."""
-        if not self.caught_lines:
-            return None
         return caught_errors_of(self.traces("computation")[0], self.last("computation"), self.caught_lines)
 
     @cached_property

@@ -19,8 +19,9 @@ from thunder_core.backend.runtime.generate import executable
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.workflow.artifact.format.code import fingerprint_of
 from thunder_core.workflow.artifact.format.constants import ConstantFinder
-from thunder_core.workflow.artifact.format.manifest import WeightFacts, running_stages
+from thunder_core.workflow.artifact.format.manifest import WeightFacts
 from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, package_of
+from thunder_core.workflow.artifact.format.program_facts import running_stages
 from thunder_core.workflow.artifact.format.read import Artifact, open_artifact
 from thunder_core.workflow.artifact.loading import empty_model_of
 from thunder_core.workflow.artifact.standalone.replaced_outputs import is_read_alike

@@ -27,6 +27,8 @@ from thunder_core.foundation.errors import WrongInputs
 from thunder_core.foundation.package import __version__
 from thunder_core.foundation.storage.absolute import absolute
 from thunder_core.foundation.storage.manifest import MANIFEST, files_of
+from thunder_core.passes.autodiff.applied.value_readers import ValueReader
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
 from thunder_core.passes.autodiff.rules import names_with_rules
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
@@ -46,10 +48,6 @@ from thunder_core.workflow.artifact.format.manifest import (
     EmptyModelFacts,
     GroupFacts,
     Manifest,
-    ProgramFacts,
-    ReaderFacts,
-    StageFacts,
-    StoredAutogradSignature,
     ToleranceFacts,
 )
 from thunder_core.workflow.artifact.format.printed import (
@@ -59,9 +57,15 @@ from thunder_core.workflow.artifact.format.printed import (
     with_constants,
     write_stage,
 )
+from thunder_core.workflow.artifact.format.program_facts import (
+    ProgramFacts,
+    ReaderFacts,
+    StageFacts,
+    StoredAutogradSignature,
+)
 from thunder_core.workflow.artifact.format.ranks import group_facts
 from thunder_core.workflow.artifact.format.read import Artifact
-from thunder_core.workflow.artifact.format.readers import constants_of, reader_facts, readers_of
+from thunder_core.workflow.artifact.format.readers import constants_of, reader_facts
 from thunder_core.workflow.artifact.format.signature import import_key_function, sign_folder
 from thunder_core.workflow.artifact.format.tensors import write_tensors
 from thunder_core.workflow.artifact.format.weights import NO_WEIGHTS, StoredWeights, stored_weights
@@ -277,6 +281,11 @@ def programs_of(specializations: Specializations) -> list[Program]:
         if program.derivative is not None:
             program.derivative.complete()
     return programs
+
+
+def readers_of(program: Program) -> Sequence[ValueReader]:
+    """Return the readers of the values outside of a program that the backwards of its functions read."""
+    return program.derivative.readers if isinstance(program.derivative, ProgramDerivative) else ()
 
 
 def program_facts(program: Program, stages: list[StageFacts], readers: tuple[ReaderFacts, ...]) -> ProgramFacts:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.tracing.ir.layout import INDENT, import_line, layout
 from thunder_core.tracing.ir.listing import Listing
-from thunder_core.workflow.artifact.format.manifest import ConstantFacts
+from thunder_core.workflow.artifact.format.program_facts import ConstantFacts
 from thunder_core.workflow.inspect.subject import InspectedStage, Subject
 
 ROOTS = frozenset({"module", "args", "kwargs"})

@@ -11,7 +11,8 @@ from pathlib import Path
 from thunder_core.foundation.errors import NoSuchTrace
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.tracing.ir.requirement import StatedConstraint
-from thunder_core.workflow.artifact.format.manifest import TRACES, WEIGHTS, StageFacts, results_in_words
+from thunder_core.workflow.artifact.format.manifest import WEIGHTS
+from thunder_core.workflow.artifact.format.program_facts import TRACES, StageFacts, results_in_words
 from thunder_core.workflow.artifact.format.read import Artifact
 
 UNKNOWN_REASON = "the artifact is from an earlier version of Thunder, which compiled no backward"

@@ -22,7 +22,7 @@ from thunder_core.tracing.analysis.collectives import Collective
 from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.backward_pieces import functions_of_pieces
-from thunder_core.workflow.artifact.format.manifest import results_in_words
+from thunder_core.workflow.artifact.format.program_facts import results_in_words
 
 
 @dataclass(frozen=True, eq=False)

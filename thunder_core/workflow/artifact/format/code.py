@@ -11,7 +11,7 @@ import torch
 from thunder_core.backend.runtime.program import Program
 from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.foundation.storage.digest import digest_of
-from thunder_core.workflow.artifact.format.manifest import StageFacts
+from thunder_core.workflow.artifact.format.program_facts import StageFacts
 from thunder_core.workflow.artifact.trust.trust import Trust
 from thunder_core.workflow.models.loading.fingerprint import structure_fingerprint
 

@@ -18,14 +18,13 @@ from thunder_core.backend.fusion.machine_code import ENTRY, SHARED_OBJECT, Machi
 from thunder_core.foundation import plugins
 from thunder_core.foundation.errors import ArtifactForeign, CannotReplay, ThunderError
 from thunder_core.foundation.storage.digest import digest_of
-from thunder_core.passes.autodiff.applied.value_readers import ValueReader
 from thunder_core.passes.autodiff.rules import applied_class, operation_of
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
 from thunder_core.tracing.ir.literal import dotted_name, is_listed_member
 from thunder_core.tracing.library.objects import is_native
 from thunder_core.workflow.artifact.format.code import SCRIPTS
 from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
-from thunder_core.workflow.artifact.format.manifest import KERNELS, ConstantFacts, ConstantKind, ReaderFacts
+from thunder_core.workflow.artifact.format.manifest import KERNELS
 from thunder_core.workflow.artifact.format.modules import find_in_modules, find_in_tables
 from thunder_core.workflow.artifact.format.object_paths import (
     ObjectPath,
@@ -34,6 +33,7 @@ from thunder_core.workflow.artifact.format.object_paths import (
     find_paths,
     follow,
 )
+from thunder_core.workflow.artifact.format.program_facts import ConstantFacts, ConstantKind
 from thunder_core.workflow.artifact.format.tensors import DTYPE_NAMES
 from thunder_core.workflow.artifact.trust.trust import Trust
 
@@ -261,12 +261,6 @@ class ConstantFinder:
         return (
             REPLACED_GUARD_VALUE if facts.kind == "import" and facts.code not in ("", code_location(value)) else value
         )
-
-    def reader(self, facts: ReaderFacts) -> ValueReader:
-        """Return the reader of a value outside of a program; raise the errors of `value`."""
-        root = self.subject if facts.root is None else self.value("object that a backward reads", facts.root)
-        steps = ((kind, self.value("key that a backward reads", key)) for kind, key in facts.steps)
-        return ValueReader(root, tuple(steps))
 
     def from_literal(self, facts: ConstantFacts) -> object:
         """Read the value from its text."""

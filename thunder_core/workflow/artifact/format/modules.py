@@ -7,7 +7,7 @@ import types
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from thunder_core.workflow.artifact.format.manifest import Step
+from thunder_core.workflow.artifact.format.program_facts import Step
 
 # Not searched: another process cannot import a script, and an interactive shell binds its last result in `builtins`.
 SKIPPED_MODULES = frozenset({"__main__", "__mp_main__", "builtins"})

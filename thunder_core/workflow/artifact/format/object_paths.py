@@ -21,7 +21,7 @@ from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.tracing.capture.torch_facts.compiled_call import CompiledCall
 from thunder_core.tracing.ir.literal import follow_path
-from thunder_core.workflow.artifact.format.manifest import Step
+from thunder_core.workflow.artifact.format.program_facts import Step
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
 ObjectPath = tuple[Step, ...]

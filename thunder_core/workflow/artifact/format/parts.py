@@ -13,7 +13,8 @@ from thunder_core.foundation.errors import ArtifactForeign
 from thunder_core.passes.recipe import Lookaside, Transform
 from thunder_core.workflow.artifact.format.constants import import_path
 from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
-from thunder_core.workflow.artifact.format.manifest import CompilerFacts, ConstantFacts, PartFacts
+from thunder_core.workflow.artifact.format.manifest import CompilerFacts, PartFacts
+from thunder_core.workflow.artifact.format.program_facts import ConstantFacts
 from thunder_core.workflow.artifact.trust.trust import Trust
 
 Part = TypeVar("Part", bound=Transform | Lookaside | Operator)

@@ -18,7 +18,7 @@ from thunder_core.tracing.ir.printer import list_trace, print_trace
 from thunder_core.workflow.artifact.format.backward_pieces import statements_of
 from thunder_core.workflow.artifact.format.constants import ConstantConverter
 from thunder_core.workflow.artifact.format.listing_check import LISTINGS
-from thunder_core.workflow.artifact.format.manifest import TRACES, CollectiveFacts, StageFacts
+from thunder_core.workflow.artifact.format.program_facts import TRACES, CollectiveFacts, StageFacts
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from thunder_core.foundation.storage.manifest import MANIFEST, ends_with_seal
 from thunder_core.foundation.storage.sealed_file import fault_of_digest, fault_of_kind, fault_of_size
 from thunder_core.tracing.ir.listing import Listing
 from thunder_core.workflow.artifact.format.listing_check import LISTINGS, listing_matches_code
-from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, Manifest, StageFacts
+from thunder_core.workflow.artifact.format.manifest import SCHEMA_VERSION, Manifest
+from thunder_core.workflow.artifact.format.program_facts import StageFacts
 
 COPY_AGAIN = "copy the artifact again, or make it again with `thunder optimize`"
 MAX_MANIFEST = 64 << 20  # bytes

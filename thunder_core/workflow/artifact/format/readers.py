@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
-from thunder_core.backend.runtime.program import Program
 from thunder_core.passes.autodiff.applied.value_readers import ValueReader
-from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
-from thunder_core.workflow.artifact.format.constants import ConstantConverter
-from thunder_core.workflow.artifact.format.manifest import ReaderFacts
+from thunder_core.workflow.artifact.format.constants import ConstantConverter, ConstantFinder
+from thunder_core.workflow.artifact.format.program_facts import ReaderFacts
 
 ROOT, KEY = "object that a backward reads", "key that a backward reads"  # the names of the constants in errors
-
-
-def readers_of(program: Program) -> Sequence[ValueReader]:
-    """Return the readers of the values outside of a program that the backwards of its functions read."""
-    return program.derivative.readers if isinstance(program.derivative, ProgramDerivative) else ()
 
 
 def constants_of(reader: ValueReader) -> Iterator[object]:
@@ -30,3 +23,9 @@ def reader_facts(reader: ValueReader, converter: ConstantConverter) -> ReaderFac
     root = None if is_subject else converter.facts(ROOT, reader.root, required=True)
     steps = ((kind, converter.facts(KEY, key, required=True)) for kind, key in reader.steps)
     return ReaderFacts(root=root, steps=tuple(steps))
+
+
+def stored_reader(facts: ReaderFacts, finder: ConstantFinder) -> ValueReader:
+    """Return the reader of a value outside of a stored program; raise the errors of `finder.value`."""
+    root = finder.subject if facts.root is None else finder.value(ROOT, facts.root)
+    return ValueReader(root, tuple((kind, finder.value(KEY, key)) for kind, key in facts.steps))

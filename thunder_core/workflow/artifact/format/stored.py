@@ -31,8 +31,8 @@ from thunder_core.tracing.ir.trace import Trace
 from thunder_core.workflow.artifact.format.backward import StoredDerivative
 from thunder_core.workflow.artifact.format.constants import ConstantFinder
 from thunder_core.workflow.artifact.format.cubins import Cubins, keep_cubins, read_cubins
-from thunder_core.workflow.artifact.format.manifest import (
-    CONSTANTS,
+from thunder_core.workflow.artifact.format.manifest import CONSTANTS
+from thunder_core.workflow.artifact.format.program_facts import (
     ProgramFacts,
     StageFacts,
     StoredAutogradSignature,
@@ -40,6 +40,7 @@ from thunder_core.workflow.artifact.format.manifest import (
     stages_with_lines,
 )
 from thunder_core.workflow.artifact.format.read import Artifact, damage_error
+from thunder_core.workflow.artifact.format.readers import stored_reader
 from thunder_core.workflow.artifact.format.tensors import read_tensors
 from thunder_core.workflow.artifact.trust.trust import Trust, trust_in
 
@@ -263,7 +264,7 @@ def stored_derivative(
         stages=tuple(stored_stage(*pair) for pair in pairs),
         recorded=recorded,
         rules=derivative.rules,
-        readers=tuple(map(finder.reader, derivative.readers)),
+        readers=tuple(stored_reader(reader, finder) for reader in derivative.readers),
         tail=next((source for stage, source in pairs if stage.trace == "tail"), None),
         cut=next((source for stage, source in pairs if stage.trace == RECORDED), None),
         backwards={stage.has_cotangent: source for stage, source in pairs if stage.trace == "backward"},

@@ -19,15 +19,8 @@ from thunder_core.tracing.ir.printer import Source
 from thunder_core.tracing.library.objects import UnexpectedValue
 from thunder_core.workflow.artifact.format.constants import ConstantFinder
 from thunder_core.workflow.artifact.format.cubins import read_cubins
-from thunder_core.workflow.artifact.format.manifest import (
-    CONFIG,
-    GENERATION,
-    KERNELS,
-    ProgramFacts,
-    WeightFacts,
-    executed_stages,
-    stages_with_lines,
-)
+from thunder_core.workflow.artifact.format.manifest import CONFIG, GENERATION, KERNELS, WeightFacts
+from thunder_core.workflow.artifact.format.program_facts import ProgramFacts, executed_stages, stages_with_lines
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.format.stored import StoredProgram, stored_program
 from thunder_core.workflow.artifact.format.weights import read_weights

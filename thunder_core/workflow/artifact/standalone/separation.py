@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 
 import torch
 
-from thunder_core.workflow.artifact.format.manifest import ConstantFacts
 from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, imports_of, package_of
+from thunder_core.workflow.artifact.format.program_facts import ConstantFacts
 
 PARAMETERS, BUFFERS = "_parameters", "_buffers"
 WEIGHTS = "weights"  # the parameter that replaces the model in the part that is checked at each call

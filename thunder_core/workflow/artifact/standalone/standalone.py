@@ -27,15 +27,14 @@ from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.foundation.storage.manifest import StoredFacts
 from thunder_core.foundation.tested_versions import installed_version
 from thunder_core.workflow.artifact.format.code import VERSIONED_PACKAGES
-from thunder_core.workflow.artifact.format.manifest import (
-    CONFIG,
-    CONSTANTS,
+from thunder_core.workflow.artifact.format.manifest import CONFIG, CONSTANTS
+from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, imported_packages, package_of
+from thunder_core.workflow.artifact.format.program_facts import (
     ProgramFacts,
     StageFacts,
     executed_stages,
     running_stages,
 )
-from thunder_core.workflow.artifact.format.packages import PRESENT_PACKAGES, imported_packages, package_of
 from thunder_core.workflow.artifact.format.read import Artifact
 from thunder_core.workflow.artifact.standalone.replaced_outputs import replace_outputs
 from thunder_core.workflow.artifact.standalone.separation import NotSeparable, SeparatedPrologue, separate_prologue

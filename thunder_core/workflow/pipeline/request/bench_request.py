@@ -89,8 +89,8 @@ class BenchRequest:
     prompt_length: int | None = same_option(Request, "prompt_length", default_text=USUAL_TOKENS)
     new_tokens: int | None = same_option(Request, "new_tokens", default_text=USUAL_TOKENS)
     input: Path | None = same_option(Request, "input")
-    runs: int = same_option(Request, "runs", default_text="30")
-    warmup: int = same_option(Request, "warmup", default_text="5")
+    runs: int = same_option(Request, "runs", help="Number of timed runs of each contender")
+    warmup: int = same_option(Request, "warmup", help="Number of warm-up runs (not timed)")
     threads: int | None = same_option(Request, "threads", help="Number of CPU threads for PyTorch")
     generates: bool = False
 

@@ -248,8 +248,7 @@ class Request:
         30,
         int,
         metavar="N",
-        help="Number of timed runs of each contender",
-        default_text="30, and at most 6 for --task generate",
+        help="Number of timed runs of each contender; --task generate makes at most 6",
         minimum=2,
         maximum=MAX_ROUNDS,
     )
@@ -257,8 +256,7 @@ class Request:
         5,
         int,
         metavar="N",
-        help="Number of warm-up runs (not timed)",
-        default_text="5, and at most 1 for --task generate",
+        help="Number of warm-up runs (not timed); --task generate makes at most 1",
         minimum=0,
         maximum=MAX_ROUNDS,
     )
