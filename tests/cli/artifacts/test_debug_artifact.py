@@ -62,13 +62,14 @@ CHANGES = {
         "epilogue", r"'keys': (t\d+), 'values': (t\d+)", r"'keys': \2, 'values': \1", "return result"
     ),
     "a field that is left out": Change("epilogue", r"items=\{'logits': (t\d+), ", r"items={", "return result"),
-    "swapped weights": Change(
-        "prologue",
-        r"^(    tensors = \(.*)(model_layers_0_self_attn_q_proj_weight)(.*)(model_layers_0_self_attn_o_proj_weight)",
-        r"\1\4\3\2",
-        r"tensors = \(.*",
-    ),
 }
+
+SWAPPED_WEIGHTS = Change(
+    "prologue",
+    r"^(    tensors = \(.*)(model_layers_0_self_attn_q_proj_weight)(.*)(model_layers_0_self_attn_o_proj_weight)",
+    r"\1\4\3\2",
+    r"tensors = \(.*",
+)
 
 
 @pytest.fixture
@@ -98,6 +99,14 @@ def test_a_stored_line_that_was_changed_is_named(thunder, artifact):
         assert [one["line"] for one in others] == [stage_of(artifact, change.trace).lines_file], what
         for path, content in sound.items():
             path.write_bytes(content)
+
+
+def test_a_changed_prologue_is_refused(thunder, artifact):
+    change_line(artifact, SWAPPED_WEIGHTS.trace, SWAPPED_WEIGHTS.pattern, SWAPPED_WEIGHTS.replacement)
+    stage = stage_of(artifact, SWAPPED_WEIGHTS.trace)
+    error = thunder("debug", artifact, "--json").json["error"]
+    assert error["code"] == "TH0602"
+    assert f"{stage.lines_file}, which is displayed, differs from {stage.file}" in error["what"]
 
 
 def test_a_changed_line_is_named_although_the_artifact_allows_any_error(thunder, artifact):
