@@ -115,7 +115,7 @@ conformance: install ## run the standard library's tests of the language inside 
 zoo: install ## run small models of transformers and, where installed, timm, diffusers and torch_geometric; write docs/models.md
 	OMP_NUM_THREADS=1 $(BIN)/python -W ignore -m tests.zoo $(SHELVES:%=--shelf %) --jobs $(JOBS) --page docs/models.md
 
-golden: install ## rewrite the golden traces in tests/golden after an intended change
+golden: install ## rewrite the golden traces in tests/golden after an intended change (Python 3.11)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q tests/golden --snapshot-update
 
 fuzz: install ## run the property tests on many more examples, new ones each time
