@@ -27,6 +27,7 @@ PAGES = (
     "docs/memory.md",
     "docs/patterns.md",
     "docs/python.md",
+    "docs/quantization.md",
     "docs/recipes.md",
     "docs/regions.md",
     "docs/search.md",
@@ -51,6 +52,7 @@ pytestmark = [
 FLAGS = doctest.ELLIPSIS
 
 
+@pytest.mark.filterwarnings("ignore:the recipe bf16")  # a processor without instructions for bfloat16
 @pytest.mark.parametrize("page", PAGES)
 def test_the_examples_of_a_page(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
