@@ -1,4 +1,4 @@
-"""The name of this machine's processor, which measurements record."""
+"""The name of this machine's processor, which measurements record, and the size of its last cache."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import platform
 from pathlib import Path
 
 PROCESSOR_FILE = Path("/proc/cpuinfo")
+CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # a folder for each cache of the first core
+UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
 def processor_name() -> str:
@@ -16,3 +18,12 @@ def processor_name() -> str:
         if names.get("model name"):
             return names["model name"]
     return platform.processor() or platform.machine()
+
+
+def last_cache_bytes() -> int:
+    """Return the bytes of the largest cache of the first core; 0 if the system does not report its caches."""
+    try:
+        sizes = [path.read_text(encoding="ascii").strip() for path in CACHES.glob("index*/size")]
+        return max((int(size.rstrip("KMG")) * UNITS.get(size[-1:], 1) for size in sizes), default=0)
+    except (OSError, ValueError):
+        return 0
