@@ -1,12 +1,14 @@
-"""The name of this machine's processor, which measurements record, and the size of its last cache."""
+"""The processor of the machine: its name, the size of its last cache, and the widest vectors that a user allows."""
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 
 PROCESSOR_FILE = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")  # a folder for each cache of the first core
+CAPABILITY = "ATEN_CPU_CAPABILITY"  # PyTorch's environment variable
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 
 
@@ -18,6 +20,11 @@ def processor_name() -> str:
         if names.get("model name"):
             return names["model name"]
     return platform.processor() or platform.machine()
+
+
+def allowed_vectors() -> str:
+    """Return the widest vectors that PyTorch may use, such as `avx2`; empty if the environment does not limit them."""
+    return os.environ.get(CAPABILITY, "")
 
 
 def last_cache_bytes() -> int:
