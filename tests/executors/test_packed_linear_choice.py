@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from itertools import islice
 from types import SimpleNamespace
 
 import pytest
@@ -18,6 +19,7 @@ from thunder_cli.views.outcome import choices_view
 from thunder_core.backend.cache import Store
 from thunder_core.backend.claiming import kernel_times
 from thunder_core.backend.claiming.tuning import tuning
+from thunder_core.tracing.extension import processor
 from thunder_core.tracing.ir.proxy import tensor_proxy
 from thunder_core.workflow.pipeline.session.executors import unused_executors
 from thunder_core.workflow.pipeline.session.trace_stats import kernel_choices
@@ -197,3 +199,32 @@ def test_the_title_of_a_measurement_names_the_activation(own_cache, monkeypatch)
     with torch.no_grad():
         compiled(torch.randn(20, 48))
     assert titles == ["20 x 48 to 48, with bias, gelu by tanh"]
+
+
+@pytest.mark.parametrize(
+    ("cache", "free", "expected"),
+    [(0, None, 64), (32, None, 64), (96, None, 192), (480, None, 256), (96, 800, 100), (96, 8, 64)],
+)
+def test_the_pool_of_weights_is_twice_the_cache_within_bounds(monkeypatch, cache, free, expected):
+    monkeypatch.setattr(measurement, "last_cache_bytes", lambda: cache << 20)
+    monkeypatch.setattr(measurement, "available_memory", lambda: None if free is None else free << 20)
+    assert measurement.pool_bytes.__wrapped__() == expected << 20
+
+
+def test_the_kernel_and_the_library_do_not_read_the_same_weights_after_each_other():
+    numbers, shape = torch.arange(64.0 * 40), (4, 8)
+    first = [weight[0, 0].item() for weight in islice(measurement.cold_weights(numbers, shape), 200)]
+    second = [weight[0, 0].item() for weight in islice(measurement.cold_weights(numbers, shape, from_middle=True), 200)]
+    assert set(first) == set(second)
+    assert abs(first[0] - second[0]) >= numbers.numel() // 3
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"), [(("32K", "1024K", "32768K"), 32 << 20), (("480M",), 480 << 20), ((), 0), (("",), 0)]
+)
+def test_the_size_of_the_last_cache_is_read(monkeypatch, tmp_path, sizes, expected):
+    for index, size in enumerate(sizes):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(f"{size}\n")
+    monkeypatch.setattr(processor, "CACHES", tmp_path)
+    assert processor.last_cache_bytes() == expected

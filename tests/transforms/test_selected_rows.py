@@ -10,6 +10,7 @@ from torch.nn import functional
 import thunder_core as thunder
 from thunder_core.passes.transforms.selected_rows import SelectedRow, SelectRowsEarly
 from thunder_core.workflow.fault_localization.examination import examine
+from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 WIDTH, HEADS, LENGTH = 16, 2, 5
 
@@ -159,3 +160,48 @@ def test_the_internal_check_finds_a_wrong_row(monkeypatch: pytest.MonkeyPatch) -
         compiled(h)
         check = examine(thunder.last_program(compiled), model, (h,), {}, is_thorough=False)
     assert [fault.kind for fault in check.faults] == ["transform"]
+
+
+@pytest.mark.parametrize("recipe", ["default", "hf-transformers", "hf-llama", "hf-vit", "hf-bert"])
+def test_recipes_compute_only_the_row_that_is_read(recipe: str) -> None:
+    assert [*map(type, find_recipe(recipe, {}).all_transforms())].count(SelectRowsEarly) == 1
+
+
+PROGRAMS = {
+    "a hook changes all rows": (lambda h, layer: layer.out(layer.query(h))[:, 3].tanh(), True),
+    "an index outside of the rows": (lambda h, layer: layer.out(layer.query(h))[:, 7:8].tanh(), True),
+    "dropout before the last product": (lambda h, layer: layer.out(dropout(layer.query(h)))[:, 0].tanh(), True),
+    "a sum over rows": (lambda h, layer: layer.out(layer.query(h).cumsum(1))[:, 3].tanh(), True),
+    "a row that all rows read": (lambda h, layer: layer.out(h + layer.query(h)[:, :1])[:, 3].tanh(), True),
+    "a weight that is computed": (
+        lambda h, layer: functional.linear(layer.out(h[0]), layer.out(h[0]))[1].tanh(),
+        False,
+    ),
+    "first and last row": (lambda h, layer: layer.out(h)[:, 0].tanh() + layer.out(h)[:, -1].tanh(), False),
+    "first and last row of a value": (lambda h, layer: ends_of(layer.out(h)), False),
+}
+
+
+def dropout(h):
+    return functional.dropout(h, 0.5, True)
+
+
+def ends_of(h):
+    return h[:, 0].tanh() + h[:, -1].tanh()
+
+
+@pytest.mark.parametrize("symbolic", [(), {"h.size(1)": (4, 64)}], ids=["constant", "symbolic"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs_that_read_other_rows_elsewhere(program: str, symbolic: dict[str, object]) -> None:
+    end, is_narrowed = PROGRAMS[program]
+    model = Layer(end).eval()
+    model.forward = lambda h: end(h, model)
+    if program.startswith("a hook"):
+        model.out.register_forward_hook(lambda module, args, result: result * torch.arange(result.shape[1])[:, None])
+    compiled = thunder.jit(model, transforms=(SelectRowsEarly(),), executors=("torch",), symbolic=symbolic)
+    for length in (LENGTH, 9) if symbolic else (LENGTH,):
+        h = torch.randn(2, length, WIDTH)
+        with torch.no_grad():
+            results = [(torch.manual_seed(0), call(h), torch.rand(2))[1:] for call in (compiled, model)]
+        torch.testing.assert_close(*results)
+    assert any(trace.made_by == "select rows early" for trace in thunder.last_traces(compiled)) == is_narrowed

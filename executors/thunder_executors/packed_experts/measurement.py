@@ -24,7 +24,6 @@ from thunder_executors.packed_experts.source import NAME
 from thunder_executors.packed_linear import measurement
 from thunder_executors.packed_linear.measurement import (
     CALL_SECONDS,
-    POOL_BYTES,
     SLACK,
     call_seconds,
     calls_of,
@@ -33,12 +32,12 @@ from thunder_executors.packed_linear.measurement import (
     input_pattern,
     is_close,
     pattern,
+    pool_bytes,
     seconds_of,
     seconds_of_passes,
 )
 
 TOLERANCE = 1e-4
-POOL = POOL_BYTES // torch.float32.itemsize  # numbers of the measured weights
 
 
 @dataclass(frozen=True)
@@ -62,8 +61,10 @@ class MeasuredSizes:
     def of(cls, products: ExpertProducts) -> MeasuredSizes:
         """Return the sizes of some of the experts with rows, and some of the columns, so that a call is short."""
         rows, depth, columns = rows_of_expert(products), products.depth, products.columns
-        columns = fitting_columns(rows, depth, columns, POOL)
-        experts = min(int(CALL_SECONDS / call_seconds(rows, depth, columns)), POOL // (2 * depth * columns))
+        columns = fitting_columns(rows, depth, columns, numbers_in_pool())
+        experts = min(
+            int(CALL_SECONDS / call_seconds(rows, depth, columns)), numbers_in_pool() // (2 * depth * columns)
+        )
         return cls(min(active_experts(products), max(1, experts)), rows, depth, columns)
 
     @property
@@ -75,6 +76,11 @@ class MeasuredSizes:
     def shape(self) -> tuple[int, int, int]:
         """The shape of the measured weights in memory."""
         return self.experts, self.columns, self.depth
+
+
+def numbers_in_pool() -> int:
+    """Return the number of elements of the measured weights."""
+    return pool_bytes() // torch.float32.itemsize
 
 
 def active_experts(products: ExpertProducts) -> int:
@@ -101,7 +107,7 @@ def times_of(products: ExpertProducts, budget: TuningBudget) -> Times | None:
 
 def key_of(products: ExpertProducts) -> Key:
     """Return the key of a measurement of products."""
-    return key_on_processor(f"{EXECUTOR_NAME} times", products.title, EXPERTS_LIBRARY.digest)
+    return key_on_processor(f"{EXECUTOR_NAME} times", products.title, f"{measurement.SOURCE} {EXPERTS_LIBRARY.digest}")
 
 
 def measuring_seconds(products: ExpertProducts) -> float:
@@ -114,7 +120,7 @@ def measure(products: ExpertProducts, kernel: Callable[..., Any]) -> Times:
     sizes = MeasuredSizes.of(products)
     experts, columns, depth = sizes.shape
     rows = experts * sizes.rows
-    numbers = pattern(max(POOL, 2 * experts * columns * depth) + SLACK * depth)
+    numbers = pattern(max(numbers_in_pool(), 2 * experts * columns * depth) + SLACK * depth)
     x = input_pattern(rows, depth, torch.float32)
     offsets = torch.arange(1, experts + 1, dtype=torch.int32, device="cpu") * sizes.rows
 
@@ -126,7 +132,9 @@ def measure(products: ExpertProducts, kernel: Callable[..., Any]) -> Times:
     def by_library(weights: torch.Tensor) -> torch.Tensor:
         return grouped_mm(x, weights.transpose(1, 2), offs=offsets)
 
-    weights = {name: cold_weights(numbers, sizes.shape) for name in ("kernel", "library")}
+    weights = {
+        name: cold_weights(numbers, sizes.shape, from_middle=name == "library") for name in ("kernel", "library")
+    }
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         first = next(weights["library"])
         agrees = is_close(by_kernel(first), by_library(first), TOLERANCE)

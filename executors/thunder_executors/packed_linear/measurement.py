@@ -2,7 +2,8 @@
 
 First, the results are compared: a kernel that computes wrong values on this processor is never chosen. Then the
 operator and the kernel run alternately. As in a model, the input is in the processor's cache, and the weights and the
-memory of the result are not. The time is the minimum over some passes, divided by the number of calls in a pass.
+memory of the result are not. Both functions read a pool of weights, from different places. The time is the minimum over
+some passes, divided by the number of calls in a pass.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from itertools import count as numbers_from
 from itertools import islice
 from typing import Any
 
@@ -20,7 +22,9 @@ from thunder_core.backend.cache import Key
 from thunder_core.backend.claiming.kernel_times import KernelTimes, cached_times, key_on_processor
 from thunder_core.backend.claiming.tuning import TuningBudget, clock
 from thunder_core.backend.quantization.integers import BLOCK
+from thunder_core.foundation.memory_limits import available_memory
 from thunder_core.foundation.time_format import format_time
+from thunder_core.tracing.extension.processor import last_cache_bytes
 from thunder_executors.packed_linear.huge_pages import HUGE_PAGES
 from thunder_executors.packed_linear.kernel import EXECUTOR_NAME, PREPACKED_NAME, library_of
 from thunder_executors.packed_linear.packed_weights import PackedWeights
@@ -28,8 +32,10 @@ from thunder_executors.packed_linear.product import Product
 from thunder_executors.packed_linear.product_kinds import LINEAR
 from thunder_executors.packed_linear.source import NAME, PACK
 
-SOURCE = "2"  # increases when the way of measuring changes
-POOL_BYTES = 1 << 26  # memory for weights, more than the cache of most processors
+SOURCE = "3"  # increases when the way of measuring changes
+# Bytes of the memory for weights: the fewest, and the most, which take a quarter of a second to write.
+MIN_POOL_BYTES, MAX_POOL_BYTES = 1 << 26, 1 << 28
+MEMORY_SHARE = 8  # the pool is at most this fraction of the free memory
 PASSES = 3
 PASS_SECONDS = 0.015
 CALL_SECONDS = 0.05  # for a longer call, only some columns are measured
@@ -116,7 +122,15 @@ def measured_call_seconds(product: Product) -> float:
 
 def elements_in_pool(product: Product) -> int:
     """Return the number of elements of the weights in the pool."""
-    return POOL_BYTES // product.kind.weight.itemsize
+    return pool_bytes() // product.kind.weight.itemsize
+
+
+@cache
+def pool_bytes() -> int:
+    """Return the bytes of the weights in the pool: twice the processor's largest cache, within bounds."""
+    free = available_memory()
+    most = MAX_POOL_BYTES if free is None else min(MAX_POOL_BYTES, free // MEMORY_SHARE)
+    return max(MIN_POOL_BYTES, min(2 * last_cache_bytes(), most))
 
 
 def measure(product: Product, kernel: Callable[..., Any]) -> Times:
@@ -142,7 +156,7 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
         return result
 
     packed_numbers = HUGE_PAGES.empty(len(numbers)).copy_(numbers) if kind.prepacked else numbers
-    weights = {"kernel": cold_weights(packed_numbers, shape), "library": cold_weights(numbers, shape)}
+    weights = {"kernel": cold_weights(packed_numbers, shape), "library": cold_weights(numbers, shape, from_middle=True)}
     calls: dict[str, Multiply] = {
         "kernel": multiply,
         "library": lambda weight: activate(kind.function(x, weight, *extra)),
@@ -214,15 +228,17 @@ def pattern(count: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return numbers.repeat(-(-count // PERIOD))[:count]
 
 
-def cold_weights(numbers: torch.Tensor, shape: tuple[int, ...]) -> Iterator[torch.Tensor]:
+def cold_weights(numbers: torch.Tensor, shape: tuple[int, ...], *, from_middle: bool = False) -> Iterator[torch.Tensor]:
     """Cycle through adjacent slices of `numbers` as weights.
 
-    The slices exceed the processor's cache, so a weight has left the cache before its next use.
+    The slices exceed the processor's cache, so a weight has left the cache before its next use. Two functions that run
+    alternately start at the first slice and at the middle one, so that neither reads what the other has just read.
     """
     size = math.prod(shape)
-    while True:
-        for start in range(0, len(numbers) - size - SLACK * shape[-1] + 1, size):
-            yield numbers[start : start + size].view(shape)
+    starts = range(0, len(numbers) - size - SLACK * shape[-1] + 1, size)
+    for index in numbers_from(len(starts) // 2 if from_middle else 0):
+        start = starts[index % len(starts)]
+        yield numbers[start : start + size].view(shape)
 
 
 def pass_seconds(call: Multiply, weights: Iterator[torch.Tensor], count: int) -> float:

@@ -15,7 +15,7 @@ from thunder_core.backend.cache import REGION, Key, Store
 from thunder_core.backend.claiming.tuning import TuningBudget
 from thunder_core.backend.parallel.choices import shared_choice
 from thunder_core.foundation.errors import OutOfDisk
-from thunder_core.tracing.extension.processor import processor_name
+from thunder_core.tracing.extension.processor import allowed_vectors, processor_name
 from thunder_core.tracing.extension.requirement import compiler_version, cxx_name
 
 FILE = "times.json"
@@ -58,7 +58,7 @@ def key_on_processor(name: str, region: str, source: str, **others: str) -> Key:
     the digest of the kernel's code, and `others` are more fields of the key.
     """
     machine = {
-        "processor": processor_name(),
+        "processor": " ".join(filter(None, (processor_name(), allowed_vectors()))),
         "threads": str(torch.get_num_threads()),
         "compiler": compiler_version(cxx_name()),
         "torch": torch.__version__,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import torch
 
 from thunder_core.backend.claiming.device_code import target_of_programs
 from thunder_core.backend.claiming.tuning import tuning_seconds
+from thunder_core.tracing.extension.processor import allowed_vectors
 from thunder_core.tracing.extension.requirement import compiler_version, cxx_name, instruction_sets
 
 # Microarchitecture levels by the names of `-march`, with their required and their optional instruction sets.
@@ -20,11 +22,19 @@ PROCESSORS = (
     ("x86-64-v3", ("avx2", "fma", "bmi2", "f16c"), ()),
 )
 
+# The levels with wider vectors than the value of `ATEN_CPU_CAPABILITY` allows.
+WIDER: Mapping[str, tuple[str, ...]] = {"avx2": ("x86-64-v4",), "default": ("x86-64-v4",)}
+
 
 def processors() -> tuple[str, tuple[str, ...]]:
-    """Return the microarchitecture level to compile for (`-march`), and the instruction sets that its code may use."""
+    """Return the microarchitecture level to compile for (`-march`), and the instruction sets that its code may use.
+
+    With `ATEN_CPU_CAPABILITY=avx2`, kernels for AVX2 are compiled on every processor, for artifacts that run on more
+    processors than this one.
+    """
+    wider = WIDER.get(allowed_vectors(), ())
     for name, needs, extras in PROCESSORS:
-        if set(needs) <= instruction_sets():
+        if name not in wider and set(needs) <= instruction_sets():
             return name, (*needs, *(extra for extra in extras if extra in instruction_sets()))
     return "native", tuple(sorted(instruction_sets()))
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from thunder_core.backend.fusion.machine_code import machine
 from thunder_core.foundation.errors import ArtifactForeign
+from thunder_core.tracing.extension.processor import CAPABILITY
 from thunder_core.tracing.extension.requirement import instruction_sets
 from thunder_core.workflow.artifact.format.manifest import Manifest
 
@@ -80,5 +83,12 @@ def require_instructions(manifest: Manifest) -> None:
     if missing:
         raise ArtifactForeign(
             f"the artifact's compiled regions use instructions that this CPU lacks: {', '.join(missing)}",
-            fix=f"load the artifact on a CPU that has them, or {MAKE_AGAIN_FIX}",
+            fix=f"load the artifact on a CPU that has them, or {MAKE_AGAIN_FIX}{narrower_fix(missing)}",
         )
+
+
+def narrower_fix(missing: Sequence[str]) -> str:
+    """Return the way to make an artifact without wide vectors on another machine; empty if this CPU lacks AVX2, too."""
+    if "avx2" not in instruction_sets() or not all(name.startswith(("avx512", "amx")) for name in missing):
+        return ""
+    return f", or on the other one with {CAPABILITY}=avx2 in its environment"
