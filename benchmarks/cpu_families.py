@@ -1,4 +1,4 @@
-"""Families of models on the CPU: eager, and recipes with and without the transforms for rows.
+"""Families of models on the CPU: eager, the recipe `default`, and the family's recipe with and without its parts.
 
 The models have random weights in float32: BERT with 6 layers of width 384 and a classifier, a Llama with 8 layers of
 width 512 that computes the next token of a prompt, a T5 with 4 layers of width 512 in the encoder and in the decoder,
@@ -48,7 +48,7 @@ class Family:
     def contenders(self) -> dict[str, Call]:
         """Return the call of each contender, by name; all have the same weights and inputs."""
         compile_model = partial(thunder_core.compile, self.model, symbolic=())
-        modules = {"eager": self.model, "neither": compile_model("default", without=("selected_rows",))}
+        modules = {"eager": self.model, "default": compile_model("default")}
         combined = [self.recipe, *self.transforms]
         modules[self.recipe] = compile_model(combined)
         modules |= {f"{self.recipe} without {part}": compile_model(combined, without=(part,)) for part in self.parts}

@@ -1,4 +1,4 @@
-"""Llama 3 from Hugging Face: like default, but for these models only."""
+"""Llama 3 from Hugging Face: on a CPU, the last layer computes only the last token of a prompt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from thunder_recipes.hf_llama import HFLlama
 
 
 class HFLlama3(HFLlama):
-    """Llama 3 from Hugging Face, including 3.1 to 3.3: like `default`, for these models."""
+    """Llama 3 from Hugging Face, including 3.1 to 3.3: the recipe `hf-llama`, for these models only."""
 
     families = ("llama",)
     sample = "llama3"

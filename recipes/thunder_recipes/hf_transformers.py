@@ -11,8 +11,6 @@ from thunder_core.foundation.errors import RecipeMismatch
 from thunder_core.foundation.model_configs import model_type_of
 from thunder_core.foundation.transformers_versions import CACHE_NAMES
 from thunder_core.passes.recipe import Recipe
-from thunder_core.passes.transforms.selected_rows import SelectRowsEarly
-from thunder_core.tracing.extension.transform import Transform
 
 # The sizes that vary in calls with a cache, with their bounds. The bounds begin at 2, because calls with a single token
 # have a separate program.
@@ -38,7 +36,3 @@ class HFTransformers(Recipe):
                 fix="use the recipe `default`, which accepts every torch.nn.Module",
             )
         super().validate(model)
-
-    def setup_transforms(self) -> tuple[Transform, ...]:
-        """Return the transforms, including `SelectRowsEarly`."""
-        return (*super().setup_transforms(), SelectRowsEarly())

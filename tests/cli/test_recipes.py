@@ -78,8 +78,7 @@ def test_a_recipe_that_fuses_does_not_promise_eager_kernels(thunder):
     for name in plugins.names("recipes"):
         shown = thunder("recipes", "show", name, "--json").json["recipe"]
         if "inductor" in [executor["name"] for executor in shown["executors"]]:
-            description = shown["description"].replace("eager's time", "")
-            assert "eager" not in description
+            assert "eager" not in shown["description"]
     assert "Inductor" in thunder("recipes", "show", "default").out
 
 
@@ -172,7 +171,7 @@ def test_a_recipe_in_a_file_is_applied_and_added_to_others(thunder, here):
     assert artifact.endswith("model-hf-llama+one+sdpa.thunder")
     manifest = open_artifact(artifact).manifest
     assert manifest.recipe == "hf-llama + one + sdpa"
-    assert done.json["report"]["recipe"]["transforms"] == ["SelectRowsEarly", "LeaveAlone"]
+    assert done.json["report"]["recipe"]["transforms"] == ["LeaveAlone"]
     assert "LeaveAlone" in str([part.path for part in manifest.compiler.transforms])
     assert thunder("validate", artifact, "--trust-module", "own").status == 0
 

@@ -10,7 +10,6 @@ from torch.nn import functional
 import thunder_core as thunder
 from thunder_core.passes.transforms.selected_rows import SelectedRow, SelectRowsEarly
 from thunder_core.workflow.fault_localization.examination import examine
-from thunder_core.workflow.pipeline.request.recipes import find_recipe
 
 WIDTH, HEADS, LENGTH = 16, 2, 5
 
@@ -160,11 +159,6 @@ def test_the_internal_check_finds_a_wrong_row(monkeypatch: pytest.MonkeyPatch) -
         compiled(h)
         check = examine(thunder.last_program(compiled), model, (h,), {}, is_thorough=False)
     assert [fault.kind for fault in check.faults] == ["transform"]
-
-
-@pytest.mark.parametrize("recipe", ["default", "hf-transformers", "hf-llama", "hf-vit", "hf-bert"])
-def test_recipes_compute_only_the_row_that_is_read(recipe: str) -> None:
-    assert [*map(type, find_recipe(recipe, {}).all_transforms())].count(SelectRowsEarly) == 1
 
 
 PROGRAMS = {

@@ -206,15 +206,16 @@ def as_data(recipe: Recipe) -> dict[str, Any]:
 
 
 def differences(recipe: Recipe, default: Recipe) -> list[str]:
-    """Return the differences between a recipe and `default`, which has no lookasides or options.
+    """Return the differences between a recipe and `default`, which has no transforms, lookasides or options.
 
     Model families are not compared.
     """
-    names, default_names = ([*map(str, side.all_executors())] for side in (recipe, default))
-    transforms, default_transforms = (transform_names(side) for side in (recipe, default))
+    recipe_executors, default_executors = (set(map(str, side.all_executors())) for side in (recipe, default))
     by_section = {
-        "executors": [name for name in names if name not in default_names],
-        "transforms": [name for name in transforms if name not in default_transforms],
+        "executors": [
+            name for name in map(str, recipe.all_executors()) if name in recipe_executors - default_executors
+        ],
+        "transforms": [type(transform).__name__ for transform in recipe.all_transforms()],
         "lookasides": [lookaside.name for lookaside in recipe.all_lookasides()],
         "options": list(type(recipe).Options.model_fields),
         "settings": [f"{name}={value}" for name, value in recipe.composition.settings.items()],
@@ -223,13 +224,8 @@ def differences(recipe: Recipe, default: Recipe) -> list[str]:
         "texts": [*texts_in_words(recipe.seq, padded=recipe.padded)],
     }
     added = [f"{section} {', '.join(names)}" for section, names in by_section.items() if names]
-    left_out = [*sorted({*default_names} - {*names}), *sorted({*default_transforms} - {*transforms})]
-    return [*added, *([f"without {', '.join(left_out)}"] if left_out else [])]
-
-
-def transform_names(recipe: Recipe) -> list[str]:
-    """Return the names of the classes of a recipe's transforms."""
-    return [type(transform).__name__ for transform in recipe.all_transforms()]
+    executors_left_out = sorted(default_executors - recipe_executors)
+    return [*added, *([f"without {', '.join(executors_left_out)}"] if executors_left_out else [])]
 
 
 def texts_in_words(seq: int | None, *, padded: bool) -> Iterator[str]:
