@@ -136,3 +136,36 @@ def test_a_write_to_the_data_of_an_input_leaves_its_version(transforms: tuple[Fu
     x = torch.ones(2)
     assert thunder.jit(program, transforms=transforms)(x).tolist() == [4.0, 4.0]
     assert (x.tolist(), x._version) == ([2.0, 2.0], 0)
+
+
+EIGENVECTORS: dict[str, Callable[[Tensor], Tensor]] = {
+    "eig": lambda x: torch.linalg.eig(x)[1],
+    "eig of a real matrix": lambda x: torch.linalg.eig(x.real)[1],
+    "eigh": lambda x: torch.linalg.eigh(x + x.mH)[1],
+}
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.foundation.errors.RecompileWarning")
+@pytest.mark.parametrize("eigenvectors", EIGENVECTORS.values(), ids=EIGENVECTORS)
+def test_loss_that_depends_on_phases_raises_error_of_eager(
+    eigenvectors: Callable[[Tensor], Tensor],
+) -> None:
+    torch.manual_seed(0)
+    matrix = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
+
+    def gradient(x: Tensor) -> Tensor:
+        return torch.autograd.grad(eigenvectors(x).real.sum(), x)[0]
+
+    with pytest.raises(RuntimeError, match="it is ill-defined"):
+        thunder.jit(gradient, executors=("torch",))(matrix)
+    loss = thunder.jit(lambda x: eigenvectors(x).real.sum(), executors=("torch",))(matrix)
+    with pytest.raises(RuntimeError, match="it is ill-defined"):
+        loss.backward()
+
+
+def test_loss_of_eigenvalues_has_a_compiled_backward() -> None:
+    matrix = torch.randn(3, 3, dtype=torch.complex64, requires_grad=True)
+    fast = thunder.jit(lambda x: torch.linalg.eig(x)[0].abs().sum(), executors=("torch",))
+    fast(matrix).backward()
+    assert matrix.grad is not None
+    assert not thunder.last_backward_reason(fast)

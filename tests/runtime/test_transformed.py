@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+from torch.nn import functional as F
 
 import thunder_core as thunder
 from thunder_core.foundation.errors import NotTraceable, OperationFailed, RecompileWarning
@@ -185,3 +186,45 @@ def test_vmap_of_a_compiled_function_that_also_returns_numbers() -> None:
     assert (found["size"], found["none"], found["last"][1]) == (2, None, "text")
     with pytest.raises(ValueError, match="must only return Tensors"):
         torch.vmap(thunder.jit(program))(x)
+
+
+def in_eager(function: Callable[..., Any]) -> Callable[..., Any]:
+    return function
+
+
+@pytest.mark.parametrize("transform", ["grad", "jvp"])
+def test_running_statistics_change_once_beneath_derivatives(transform: str) -> None:
+    """Autograd does not count the writes to running statistics, and the derivative runs the function again."""
+    found = []
+    for compile_function in (in_eager, thunder.jit):
+        mean, variance, x = torch.zeros(3), torch.ones(3), torch.arange(12.0).view(4, 3)
+        normalize = compile_function(lambda x, *statistics: F.batch_norm(x, *statistics, training=True).pow(3))
+
+        def of_input(x: Tensor, normalize: Any = normalize, statistics: Any = (mean, variance)) -> Tensor:
+            return normalize(x, *statistics)
+
+        derivative = grad(lambda x: of_input(x).sum())(x) if transform == "grad" else jvp(of_input, (x,), (x,))[1]
+        found.append((mean, variance, derivative))
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("transform", ["grad", "jvp"])
+def test_arguments_without_derivative_are_constants(transform: str) -> None:
+    """PyTorch cannot differentiate for the running statistics, and is not asked to."""
+    mean, variance, x = torch.zeros(3), torch.ones(3), torch.arange(12.0).view(4, 3)
+    found = []
+    for compile_function in (in_eager, thunder.jit):
+        normalize = compile_function(lambda x, *statistics: F.batch_norm(x, *statistics).pow(3))
+
+        def of_input(x: Tensor, normalize: Any = normalize) -> Tensor:
+            return normalize(x, mean, variance)
+
+        found.append(grad(lambda x: of_input(x).sum())(x) if transform == "grad" else jvp(of_input, (x,), (x,))[1])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_running_statistics_of_a_closure_are_refused_beneath_derivatives() -> None:
+    mean, variance = torch.zeros(3), torch.ones(3)
+    normalize = thunder.jit(lambda x: F.batch_norm(x, mean, variance, training=True))
+    with pytest.raises(NotTraceable, match="writes to objects that are not its arguments"):
+        grad(lambda x: normalize(x).pow(3).sum())(torch.arange(12.0).view(4, 3))

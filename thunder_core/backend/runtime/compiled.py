@@ -39,6 +39,7 @@ from thunder_core.backend.runtime.transformed import TransformedCall, is_within_
 from thunder_core.foundation.errors import ArtifactError, CannotReplay, DataDependent, OperationFailed
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.signal_handlers import ended_by_handlers
+from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording, without_users_dispatch_modes
 from thunder_core.tracing.ir.program_errors import ProgramRaised
@@ -205,6 +206,15 @@ class Specializations:
     def writes_to_objects(self) -> bool:
         """Whether the program of the latest call writes to objects of the user."""
         return self.last is not None and self.last.has_effects
+
+    @property
+    def written_origins(self) -> set[str]:
+        """The paths of the tensors from outside that the program of the latest call writes to."""
+        if self.last is None:
+            return set()
+        computation = self.last.last("computation")
+        names = names_written_to(computation)
+        return {computation.origins.get(proxy.name, "") for proxy in computation.inputs if proxy.name in names}
 
     @property
     def is_transformable(self) -> bool:

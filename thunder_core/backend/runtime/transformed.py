@@ -50,6 +50,10 @@ class CompiledFunctionLike(Protocol):
     def writes_to_objects(self) -> bool:
         """Whether the program of the latest call writes to objects of the user."""
 
+    @property
+    def written_origins(self) -> set[str]:
+        """The paths of the tensors from outside that the program of the latest call writes to."""
+
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the function."""
 
@@ -68,6 +72,7 @@ class TransformedCall:
     output: list[Any] = field(default_factory=list)
     output_structure: TreeSpec | None = None
     refusal: str = ""  # the effect that forbids running the function again
+    writes_uncounted: bool = False  # whether the function writes to arguments, by writes that autograd does not count
     first_level_without_arguments: int = 0  # the index of the first level that wraps no argument
 
     def run(self) -> Any:
@@ -108,8 +113,9 @@ class TransformedCall:
             self.refusal = WRITES
         elif any(not torch.equal(*pair) for pair in zip(states, random_states(), strict=True)):
             self.refusal = DRAWS
-        elif compiled.writes_to_objects:
+        elif compiled.writes_to_objects or not all(map(is_of_argument, compiled.written_origins)):
             self.refusal = "writes to objects that are not its arguments"
+        self.writes_uncounted = bool(compiled.written_origins)
         tensors = filter(is_tensor, self.output)
         return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in transformed) else leaf for leaf in tensors)
 
@@ -127,26 +133,41 @@ class TransformedCall:
         results = self.flat(self.transformed("batch_function"), arguments, {}, tensors)
         return results, (0,) * len(results)
 
-    def gradients(self, tensors: Sequence[torch.Tensor], gradients: Sequence[Any]) -> tuple[Any, ...]:
-        """Return the gradients of all tensors among the arguments, for the gradients of the result tensors."""
+    def gradients(
+        self, tensors: Sequence[torch.Tensor], gradients: Sequence[Any], is_needed: Sequence[bool]
+    ) -> tuple[Any, ...]:
+        """Return the gradients of the needed tensors among the arguments, for the gradients of the result tensors."""
         self.require_repeatable()
         tensors, gradients = unwrap_dead_wrappers(tuple(tensors)), unwrap_dead_wrappers(tuple(gradients))
         outputs = filter(is_tensor, self.output)
         cotangents = tuple(
-            gradient for gradient, output in zip(gradients, outputs, strict=True) if is_differentiable(output)
+            torch.zeros_like(output) if gradient is None else gradient
+            for gradient, output in zip(gradients, outputs, strict=True)
+            if is_differentiable(output)
         )
-        results = iter(self.transformed("pullback_of").call((*self.fill(tensors), cotangents), {}))
-        return tuple(next(results) if is_differentiable(tensor) else None for tensor in tensors)
+        flags = tuple(map(is_needed_tensor, tensors, is_needed))
+        arguments = self.fill(self.unwritten(tensors, flags))
+        results = iter(self.transformed("pullback_of").call((*arguments, cotangents, flags), {}))
+        return tuple(next(results) if flag else None for flag in flags)
 
     def tangents(self, tensors: Sequence[torch.Tensor], tangents: Sequence[Any]) -> tuple[Any, ...]:
         """Return the tangents of all tensors among the results, for the tangents of the argument tensors."""
         self.require_repeatable()
-        pairs = [
-            (tangent, tensor) for tangent, tensor in zip(tangents, tensors, strict=True) if is_differentiable(tensor)
-        ]
-        directions = tuple(torch.zeros_like(tensor) if tangent is None else tangent for tangent, tensor in pairs)
-        results = iter(self.transformed("pushforward_of").call((*self.fill(tensors), directions), {}))
+        flags = tuple(map(is_needed_tensor, tensors, (tangent is not None for tangent in tangents)))
+        directions = tuple(tangent for tangent, flag in zip(tangents, flags, strict=True) if flag)
+        arguments = self.fill(self.unwritten(tensors, flags))
+        results = iter(self.transformed("pushforward_of").call((*arguments, directions, flags), {}))
         return tuple(next(results) if is_differentiable(output) else None for output in filter(is_tensor, self.output))
+
+    def unwritten(self, tensors: Sequence[torch.Tensor], is_needed: Sequence[bool]) -> list[torch.Tensor]:
+        """Return the tensors for a program that runs the function again, with copies of written tensors.
+
+        Calls with writes that autograd counts are refused. Autograd does not count the writes to the running statistics
+        of a batch normalization. The second run must not repeat these writes.
+        """
+        if not self.writes_uncounted:
+            return list(tensors)
+        return [tensor if flag else tensor.clone() for tensor, flag in zip(tensors, is_needed, strict=True)]
 
     def require_repeatable(self, of: str = "") -> None:
         """Raise `NotTraceable` if running the function again would have another effect."""
@@ -174,13 +195,14 @@ def operation_of(call: TransformedCall) -> type[torch.autograd.Function]:
         @staticmethod
         def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
             call.require_repeatable(WRITES)  # autograd has not seen the writes
+            ctx.set_materialize_grads(False)  # None as a tangent shows that the function is not differentiated for it
             ctx.save_for_backward(*inputs)
             ctx.save_for_forward(*inputs)
             ctx.mark_non_differentiable(*(tensor for tensor in output if not is_differentiable(tensor)))
 
         @staticmethod
         def backward(ctx: Any, *gradients: Any) -> Any:
-            return call.gradients(ctx.saved_tensors, gradients)
+            return call.gradients(ctx.saved_tensors, gradients, ctx.needs_input_grad)
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Any) -> Any:
@@ -196,6 +218,16 @@ def operation_of(call: TransformedCall) -> type[torch.autograd.Function]:
 def is_tensor(leaf: object) -> bool:
     """Whether a leaf of arguments or results is a tensor."""
     return isinstance(leaf, torch.Tensor)
+
+
+def is_of_argument(origin: str) -> bool:
+    """Whether the path of an input of a program starts at the arguments."""
+    return origin.startswith(("args", "kwargs"))
+
+
+def is_needed_tensor(tensor: torch.Tensor, is_needed: bool) -> bool:
+    """Whether a derivative for a tensor is needed, and the tensor is differentiable."""
+    return is_needed and is_differentiable(tensor)
 
 
 def versions_of(tensors: Sequence[torch.Tensor]) -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +43,7 @@ class BackwardHooks:
         fake = self._recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction():
             hook = Hook(function)
-            handle = getattr(fake, method)(self._recorder.gradients.recording_hook(hook))
+            handle = getattr(fake, method)(self._recording_hook(hook))
         self._record(register_hook_of_tensor, (self._recorder.tensors.proxy(fake), method), handle, hook)
         return handle
 
@@ -50,7 +51,7 @@ class BackwardHooks:
         """Register a hook of an autograd node with one of the node's methods, and return the handle."""
         proxy = self._proxy_of(node)
         hook = Hook(function)
-        handle = getattr(node, method)(self._recorder.gradients.recording_hook(hook))
+        handle = getattr(node, method)(self._recording_hook(hook))
         self._recorder.gradients.accumulation_hooks.note(node, method, handle)
         self._record(register_hook_of_node, (proxy, method), handle, hook, node)
         return handle
@@ -62,7 +63,7 @@ class BackwardHooks:
         fakes = tuple(self._recorder.tensors.fake(tensor) for tensor in tensors)
         with torch._C.DisableTorchFunction():
             hook = Hook(function)
-            handle = register_multi_grad_hook(fakes, self._recorder.gradients.recording_hook(hook), mode=mode)
+            handle = register_multi_grad_hook(fakes, self._recording_hook(hook), mode=mode)
         self._record(register_hook_of_several, (tuple(map(self._recorder.tensors.proxy, fakes)), mode), handle, hook)
         return handle
 
@@ -75,6 +76,17 @@ class BackwardHooks:
         handle.remove()
         proxy = self._recorder.tensors.object_proxy(handle)
         self._recorder.emit(self._bound_symbol(remove_hook, (proxy,), None))
+
+    def _recording_hook(self, hook: Hook) -> Callable[..., Any]:
+        """Return the function that a backward pass on fakes calls for a hook.
+
+        The hooks that exist when a backward pass begins are interpreted (`lookasides/functions/autograd.py`). The
+        returned function also interprets a hook that another hook registers during the pass.
+        """
+        gradients = self._recorder.gradients
+        if gradients.is_running and hook.function is not None:
+            return gradients.recording_hook(functools.partial(self._run.machine.call, hook.function))
+        return gradients.recording_hook(hook)
 
     @property
     def _recorder(self) -> Recorder:

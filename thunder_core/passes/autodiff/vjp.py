@@ -29,6 +29,7 @@ from thunder_core.tracing.capture.symbolic.probed_floats import (
 )
 from thunder_core.tracing.capture.symbolic.shape_env import TraceShapeEnv, number_of
 from thunder_core.tracing.capture.symbolic_probe import with_names, with_values
+from thunder_core.tracing.capture.torch_facts.graph import graph_of, skipped_checks_refused
 from thunder_core.tracing.capture.torch_facts.symbols import symbol_of
 from thunder_core.tracing.capture.torch_facts.triton_launches import attempt_without_data
 from thunder_core.tracing.ir.evaluate import evaluate, evaluate_bound_symbol
@@ -64,7 +65,8 @@ class RecordedDerivation(Derivation):
         ends = (*self.outputs, *self.inputs)
         pairs = [(end, fake) for end, fake in zip(ends, fakes, strict=True) if fake is not None]
         try:
-            with torch._C._DisableAutocast(), attempt_without_data(), self.mode, tape:
+            checks = skipped_checks_refused(graph_of([end for end, _ in pairs]))
+            with torch._C._DisableAutocast(), attempt_without_data(), checks, self.mode, tape:
                 input_gradients = torch.autograd.grad(
                     [end for end, _ in pairs],
                     self.inputs,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FunctionType
 from typing import Any
@@ -25,6 +26,7 @@ from thunder_core.tracing.capture.torch_facts.graph import (
     leaves_of,
     memory_of,
     shared_memory,
+    skipped_checks_refused,
 )
 from thunder_core.tracing.capture.torch_facts.leaf_hooks import (
     AccumulationHooks,
@@ -141,8 +143,9 @@ class Gradients:
         leaves_or_inputs = reached if inputs is None else _as_given(inputs)
         leaves = [self._fake_with_gradient(leaf) for leaf in _as_tuple(leaves_or_inputs)]
         memory = self._tensors.memory()
+        early = self._leaves_seen_by_functions(graph, leaves)
         with self._backward_pass(graph, leaves, retain_graph, create_graph):
-            with torch._C.DisableTorchFunction():
+            with torch._C.DisableTorchFunction(), self._accumulated_on_arrival(early, create_graph):
                 if not leaves:  # the engine raises the right error
                     return torch.autograd.backward(roots, self._tensors.to_fake(gradient), retain_graph, create_graph)
                 inputs_as_given, cotangents = self._tensors.to_fake((leaves_or_inputs, gradient))
@@ -151,10 +154,11 @@ class Gradients:
                         roots, inputs_as_given, cotangents, retain_graph, create_graph, allow_unused=True
                     )
                 )
-            shared = shared_memory(gradients, memory)
-            for leaf, grad in zip(leaves, gradients, strict=True):
+            late = [None if id(leaf) in early else grad for leaf, grad in zip(leaves, gradients, strict=True)]
+            shared = shared_memory(late, memory)
+            for leaf, grad in zip(leaves, late, strict=True):
                 if grad is not None:
-                    self._accumulate(leaf, grad, create_graph, shared)
+                    self._accumulate(leaf, grad, create_graph, memory_of(grad) not in shared)
         return None
 
     def backward_of_all(
@@ -197,9 +201,40 @@ class Gradients:
         """
         with torch._C.DisableTorchFunction():
             nodes = graph_of(_as_tuple(self._tensors.to_fake(tensors)))
-        classes = [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
-        methods = (getattr(kind, name) for kind in classes for name in ("backward", "vjp"))
+        methods = (getattr(kind, name) for kind in function_classes(nodes) for name in ("backward", "vjp"))
         return [*itertools.chain(*map(hooks_in, self.hooks)), *itertools.chain(*map(wrapped_functions, methods))]
+
+    def _leaves_seen_by_functions(self, graph: list[Node], leaves: Iterable[torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Return the leaves by their ids if a backward pass calls Python functions, which may read a leaf's `.grad`."""
+        candidates = {id(leaf): leaf for leaf in leaves if leaf.requires_grad and leaf.grad_fn is None}
+        if self.hooks or function_classes(graph) or any(map(self._has_outside_hooks, candidates.values())):
+            return candidates
+        return {}
+
+    def _has_outside_hooks(self, leaf: torch.Tensor) -> bool:
+        tensor = self._tensors.to_real(leaf)
+        if not self._tensors.is_outside(tensor):
+            return False
+        hooks = self.outside.hooks(tensor)
+        return bool(hooks.before or hooks.after)
+
+    @contextmanager
+    def _accumulated_on_arrival(self, leaves: Mapping[int, torch.Tensor], create_graph: bool) -> Iterator[None]:
+        """Accumulate the gradients of leaves in the block when the engine has computed them, as eager PyTorch does.
+
+        Functions that the engine calls later then read the new `.grad`. The engine may still use the gradient, so the
+        leaf gets a copy.
+        """
+
+        def accumulate(leaf: torch.Tensor, grad: torch.Tensor) -> None:
+            with torch._C._EnableTorchFunction():
+                self._accumulate(leaf, grad, create_graph, can_be_taken=False)
+
+        with ExitStack() as stack:
+            for leaf in leaves.values():
+                handle = leaf.register_hook(functools.partial(accumulate, leaf))  # type: ignore[no-untyped-call]
+                stack.callback(handle.remove)
+            yield
 
     @property
     def has_run(self) -> bool:
@@ -249,7 +284,8 @@ class Gradients:
         self.is_running = True
         self._switch(create_graph)
         try:
-            with torch.autograd.set_multithreading_enabled(False), self._outside_hooks_of(leaves):
+            hooks = self._outside_hooks_of(leaves)
+            with torch.autograd.set_multithreading_enabled(False), hooks, skipped_checks_refused(graph):
                 yield
         finally:
             self._switch(before)
@@ -282,11 +318,12 @@ class Gradients:
 
         return call
 
-    def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, shared: Collection[int]) -> None:
+    def _accumulate(self, leaf: torch.Tensor, grad: torch.Tensor, create_graph: bool, can_be_taken: bool) -> None:
         """Accumulate a gradient in a leaf as the engine's AccumulateGrad does, and call the hooks around the
         accumulation.
 
-        The engine has already called the tensor's own hooks, which run before the accumulation.
+        The engine has already called the tensor's own hooks, which run before the accumulation. `can_be_taken`: nothing
+        else refers to the memory of the gradient.
         """
         tensor = self._tensors.to_real(leaf)
         outside = self.outside.hooks(tensor) if self._tensors.is_outside(tensor) else Hooks()
@@ -300,8 +337,8 @@ class Gradients:
         with torch._C.DisableTorchFunction():
             old = leaf.grad
             if old is None:
-                can_be_taken = not (may_be_kept or create_graph or memory_of(grad) in shared)
-                leaf.grad = grad if can_be_taken and has_layout_of(grad, leaf) else copy_gradient(grad, leaf)
+                is_taken = can_be_taken and not may_be_kept and not create_graph and has_layout_of(grad, leaf)
+                leaf.grad = grad if is_taken else copy_gradient(grad, leaf)
             elif create_graph:
                 leaf.grad = old + grad
             else:
@@ -310,6 +347,11 @@ class Gradients:
             require_no_result(hook(tensor), tensor)
         for hook in self.accumulation_hooks.after(leaf):
             require_no_gradients(hook((), (grad,)))
+
+
+def function_classes(nodes: Iterable[Node]) -> list[Any]:
+    """Return the subclasses of `torch.autograd.Function` that nodes of the graph belong to."""
+    return [node._forward_cls for node in nodes if hasattr(node, "_forward_cls")]
 
 
 def hooks_in(hook: object) -> Iterator[Any]:

@@ -14,6 +14,7 @@ from torch.func import functional_call, jvp, vjp
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 Function = Callable[..., Any]
+Flags = tuple[bool, ...]
 
 
 def batch_function(function: Function) -> Function:
@@ -46,34 +47,36 @@ def function_of_state(module: torch.nn.Module) -> Function:
 
 
 def pullback_of(function: Function) -> Function:
-    """Return the pullback: from cotangents of the differentiable results to cotangents of the arguments."""
+    """Return the pullback: from cotangents of the differentiable results to cotangents of the needed arguments."""
 
-    def pullback_call(args: tuple[Any, ...], kwargs: dict[str, Any], gradients: object) -> Any:
-        differentiable_call, primals = restrict_to_differentiable(function, args, kwargs)
+    def pullback_call(args: tuple[Any, ...], kwargs: dict[str, Any], gradients: object, is_needed: Flags) -> Any:
+        differentiable_call, primals = restrict_to_needed(function, args, kwargs, is_needed)
         return vjp(differentiable_call, *primals)[1](gradients)
 
     return pullback_call
 
 
 def pushforward_of(function: Function) -> Function:
-    """Return the function from tangents of the differentiable arguments to tangents of the differentiable results."""
+    """Return the function from tangents of the needed arguments to tangents of the differentiable results."""
 
-    def pushforward_call(args: tuple[Any, ...], kwargs: dict[str, Any], tangents: object) -> Any:
-        differentiable_call, primals = restrict_to_differentiable(function, args, kwargs)
+    def pushforward_call(args: tuple[Any, ...], kwargs: dict[str, Any], tangents: object, is_needed: Flags) -> Any:
+        differentiable_call, primals = restrict_to_needed(function, args, kwargs, is_needed)
         return jvp(differentiable_call, primals, tangents)[1]
 
     return pushforward_call
 
 
-def restrict_to_differentiable(
-    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any]
+def restrict_to_needed(
+    function: Function, args: tuple[Any, ...], kwargs: dict[str, Any], is_needed: Flags
 ) -> tuple[Function, tuple[torch.Tensor, ...]]:
-    """Return a function of the differentiable tensors among the arguments, and these tensors.
+    """Return a function of the needed tensors among the arguments, and these tensors.
 
-    The function has the other arguments as constants, and returns the differentiable tensors of the result.
+    `is_needed` has a flag for each tensor. The function has the other arguments as constants, and returns the
+    differentiable tensors of the result.
     """
     leaves, structure = tree_flatten((args, kwargs))
-    numbers = [number for number, leaf in enumerate(leaves) if is_differentiable(leaf)]
+    flags = iter(is_needed)
+    numbers = [number for number, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor) and next(flags)]
 
     def differentiable_call(*primals: torch.Tensor) -> Any:
         arguments = list(leaves)
@@ -93,5 +96,5 @@ def is_differentiable(leaf: object) -> bool:
 # The functions of this module that are traced together with the function that they call.
 TRACED = (
     *("batched_call", "element_call", "stateful_call", "pullback_call", "pushforward_call"),
-    *("restrict_to_differentiable", "differentiable_call", "is_differentiable"),
+    *("restrict_to_needed", "differentiable_call", "is_differentiable"),
 )

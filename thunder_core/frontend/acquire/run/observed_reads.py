@@ -14,6 +14,8 @@ from enum import EnumMeta
 from typing import Any, cast
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd.graph import Node
 
 from thunder_core.frontend.acquire.backward_hooks import METHODS_OF_NODES
 from thunder_core.frontend.acquire.numbers import arguments_for_c
@@ -134,6 +136,8 @@ class ObservedReads(ObservedWrites, TracedRun):
             return shown
         if issubclass(type(owner), FROM_OUTSIDE) and name not in METHODS_OF_NODES:
             self.leave_to_eager("the program reads a node of a graph from outside", READ_NODE)
+        if issubclass(type(owner), Node) and isinstance(value, FakeTensor):
+            return self.recorder.tensors.to_real(value)
         number_path = self.outside.symbolic_path(owner, name, value, is_item=False)
         if number_path is not None:
             return self.numbers.at(number_path)

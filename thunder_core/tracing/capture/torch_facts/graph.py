@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch._prims_common import is_non_overlapping_and_dense_or_false
+from torch._subclasses.fake_tensor import DataDependentOutputException
 from torch.autograd.graph import GradientEdge
 
 Node = Any
+# Nodes whose backward raises an error if the loss depends on the phase of complex eigenvectors, which are the second
+# result. PyTorch skips this check, which reads values, for tensors without data.
+PHASE_CHECKS = ("LinalgEigBackward0", "LinalgEighBackward0")
 
 
 def memory_of(fake: torch.Tensor) -> int:
@@ -83,3 +88,19 @@ def copy_gradient(grad: torch.Tensor, leaf: torch.Tensor) -> torch.Tensor:
     if leaf.is_contiguous() or not is_non_overlapping_and_dense_or_false(leaf):
         return grad.clone(memory_format=torch.contiguous_format)
     return grad.new_empty_strided(leaf.shape, leaf.stride()).copy_(grad)
+
+
+@contextmanager
+def skipped_checks_refused(nodes: Iterable[Node]) -> Iterator[None]:
+    """Raise `DataDependentOutputException` in the block where a backward skips a check of values on fakes."""
+    with ExitStack() as stack:
+        for node in nodes:
+            if node.name() in PHASE_CHECKS:
+                stack.callback(node.register_prehook(_refuse_gradient_of_phases).remove)
+        yield
+
+
+def _refuse_gradient_of_phases(gradients: Sequence[torch.Tensor | None]) -> None:
+    eigenvectors = gradients[1]
+    if eigenvectors is not None and eigenvectors.is_complex():
+        raise DataDependentOutputException(torch.ops.aten.allclose.default)
