@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 
 import thunder_core as thunder
 from tests.processes import run_python
@@ -21,6 +23,7 @@ from thunder_core.foundation.errors import ArtifactDamaged, NotDifferentiable
 from thunder_core.foundation.storage.digest import digest_of
 from thunder_core.passes.autodiff import rules
 from thunder_core.workflow.artifact import open_artifact
+from thunder_core.workflow.artifact.format import backward as format_backward
 from thunder_core.workflow.artifact.format.program_facts import StoredAutogradSignature
 from thunder_core.workflow.inspect.runnable import CALLS, runnable
 from thunder_core.workflow.inspect.subject import subject_of
@@ -280,6 +283,8 @@ def test_a_manifest_holds_the_layouts_of_gradients_as_strides_or_ranks():
 
 MODEL = """
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 
 class Model(torch.nn.Module):
     def __init__(self):
@@ -295,6 +300,8 @@ class Model(torch.nn.Module):
 RUN = """
 import sys
 import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 import thunder_core as thunder
 from small import Model
 
@@ -330,3 +337,50 @@ def test_a_fresh_process_without_a_compiler_trains_with_kept_machine_code(tmp_pa
     command = [sys.executable, "run.py", "load"]
     told = subprocess.run(command, cwd=tmp_path, env=without, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
+
+
+def write_shared_memory(x: torch.Tensor, view: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    view.mul_(2)
+    hidden = (x * w).tanh()
+    return hidden * 2, hidden.exp(), hidden.sum()
+
+
+def test_gradients_of_some_results_of_a_program_that_cannot_run_twice(tmp_path, without_kernels):
+    def gradient(program: Callable[..., Any], selected: tuple[int, ...]) -> torch.Tensor:
+        base, w = torch.ones(3), torch.full((3,), 0.1, requires_grad=True)
+        results = program(base, base[1:], w)
+        return torch.autograd.grad(sum(results[index].sum() for index in selected), w)[0]
+
+    compiled = thunder.jit(write_shared_memory)
+    gradient(compiled, (0, 1, 2))
+    thunder.save(compiled, tmp_path / "artifact")
+    loaded = thunder.load(tmp_path / "artifact", write_shared_memory)
+    for selected in ((0,), (1,), (0, 2), (0, 1, 2)):
+        torch.testing.assert_close(gradient(loaded, selected), gradient(write_shared_memory, selected))
+
+
+def reduce_and_multiply(x: torch.Tensor) -> torch.Tensor:
+    with torch.no_grad():
+        total = funcol.all_reduce(x.detach(), "sum", dist.group.WORLD)
+    return (x * total).exp()
+
+
+def test_collectives_of_a_program_that_autograd_records_are_compared(tmp_path, without_kernels, monkeypatch):
+    compared: dict[str, list[str]] = {}
+
+    def note(function: Callable[..., Any], collectives: Any) -> Callable[..., Any]:
+        compared[function.__name__] = [collective.kind for collective in collectives]
+        return function
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        x = torch.ones(3, requires_grad=True)
+        compiled = thunder.jit(reduce_and_multiply)
+        compiled(x).sum().backward()
+        thunder.save(compiled, tmp_path / "artifact")
+        monkeypatch.setattr(format_backward, "compare_collectives_first", note)
+        loaded = thunder.load(tmp_path / "artifact", reduce_and_multiply)
+        torch.autograd.grad(loaded(x).sum(), x, create_graph=True)
+    finally:
+        dist.destroy_process_group()
+    assert compared["computation"] == ["all_reduce"]

@@ -26,7 +26,7 @@ from thunder_core.backend.quantization.integers import (
 from thunder_core.backend.quantization.layers import LayerSettings, QuantizedLayer
 from thunder_core.backend.quantization.products import integer_product, rotated_rows
 from thunder_core.backend.quantization.replacement import SCHEMES, QuantizationSettings, quantized_model
-from thunder_core.foundation.errors import BadQuantization, NotDifferentiable
+from thunder_core.foundation.errors import BadQuantization, NotDifferentiable, WrongInputs
 from thunder_core.foundation.options.quality import Quality
 from thunder_core.passes.transforms.quantize import Quantize
 from thunder_core.workflow.models.loading.load import load_model
@@ -119,6 +119,20 @@ def test_a_compiled_quantized_model_is_saved_and_loaded(scheme: str, tmp_path: P
         thunder.save(compiled, tmp_path / "artifact", include_weights=True)
         loaded = thunder.load(tmp_path / "artifact", small_model(), strict=True, weights=True)
         assert torch.equal(loaded(x), expected)
+
+
+def test_an_artifact_with_calibrated_weights_refuses_to_quantize_a_float_model(tmp_path: Path) -> None:
+    model, x = small_model(), torch.randn(3, 64)
+    transform = Quantize("int4-weight-only").calibrate(model, [lambda: model(x)])
+    compiled = thunder.jit(transform.prepare(model), transforms=[transform])
+    with torch.no_grad():
+        expected = compiled(x)
+        thunder.save(compiled, tmp_path / "artifact", include_weights=True)
+        with pytest.raises(WrongInputs, match="with data that the artifact lacks, such as a calibration"):
+            thunder.load(tmp_path / "artifact", small_model())
+        loaded = thunder.load(tmp_path / "artifact", small_model(), weights=True)
+        assert torch.equal(loaded(x), expected)
+        assert torch.equal(thunder.load(tmp_path / "artifact", transform.prepare(model))(x), expected)
 
 
 def test_codes_of_4_bits_are_packed_and_unpacked() -> None:

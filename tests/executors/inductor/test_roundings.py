@@ -28,6 +28,7 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     "type promotion": lambda x: (x - x.half()) * 3,
     "overflow": lambda x: x.half().float() + 1,
     "float64": lambda x: (x.double() * 3).half().double() * 2,
+    "product in float16": lambda x: x.half() * 1000,
     "view": lambda x: x.bfloat16().view(4, -1).float() * 2,
     "moved numbers": lambda x: torch.cat([x.half(), x.half()]).flip(0).float() + 1,
     "write": copy_and_read,

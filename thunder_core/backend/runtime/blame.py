@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import linecache
 from collections.abc import Iterator
+from functools import lru_cache
 from types import FrameType
 
 import torch
@@ -60,12 +61,16 @@ def bound_symbol_at(trace: Trace, filename: str, number: int) -> BoundSymbol | N
 
 def statement_at(name: str, filename: str, number: int) -> int | None:
     """Return the index of the statement at a line of generated code, in the function `name`; None if there is none."""
-    text = "".join(linecache.getlines(filename))
+    lines = _lines_of_statements(name, "".join(linecache.getlines(filename)))
+    return next((index for index, (first, last) in enumerate(lines) if first <= number <= last), None)
+
+
+@lru_cache(maxsize=16)
+def _lines_of_statements(name: str, text: str) -> tuple[tuple[int, int], ...]:
+    """Return the first and the last line of each statement in the function `name` of a source."""
     functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef) and node.name == name]
-    for index, statement in enumerate(functions[0].body if functions else []):
-        if statement.lineno <= number <= (statement.end_lineno or 0):
-            return index
-    return None
+    statements = functions[0].body if functions else []
+    return tuple((statement.lineno, statement.end_lineno or 0) for statement in statements)
 
 
 def operation_comment(index: int) -> str:

@@ -74,6 +74,9 @@ class Derivative(Protocol):
     def complete(self) -> None:
         """Compile the backward for all results if no backward was compiled yet."""
 
+    def complete_for_artifact(self) -> None:
+        """Compile the backwards that an artifact needs, because the artifact cannot compile them."""
+
 
 @dataclass(eq=False)
 class Program:

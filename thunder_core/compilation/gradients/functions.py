@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from types import MethodType
@@ -19,8 +19,8 @@ from thunder_core.compilation.gradients.subjects import Gradient, JvpFunction
 from thunder_core.compilation.gradients.trees import (
     Argnums,
     differentiable_leaves,
+    require_differentiable,
     require_same,
-    require_tensors,
     split_aux,
 )
 from thunder_core.foundation.descriptions import object_of_class
@@ -106,13 +106,15 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
     (tensor(2.),)
     """
     leaves, structure = differentiable_leaves(primals, "vjp")
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return torch.func.vjp(_compile(None, function, (), executors), *primals, has_aux=has_aux)
     tracked_by_caller = [torch.is_grad_enabled() and leaf.requires_grad for leaf in leaves]
     with torch.inference_mode(False), torch.enable_grad():
         pairs = zip(leaves, tracked_by_caller, strict=True)
         starts = [leaf.view_as(leaf) if tracked else _leaf(leaf) for leaf, tracked in pairs]
         compiled = _compile(None, function, (), executors)
         output, aux = split_aux(compiled(*tree_unflatten(starts, structure)), has_aux, "vjp", None)
-    outputs = require_tensors(tree_flatten(output)[0], "vjp", None)
+    outputs = require_differentiable(tree_flatten(output)[0], "vjp", None)
     is_tracked = any(tracked_by_caller) or _depends_on_others((*outputs, *tree_leaves(aux)), starts)
 
     def pull(cotangents: object, retain_graph: bool = True, create_graph: bool | None = None) -> tuple[Any, ...]:
@@ -132,8 +134,9 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         answer: tuple[Any, ...] = tree_unflatten(filled, structure)
         return answer
 
-    answer = (_detach_unless_tracked(output, is_tracked), pull)
-    return (*answer, _detach_unless_tracked(aux, is_tracked)) if has_aux else answer
+    arguments = dict(zip(map(id, starts), leaves, strict=True))
+    output, aux = (_detach_unless_tracked(tree, is_tracked, arguments) for tree in (output, aux))
+    return (output, pull, aux) if has_aux else (output, pull)
 
 
 def _leaf(tensor: torch.Tensor) -> torch.Tensor:
@@ -141,10 +144,15 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
 
 
-def _detach_unless_tracked(tree: object, is_tracked: bool) -> Any:
-    """Return a tree of results; unless `is_tracked`, its tensors are detached from autograd's graph."""
+def _detach_unless_tracked(tree: object, is_tracked: bool, arguments: Mapping[int, torch.Tensor]) -> Any:
+    """Return a tree of results; unless `is_tracked`, its tensors are detached from autograd's graph.
+
+    `arguments` has the arguments by the identity of the tensors that stand for them in the call.
+    """
 
     def detach(leaf: object) -> Any:
+        if id(leaf) in arguments:
+            return arguments[id(leaf)]
         return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_tracked else leaf
 
     return tree_map(detach, tree)

@@ -19,6 +19,7 @@ from thunder_core.compilation.gradients.subjects import Gradient, JvpFunction
 from thunder_core.compilation.gradients.trees import (
     differentiable_leaves,
     indices_of,
+    require_differentiable,
     require_same,
     require_scalar,
     require_tensors,
@@ -37,6 +38,9 @@ def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -
     """Record a call of the function, and then the bound symbols of its gradient, by reverse mode."""
     differentiated = run.machine.load_attr(gradient, "function")
     indices = indices_of(gradient.argnums, len(args), gradient.name)
+    if _uses_torch_func(run):
+        differentiable_leaves([args[index] for index in indices], gradient.name)
+        return gradient.call_by(run.machine.call, differentiated, args, kwargs)
     reverse = Reverse(run, gradient.name, tuple(args[index] for index in indices))
     primals_by_index = dict(zip(indices, reverse.primals, strict=True))
     output = reverse.call(differentiated, [primals_by_index.get(index, arg) for index, arg in enumerate(args)], kwargs)
@@ -45,6 +49,7 @@ def gradient(run: TracedRun, gradient: Gradient, /, *args: Any, **kwargs: Any) -
     scalar = require_scalar(value, gradient.name, where)
     reverse.derive([scalar])
     gradients = reverse.gradients([torch.ones((), dtype=scalar.dtype, device=scalar.device)])
+    value, aux = reverse.with_arguments((value, aux))
     return gradient.result(gradients if isinstance(gradient.argnums, tuple) else gradients[0], value, aux)
 
 
@@ -56,13 +61,17 @@ def pull_back(
 
     `executors` has no effect here, because the executors of the traced program run the derivative.
     """
+    if _uses_torch_func(run):
+        differentiable_leaves(primals, "vjp")
+        return run.machine.call(torch.func.vjp, function, *primals, has_aux=has_aux)
     reverse = Reverse(run, "vjp", primals)
     output = reverse.call(function, reverse.primals, {})
     where = run.location().source
     output, aux = split_aux(output, has_aux, "vjp", where)
-    reverse.derive(require_tensors(tree_flatten(output)[0], "vjp", where))
-    answer = (output, Pullback(reverse, output))
-    return (*answer, aux) if has_aux else answer
+    reverse.derive(require_differentiable(tree_flatten(output)[0], "vjp", where))
+    pullback = Pullback(reverse, output)
+    output, aux = reverse.with_arguments((output, aux))
+    return (output, pullback, aux) if has_aux else (output, pullback)
 
 
 @lookaside(functions.jvp)
@@ -91,6 +100,8 @@ def record_jvp(run: TracedRun, function: Callable[..., Any], primals: object, ta
     run.outside.expand_whole((primals, tangents))
     leaves, structure = differentiable_leaves(primals, "jvp")
     directions = require_same(tangents, primals, ("the tangents", "the primals"), "jvp")
+    if _uses_torch_func(run):
+        return run.machine.call(torch.func.jvp, function, primals, tangents, has_aux=has_aux)
     starts = [ALIAS(leaf) for leaf in leaves]
     segment = RecordedSegment(run.recorder)
     output = run.machine.call(function, *tree_unflatten(starts, structure))
@@ -101,7 +112,7 @@ def record_jvp(run: TracedRun, function: Callable[..., Any], primals: object, ta
     require_tensors(results, "jvp", where)
     proxy = run.recorder.proxy_of
     names = {proxy(start).name: proxy(tangent) for start, tangent in zip(starts, directions, strict=True)}
-    with refuse_underivable("jvp"), without_recorder():
+    with refuse_underivable(run, "jvp", segment.writes), without_recorder():
         require_no_compiled_call(segment.bsyms)
         under_autocast = runs_under_autocast(segment.bsyms)
         if under_autocast:
@@ -117,3 +128,8 @@ def record_jvp(run: TracedRun, function: Callable[..., Any], primals: object, ta
     ]
     answer = (output, tree_unflatten(result_tangents, shape))
     return (*answer, aux) if has_aux else answer
+
+
+def _uses_torch_func(run: TracedRun) -> bool:
+    """Whether a derivative is that of `torch.func`: inside other transforms, or if an earlier run has required it."""
+    return run.options.derives_by_torch_func or run.recorder.levels.depth > 0

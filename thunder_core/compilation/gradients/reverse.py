@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
 
 from thunder_core.backend.functionalization.local import functionalize_local
 from thunder_core.compilation.gradients.trees import differentiable_leaves, require_same
@@ -21,6 +21,7 @@ from thunder_core.passes.autodiff.segment import RecordedSegment, without_record
 from thunder_core.passes.autodiff.step import Step
 from thunder_core.passes.autodiff.tape import Underivable
 from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.retrace import UsesTorchFunc
 
 ALIAS = torch.ops.aten.alias.default
 FIX = "use operations that PyTorch can differentiate, or register a rule for this operation"
@@ -45,6 +46,7 @@ class Reverse:
     _sweep: ReverseSweep | None = None
     _read: set[str] = field(default_factory=set, repr=False)
     _under_autocast: bool = False
+    _has_writes: bool = False
 
     def __post_init__(self) -> None:
         self.run.outside.expand_whole(self.arguments)
@@ -58,14 +60,20 @@ class Reverse:
             self._segment = RecordedSegment(self.run.recorder)
             output = self.run.machine.call(function, *args, **kwargs)
             self._segment.close()
+        self._has_writes = self._segment.writes
         return output
+
+    def with_arguments(self, output: Any) -> Any:
+        """Return a result with the arguments in place of their aliases: `torch.func` returns the arguments, too."""
+        arguments = dict(zip(map(id, self._starts), tree_leaves(self.arguments), strict=True))
+        return tree_map(lambda leaf: arguments.get(id(leaf), leaf), output)
 
     def derive(self, results: Sequence[torch.Tensor]) -> None:
         """Derive the bound symbols that compute these results."""
         proxy = self.run.recorder.proxy_of
         self._results = tuple(proxy(result) for result in results)
         starts = tuple(with_requires_grad(proxy(start)) for start in self._starts)
-        with refuse_underivable(self.name), without_recorder():
+        with refuse_underivable(self.run, self.name, self._has_writes), without_recorder():
             self._sweep = self._derive(starts)
 
     def _derive(self, starts: tuple[TensorProxy, ...]) -> ReverseSweep:
@@ -89,6 +97,8 @@ class Reverse:
         The gradient of a primal that no result depends on is zero.
         """
         sweep, recorder = self._sweep, self.run.recorder
+        if recorder.levels.depth:
+            raise self.run.retrace(UsesTorchFunc("a pullback is called inside a function transform"))
         assert sweep is not None
         cotangents_taken: dict[str, torch.Tensor] = {}
         for proxy, cotangent in zip(self._results, cotangents, strict=True):
@@ -99,7 +109,7 @@ class Reverse:
             for name, total in cotangents_taken.items()
             if name in sweep.requires_grad_names
         }
-        with refuse_underivable(self.name), without_recorder():
+        with refuse_underivable(self.run, self.name, self._has_writes), without_recorder():
             bsyms, cotangents_by_name = sweep.apply_vjps(incoming)
             self._read |= {proxy.name for bsym in bsyms for proxy in bsym.inputs}
             steps = [*sweep.steps, *map(Step, self._segment.after)]
@@ -135,9 +145,14 @@ def with_requires_grad(proxy: TensorProxy) -> TensorProxy:
 
 
 @contextmanager
-def refuse_underivable(name: str) -> Iterator[None]:
-    """Convert an `Underivable` of the block into `NotDifferentiable` with the source line of the bound symbol."""
+def refuse_underivable(run: TracedRun, name: str, has_writes: bool) -> Iterator[None]:
+    """Convert an `Underivable` of the block into `NotDifferentiable` with the source line of the bound symbol.
+
+    If the function has writes, the program is traced again instead, with the function transforms of `torch.func`.
+    """
     try:
         yield
     except Underivable as error:
+        if has_writes:
+            raise run.retrace(UsesTorchFunc(str(error))) from error
         raise NotDifferentiable(f"{name}: {error}", fix=FIX, where=error.where) from error

@@ -27,7 +27,14 @@ class Gradient:
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Return the gradient, with the value and the auxiliary result if requested."""
-        gradient, value = torch.func.grad_and_value(self.function, self.argnums, self.has_aux)(*args, **kwargs)
+        return self.call_by(lambda function, *args, **kwargs: function(*args, **kwargs), self.function, args, kwargs)
+
+    def call_by(
+        self, call: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Return the result of `call` for the gradient of the function by `torch.func`."""
+        transformed = call(torch.func.grad_and_value, function, self.argnums, self.has_aux)
+        gradient, value = call(transformed, *args, **kwargs)
         return self.result(gradient, *(value if self.has_aux else (value, None)))
 
     def result(self, gradient: object, value: object, aux: object) -> Any:

@@ -94,6 +94,20 @@ def require_tensors(leaves: Sequence[Any], name: str, where: SourceLine | None) 
     return list(leaves)
 
 
+def require_differentiable(leaves: Sequence[Any], name: str, where: SourceLine | None) -> list[torch.Tensor]:
+    """Return the results if all are real or complex tensors; raise `NotDifferentiable` otherwise."""
+    tensors = require_tensors(leaves, name, where)
+    for tensor in tensors:
+        if not (tensor.is_floating_point() or tensor.is_complex()):
+            raise NotDifferentiable(
+                f"{name}: the function has to return floating-point or complex tensors, but returned one of"
+                f" {tensor.dtype}",
+                fix="return other tensors as aux, with has_aux=True",
+                where=where,
+            )
+    return tensors
+
+
 def require_same(actual: object, expected: object, what: tuple[str, str], name: str) -> list[torch.Tensor]:
     """Return the tensors of `actual`; raise `WrongInputs` if its structure, shapes or dtypes differ from `expected`."""
     leaves, structure = tree_flatten(actual)

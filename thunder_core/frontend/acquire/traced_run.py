@@ -100,6 +100,10 @@ class TracedOptions(Protocol):
     def reads_assignment_indices(self) -> bool:
         """Whether the indices from `linear_sum_assignment` are read as values."""
 
+    @property
+    def derives_by_torch_func(self) -> bool:
+        """Whether `grad`, `vjp` and `jvp` in the program are those of `torch.func`."""
+
 
 class TracedRun(Recording, Protocol):
     """One run of the program under the interpreter (`acquire.run.run.Run`), with all its parts."""

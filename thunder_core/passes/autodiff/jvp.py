@@ -101,6 +101,8 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
             }
         inputs |= duals
         output = evaluate_on_tape(bsym, inputs, mode, tape)
+        with mode:
+            _require_no_new_tangents((fake for name, fake in inputs.items() if name not in duals), level)
         for proxy, tensor in pairs_of(bsym.output, output):
             tape.bind_result(tensor, proxy)
             with mode, tape:
@@ -108,6 +110,12 @@ def _by_dual_numbers(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> 
             if tangent is not None:
                 tangent_proxies[proxy.name] = tape.proxy(tangent)
     return _prune(bsym, tangent_names, tape.functionalize(), tangent_proxies)
+
+
+def _require_no_new_tangents(inputs: Iterable[torch.Tensor], level: int) -> None:
+    """Raise `Underivable` if an operation has written a value with a tangent to one of these tensors without one."""
+    if any(torch._VF._unpack_dual(fake, level=level)[1] is not None for fake in inputs):
+        raise Underivable("it writes values that have a tangent to a tensor that has none")
 
 
 def _by_backward(bsym: BoundSymbol, tangents: Mapping[str, TensorProxy]) -> JVP:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from itertools import chain, combinations
 from threading import RLock
 from typing import Any
 
@@ -65,6 +66,7 @@ from thunder_core.tracing.ir.trace import Trace, numbers_of
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
 SAVED = "saved"
+MAX_SELECTED = 3  # the number of results with a backward for each selection, at most seven backwards, in an artifact
 ORDERED_WITHOUT_RANDOMNESS = (SET_GRAD, *REQUIRE_GRAD)  # ordered bound symbols that draw no random numbers
 
 
@@ -190,6 +192,19 @@ class ProgramDerivative:
         """Compile the backward for all results if no backward was compiled yet."""
         if not self._backwards:
             self.compile_backward(self._all_results)
+
+    def complete_for_artifact(self) -> None:
+        """Compile the backwards that an artifact needs.
+
+        If the program cannot run a second time for autograd to record, an artifact needs a backward for each selection
+        of results; with more than `MAX_SELECTED` results, for each single result.
+        """
+        self.complete()
+        count = len(self.differentiated.results)
+        if self.signature.writes and self.signature.kept is None:
+            sizes = range(1, count + 1) if count <= MAX_SELECTED else (1, count)
+            for selected in chain.from_iterable(combinations(range(count), size) for size in sizes):
+                self.compile_backward(tuple(index in selected for index in range(count)))
 
     @property
     def _all_results(self) -> tuple[bool, ...]:

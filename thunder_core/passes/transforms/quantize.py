@@ -34,6 +34,11 @@ class Quantize(QuantizationSettings, Transform):
         """Whether the inputs of layers decide how their weights are rounded."""
         return self.scheme == CALIBRATED_SCHEME
 
+    @property
+    def prepares_by_data(self) -> bool:
+        """Whether the transform was calibrated."""
+        return bool(self.importances)
+
     def calibrate(self, model: torch.nn.Module, calls: Iterable[Callable[[], object]]) -> Quantize:
         """Return the transform with weights rounded according to the layers' inputs in these calls of the model."""
         result = replace(self)

@@ -55,6 +55,7 @@ class Transform(Traits, ABC):
             "of_function",
             "before_claiming",
             "before_call",
+            "prepares_by_data",
         )
         check_attributes(cls, Transform, read, allowed=options_of(cls))
         require_traits(cls.__name__, cls, "distinct_by")
@@ -81,6 +82,11 @@ class Transform(Traits, ABC):
         Transforms that change weights override this method; by default, nothing changes.
         """
         return model
+
+    @property
+    def prepares_by_data(self) -> bool:
+        """Whether `prepare` uses data that is not among the options, such as a calibration, so artifacts lack it."""
+        return False
 
     def restructure(self, model: torch.nn.Module) -> torch.nn.Module:
         """Apply `prepare` to a model whose weights have no values: change only structure, shapes and dtypes.

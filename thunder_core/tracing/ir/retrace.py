@@ -76,6 +76,13 @@ class ReadsAssignment:
 
 
 @dataclass(frozen=True)
+class UsesTorchFunc:
+    """A derivative of the program must be taken by PyTorch's function transforms (`torch.func`), for a `reason`."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class UnrollsLoop:
     """The iterations of a loop are not calls of one function, for a `reason`.
 
@@ -129,6 +136,7 @@ RetraceReason = (
     | NeedsDrawingFunction
     | NeedsPlainKeys
     | ReadsAssignment
+    | UsesTorchFunc
     | UnrollsLoop
     | ReadsCondition
     | FillsCache
@@ -152,6 +160,7 @@ WORDS: Mapping[type, Callable[[Any], str]] = {
     NeedsDrawingFunction: lambda reason: f"{reason.code.co_qualname} reads the values of random arrays that it draws",
     NeedsPlainKeys: lambda reason: f"functools.lru_cache keeps an object or an effect of {reason.code.co_qualname}",
     ReadsAssignment: lambda reason: "the program reads the result of linear_sum_assignment, and not only as tensors",
+    UsesTorchFunc: lambda reason: f"PyTorch's function transforms take the derivatives: {reason.reason}",
     UnrollsLoop: lambda reason: f"the iterations of a loop are not calls of one function: {reason.reason}",
     ReadsCondition: lambda reason: "the two arms of a branch on a tensor cannot both be recorded",
     FillsCache: lambda reason: "eager PyTorch makes the call: a function computes a value for functools.lru_cache",

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_map
 
 from thunder_core.foundation.errors import OperationFailed
 
@@ -34,10 +34,9 @@ def launch(kernel: Any, grids: Grids, args: Sequence[Any], kwargs: Mapping[str, 
     if not any(isinstance(tensor, FakeTensor) for tensor in tensors):
         kernel.run(*args, grid=lambda meta: grid_for(grids, meta), warmup=False, **kwargs)
         return
-    key = next(_keys)
     indices = iter(range(len(tensors)))
     arguments = tree_map(lambda leaf: _TensorPlaceholder(next(indices)) if _is_tensor(leaf) else leaf, (args, kwargs))
-    _launches[key] = _Launch(kernel, grids, arguments, tuple(written))
+    key = _key_of(_Launch(kernel, grids, arguments, tuple(written)))
     read = [tensor for index, tensor in enumerate(tensors) if index not in written]
     with torch.no_grad():
         torch.ops.thunder.triton_launch([tensors[index] for index in written], read, key)
@@ -87,6 +86,26 @@ class _Launch:
 
 _keys = itertools.count()
 _launches: dict[int, _Launch] = {}  # by the `key` that the operator is called with
+_equal_keys: dict[Hashable, int] = {}  # the keys of launches with plain arguments, by the contents of the launches
+PLAIN = (int, float, bool, str, type(None), torch.dtype, _TensorPlaceholder)
+
+
+def _key_of(launch: _Launch) -> int:
+    """Store a launch and return its key. Equal launches have the same key, so that retracing stores no second launch.
+
+    The launch keeps its kernel alive, so no other kernel has the same identity.
+    """
+    leaves, structure = tree_flatten((launch.grids, launch.arguments, launch.written))
+    if not all(type(leaf) in PLAIN for leaf in leaves):
+        _launches[key := next(_keys)] = launch
+        return key
+    content = (id(launch.kernel), structure, tuple((type(leaf), repr(leaf)) for leaf in leaves))
+    if content not in _equal_keys:
+        _launches[key := next(_keys)] = launch
+        _equal_keys[content] = key
+    return _equal_keys[content]
+
+
 _library: Any = torch.library.Library("thunder", "FRAGMENT")  # type: ignore[no-untyped-call]
 _library.define("triton_launch(Tensor(a!)[] written, Tensor[] read, int key) -> ()")
 

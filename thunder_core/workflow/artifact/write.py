@@ -279,7 +279,7 @@ def programs_of(specializations: Specializations) -> list[Program]:
         )
     for program in programs:
         if program.derivative is not None:
-            program.derivative.complete()
+            program.derivative.complete_for_artifact()
     return programs
 
 

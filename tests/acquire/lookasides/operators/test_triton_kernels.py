@@ -11,6 +11,7 @@ from torch.library import triton_op, wrap_triton
 
 import thunder_core as thunder
 from thunder_core.tracing.capture.torch_facts.triton_writes import only_read
+from thunder_core.tracing.library import triton_kernels
 from thunder_core.tracing.library.triton_kernels import grid_for, grids_of
 
 triton = pytest.importorskip("triton")
@@ -192,3 +193,12 @@ def test_every_length_has_a_separate_program() -> None:
         x = X[:size]
         torch.testing.assert_close(compiled(x, x), x * 2)
     assert thunder.cache_misses(compiled) == 3
+
+
+def test_tracing_again_stores_no_second_launch() -> None:
+    def count_after_trace(scale: int) -> int:
+        torch.testing.assert_close(thunder.jit(added)(X, X, scale), added(X, X, scale), rtol=0, atol=0)
+        return len(triton_kernels._launches)
+
+    counts = [count_after_trace(scale) for scale in (7, 7, 8)]
+    assert counts[0] == counts[1] < counts[2]

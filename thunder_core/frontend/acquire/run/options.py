@@ -26,6 +26,7 @@ from thunder_core.tracing.ir.retrace import (
     ReadsCondition,
     Retrace,
     UnrollsLoop,
+    UsesTorchFunc,
 )
 
 
@@ -71,6 +72,7 @@ class RunOptions:
       calls these functions, because a trace would be valid only for the drawn values.
     - `plain_keys`: the code objects of functions under `functools.lru_cache` whose arguments are constants.
     - `reads_assignment_indices`: the indices from SciPy's `linear_sum_assignment` are read as values.
+    - `derives_by_torch_func`: `grad`, `vjp` and `jvp` in the program are those of `torch.func`.
     - `unrolled_loops`: loops whose iterations are all recorded, each with the reason.
     - `read_conditions`: branches on tensors whose conditions are read, because the two arms cannot both be recorded.
     """
@@ -98,6 +100,7 @@ class RunOptions:
     drawing_functions: frozenset[CodeType] = frozenset()
     plain_keys: frozenset[CodeType] = frozenset()
     reads_assignment_indices: bool = False
+    derives_by_torch_func: bool = False
     unrolled_loops: Mapping[tuple[CodeType, int], str] = field(default_factory=dict)
     read_conditions: frozenset[ReadsCondition] = frozenset()
 
@@ -131,6 +134,7 @@ class RunOptions:
             f"{len(self.drawing_functions)} functions draw random arrays before the program": self.drawing_functions,
             f"{len(self.plain_keys)} functions under functools.lru_cache get constants": self.plain_keys,
             "the indices of linear_sum_assignment are read": self.reads_assignment_indices,
+            "derivatives are those of torch.func": self.derives_by_torch_func,
             f"{len(self.unrolled_loops)} loops are unrolled": self.unrolled_loops,
             f"{len(self.read_conditions)} conditions are read": self.read_conditions,
         }
@@ -172,6 +176,7 @@ class RunOptions:
             drawing_functions=self.drawing_functions,
             plain_keys=self.plain_keys,
             reads_assignment_indices=self.reads_assignment_indices,
+            derives_by_torch_func=self.derives_by_torch_func,
             unrolled_loops=self.unrolled_loops,
             read_conditions=self.read_conditions,
             **changes,
@@ -191,6 +196,7 @@ CHANGED_OPTIONS: dict[type, Callable[[RunOptions, Any], dict[str, Any]]] = {
     NeedsDrawingFunction: lambda options, reason: {"drawing_functions": options.drawing_functions | {reason.code}},
     NeedsPlainKeys: lambda options, reason: {"plain_keys": options.plain_keys | {reason.code}},
     ReadsAssignment: lambda options, reason: {"reads_assignment_indices": True},
+    UsesTorchFunc: lambda options, reason: {"derives_by_torch_func": True},
     UnrollsLoop: lambda options, reason: {
         "unrolled_loops": {**options.unrolled_loops, (reason.code, reason.offset): reason.reason}
     },

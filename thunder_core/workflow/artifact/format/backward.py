@@ -32,7 +32,8 @@ class StoredDerivative:
     If no backward was saved for the results that have gradients, autograd records the source `recorded` and
     differentiates it; with `strict`, `NotDifferentiable` is raised instead. For gradients of results with respect to
     other results, autograd records the source `cut`. Inside `DistributedDataParallel`, a backward with `arrivals` is
-    split into pieces. `separate_results` is None in artifacts of earlier versions.
+    split into pieces. `separate_results` is None in artifacts of earlier versions. `collectives` are those of the
+    backwards, and `other_collectives` those of the tail and of the sources that autograd records.
     """
 
     signature: AutogradSignature
@@ -47,6 +48,7 @@ class StoredDerivative:
     backwards: Mapping[tuple[bool, ...], Source]
     arrivals: Mapping[tuple[bool, ...], GradientArrivals]
     collectives: Mapping[tuple[bool, ...], Sequence[Collective]]
+    other_collectives: Mapping[str, Sequence[Collective]]
     folder: Path
     strict: bool
     _functions: dict[tuple[bool, ...], Backward] = field(default_factory=dict, repr=False)
@@ -54,7 +56,7 @@ class StoredDerivative:
 
     def bridge(self, forward: Callable[..., Any]) -> Callable[..., Any]:
         """Return the function that computes all results; `forward` is the compiled forward."""
-        tail = executable_at_first_call(self.tail, "tail") if self.tail else None
+        tail = self._executable(self.tail, "tail") if self.tail else None
         recorded = self._recorded_by_autograd(self.recorded, self.body.name)
         separate = self.separate_results
         bridge = ChainedBridge(
@@ -76,7 +78,12 @@ class StoredDerivative:
 
         The latter is returned if the user registered derivatives (`rules`), because autograd would not use them.
         """
-        return self._refuse_to_record if self.rules else executable_at_first_call(source, name)
+        return self._refuse_to_record if self.rules else self._executable(source, name)
+
+    def _executable(self, source: Source, name: str) -> Callable[..., Any]:
+        """Return the function of a source. Before its first call, the ranks compare its collectives."""
+        collectives = self.other_collectives.get(name, ())
+        return compare_collectives_first(executable_at_first_call(source, name), collectives)
 
     def _refuse_to_record(self, *_: Any) -> Any:
         raise NotDifferentiable(
@@ -132,3 +139,6 @@ class StoredDerivative:
 
     def complete(self) -> None:
         """Do nothing, because a stored derivative cannot compile further backwards."""
+
+    def complete_for_artifact(self) -> None:
+        """Do nothing, like `complete`."""

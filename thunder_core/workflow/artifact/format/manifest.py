@@ -28,14 +28,16 @@ class PartFacts(StoredFacts):
     """A transform, a lookaside or an operator: its class, and its fields as literals or imports.
 
     `methods` says whether a transform adds methods to the compiled module, `prepares` whether it changes the model
-    before tracing, and `before_call` whether it runs a function before each call. `operations` are the modules that
-    define the transform's operations. The programs of a transform that `is_parallel` communicate with other ranks.
+    before tracing, `prepares_by_data` whether it does so with data that is not stored, and `before_call` whether it
+    runs a function before each call. `operations` are the modules that define the transform's operations. The programs
+    of a transform that `is_parallel` communicate with other ranks.
     """
 
     path: str
     options: dict[str, ConstantFacts] = {}
     methods: bool = False
     prepares: bool = False
+    prepares_by_data: bool = False
     before_call: bool = False
     is_parallel: bool = False
     operations: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ from typing import Any, TypeVar, cast
 import torch
 
 from thunder_core.backend.claiming.operator import Operator
-from thunder_core.foundation.errors import ArtifactForeign
+from thunder_core.foundation.errors import ArtifactForeign, WrongInputs
 from thunder_core.passes.recipe import Lookaside, Transform
 from thunder_core.workflow.artifact.format.constants import import_path
 from thunder_core.workflow.artifact.format.literals import read_literal, write_literal
@@ -37,6 +37,7 @@ def part_facts(part: object) -> PartFacts | None:
         options=cast(dict[str, ConstantFacts], options),
         methods=methods,
         prepares=prepares,
+        prepares_by_data=prepares and cast(Transform, part).prepares_by_data,
         before_call=before_call,
         is_parallel=isinstance(part, Transform) and part.is_parallel,
         operations=type(part).operations if isinstance(part, Transform) else (),
@@ -71,9 +72,20 @@ def prepare_with(facts: CompilerFacts, model: torch.nn.Module, trust: Trust, *, 
     """
     for part in facts.transforms:
         if part.prepares:
+            if has_values and part.prepares_by_data:
+                raise unprepared_weights_error(part)
             transform = part_of(part, Transform, trust)  # type: ignore[type-abstract]
             model = transform.prepare(model) if has_values else transform.restructure(model)
     return model
+
+
+def unprepared_weights_error(part: PartFacts) -> WrongInputs:
+    """Return the error for a model whose weights cannot be prepared as those of the artifact."""
+    return WrongInputs(
+        f"{part.path.rpartition(':')[2]} prepared the artifact's weights with data that the artifact lacks, such as a "
+        "calibration, so it cannot prepare the weights of this model in the same way",
+        fix="load the artifact's own weights (weights=True), or pass the prepared model",
+    )
 
 
 def part_of(facts: PartFacts, base: type[Part], trust: Trust) -> Part:

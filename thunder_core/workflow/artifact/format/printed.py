@@ -44,16 +44,21 @@ def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
         for index, stage in enumerate(stages):
             first = index == 0 or stage.has_cotangent != stages[index - 1].has_cotangent
             last = index == len(stages) - 1 or stage.has_cotangent != stages[index + 1].has_cotangent
-            printed = printed_stage(stage, f"traces/{number}", index, None if first else before, runs=last)
+            body = is_body(stage, program)
+            printed = printed_stage(stage, f"traces/{number}", index, None if first else before, runs=last, body=body)
             before = lines_of(printed.listing)
             if name == "backward" and last:
                 printed = with_arrivals(printed, program)
-            is_executed = last or is_body(stage, program)
-            yield printed if is_executed else replace(printed, needed={})
+            yield printed if last or body else replace(printed, needed={})
 
 
-def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool) -> PrintedStage:
-    """Return a stage as text; `before` are the lines of the previous stage."""
+def printed_stage(
+    stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool, body: bool
+) -> PrintedStage:
+    """Return a stage as text; `before` are the lines of the previous stage.
+
+    `runs` and `body` say whether the stage is executed: as it is, or when autograd records it.
+    """
     trace = stage.trace
     source = print_trace(trace)
     listing, named = list_trace(trace, parts=True)
@@ -72,7 +77,7 @@ def printed_stage(stage: Stage, folder: str, index: int, before: Counter[str] | 
         removed=0 if before is None else (before - lines).total(),
         runs=runs,
         has_cotangent=stage.has_cotangent,
-        collectives=tuple(map(collective_facts, collectives_of(trace))) if runs else (),
+        collectives=tuple(map(collective_facts, collectives_of(trace))) if runs or body else (),
     )
     return PrintedStage(facts, source.text, listing, source.constants, named)
 

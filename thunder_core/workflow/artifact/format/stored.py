@@ -274,6 +274,9 @@ def stored_derivative(
             if stage.gradient_lines
         },
         collectives={stage.has_cotangent: collectives_in(stage) for stage in backwards},
+        other_collectives={
+            stage.trace: collectives_in(stage) for stage in (body, *stages) if stage.trace != "backward"
+        },
         folder=artifact.folder,
         strict=strict,
     )
