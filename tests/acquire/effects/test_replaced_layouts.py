@@ -218,3 +218,28 @@ def test_names_of_builtins(program: types.FunctionType) -> None:
         assert was_deleted == (program in (delete_global, pop_global))
     assert not hasattr(builtins, "new")
     assert abs(-2) == 2
+
+
+def test_slot_of_an_object_with_a_dict() -> None:
+    class Slotted:
+        __slots__ = ("a", "z")
+
+    class Derived(Slotted):
+        def __init__(self) -> None:
+            self.a, self.c = 1, 2
+
+    def outcomes(function: Callable[..., Any]) -> Any:
+        owner = Derived()
+
+        def program(x: torch.Tensor) -> Any:
+            owner.a += 1
+            owner.c += owner.a
+            owner.z = owner.c
+            if owner.a > 3:
+                del owner.z
+            return x * owner.a, hasattr(owner, "z")
+
+        compiled = function(program)
+        return repr([(compiled(X), owner.a, dict(vars(owner))) for _ in range(5)])
+
+    assert outcomes(lambda program: thunder.jit(program, data_dependent="error")) == outcomes(lambda program: program)
