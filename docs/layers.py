@@ -30,7 +30,7 @@ LAYERS = {
             "time_format",
             "type_flags",
         ),
-        ("errors",),
+        ("caller_frames", "errors"),
         ("similar_names", "tested_versions", "transformers_versions"),
         ("storage", "plugins", "options"),
     ),

@@ -32,6 +32,7 @@ LEVEL_OF = {package: number for number, level in enumerate(levels()) for package
 # Packages that programs do not import: their names are internal.
 INTERNAL = {
     "foundation": {
+        "caller_frames",
         "descriptions",
         "memory_limits",
         "model_configs",

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import thunder_core as thunder
+from thunder_core.foundation.errors import RecompileWarning
 
 CASES: dict[str, tuple[Callable[[torch.Tensor], Any], str, Any]] = {
     "a number of elements": (lambda x: x.numel() * torch.ones(2), "numel", lambda: 7),
@@ -74,3 +75,16 @@ def test_attribute_that_hides_a_member_of_a_module_is_noticed(name: str, cache: 
     assert torch.equal(compiled(x), module(x))
     del vars(module)[name]
     assert torch.equal(compiled(x), module(x))
+
+
+def test_dict_of_computed_tensor_is_read_in_eager() -> None:
+    def program(x: torch.Tensor) -> Any:
+        y = x * 2
+        y.tag = 3  # type: ignore[attr-defined]
+        y.__dict__["other"] = x
+        return y * len(vars(y)), sorted(y.__dict__), hasattr(y, "fake_mode")
+
+    compiled = thunder.jit(program)
+    with pytest.warns(RecompileWarning, match="`__dict__` of a computed tensor"):
+        results = [compiled(torch.ones(2)), compiled(torch.ones(2))]
+    assert repr(results) == repr([program(torch.ones(2))] * 2)

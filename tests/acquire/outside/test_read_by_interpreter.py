@@ -212,3 +212,42 @@ def test_changed_warning_filters() -> None:
             warnings.simplefilter("ignore", RecompileWarning)
             compiled(X)
             assert len(warnings.filters) == 2
+
+
+Alias = int
+
+
+def annotated(value: "Alias", *, items: "list[Alias]") -> None:  # noqa: UP037 - a string on purpose
+    """Name a global in the annotations."""
+
+
+class Annotated:
+    value: "typing.Optional[Alias]"  # noqa: UP037, UP045
+    items: typing.List["Alias"]  # noqa: UP006, UP037
+
+
+def test_names_in_annotations() -> None:
+    def program(x: torch.Tensor) -> Any:
+        evaluated = inspect.signature(annotated, eval_str=True).parameters["value"].annotation
+        return x, typing.get_type_hints(annotated), typing.get_type_hints(Annotated), evaluated
+
+    try:
+        assert_same_after(program, lambda: globals().update(Alias=str), lambda: globals().update(Alias=float))
+    finally:
+        globals().update(Alias=int)
+
+
+def test_refused_list_with_own_length() -> None:
+    class Counting(list[int]):
+        calls = 0
+
+        def __len__(self) -> int:
+            Counting.calls += 1
+            return 3
+
+    counting = Counting([1, 2])
+    compiled = thunder.jit(lambda x: x * len(counting))
+    for call in range(3):
+        compiled(X)
+        assert Counting.calls == call + 1
+        counting.append(4)

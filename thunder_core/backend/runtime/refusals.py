@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import enum
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -20,7 +22,7 @@ from thunder_core.tracing.ir.source_lines import execute_source
 from thunder_core.tracing.library.objects import DATA_DIGEST_PREFIX, GuardFailed, UnexpectedValue, UntracedError
 
 MAX_KEYS = 12  # maximum keys of a dict that a message names
-PLAIN_CONTAINERS = {list: "a list", tuple: "a tuple", dict: "a dict", set: "a set"}
+PLAIN_CONTAINERS: dict[type, str] = {list: "a list", tuple: "a tuple", dict: "a dict", set: "a set"}
 CLASSES_OF_NAMED_KEYS = frozenset({str, int, float, bool, type, type(None), torch.dtype, torch.device})
 # Limits of the number of programs that differ only by values of tensors: by a value that a line reads, by all data of a
 # tensor that a line reads (which rarely repeats), and by values that any lines read.
@@ -159,15 +161,18 @@ def describe_value(value: Any) -> str:
         grad = ", requires grad" if value.requires_grad else ""
         return f"{tensor_proxy('', value).described}{grad} of class {kind.__name__}"
     if issubclass(kind, type):
-        return str(value.__name__)
+        return str(vars(type)["__name__"].__get__(value))
     if value is None or issubclass(kind, str | int | float | complex | torch.dtype | torch.device):
-        return f"{value!r:.80}"
-    if issubclass(kind, list | tuple | dict | set):
-        if kind is dict and len(value) <= MAX_KEYS and all(type(key) in CLASSES_OF_NAMED_KEYS for key in value):
-            return f"a dict with the keys {list(value)!r}"
-        plain_kind = PLAIN_CONTAINERS.get(kind)
-        return f"{plain_kind} of {len(value)} items" if plain_kind else f"{instance} with {len(value)} items"
-    return instance
+        has_own_text = isinstance(kind.__repr__, FunctionType) and not issubclass(kind, enum.Enum)
+        return instance if has_own_text else f"{value!r:.80}"
+    base = next((base for base in (list, tuple, dict, set) if issubclass(kind, base)), None)
+    if base is None:
+        return instance
+    length = base.__len__(value)  # a `__len__` of the user does not run
+    if kind is dict and length <= MAX_KEYS and all(type(key) in CLASSES_OF_NAMED_KEYS for key in value):
+        return f"a dict with the keys {list(value)!r}"
+    plain_kind = PLAIN_CONTAINERS.get(type(value))
+    return f"{plain_kind} of {length} items" if plain_kind else f"{instance} with {length} items"
 
 
 def other_branch_error(program: Program, error: UnexpectedValue) -> DataDependent:

@@ -79,7 +79,7 @@ class Handover:
             self._refuse("sets an attribute of a tensor, or runs backward()")  # `backward` sets `.grad`
         if self.outer.path_of(owner.value) is None and self._outer_path(owner) is None:
             self._refuse(f"writes to {object_of_class(type(owner.value))} that the calling program creates")
-        self.outer.outdated[id(owner.value)] = (owner.value, self._line)
+        self.outer.note_inner_write(owner.value, self._line)
 
     def written_path(self) -> Path | None:
         """Return the inner program's path to the first object that it writes to, or None."""

@@ -62,6 +62,12 @@ class ProgramTexts(Protocol):
         """Raise `Retrace` if the strings of this call may be wrong for a later call."""
 
 
+class ProgramInputs(Protocol):
+    """The traced function or module, and its inputs."""
+
+    subject: Any
+
+
 class CacheStatistics(Protocol):
     """The statistics of the caches of functions under `functools.lru_cache`."""
 
@@ -109,6 +115,7 @@ class TracedRun(Recording, Protocol):
     """One run of the program under the interpreter (`acquire.run.run.Run`), with all its parts."""
 
     options: TracedOptions
+    inputs: ProgramInputs
     process_before: ProcessBefore
     code_origins: LibraryCode
     modules: RunningModules

@@ -16,6 +16,8 @@ from typing import Any
 
 import torch
 
+from thunder_core.foundation.caller_frames import caller_frame
+
 STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 # The namespaces that `warnings` uses instead of the globals of modules that are not imported.
 OWN_REGISTRIES: dict[str, dict[str, Any]] = {}
@@ -86,6 +88,28 @@ def warn(category: str, where: tuple[str, int, str], message: str) -> None:
     names = vars(sys.modules[module]) if module in sys.modules else OWN_REGISTRIES.setdefault(module, {})
     registry = names.setdefault("__warningregistry__", {})
     warnings.warn_explicit(message, getattr(builtins, category), file, line, module, registry)
+
+
+def warn_caller(category: str, level: int, message: str) -> None:
+    """Issue a warning that refers to a caller of the compiled function; `level` is 1 for the nearest caller."""
+    file, line, names = line_of_caller(level)
+    registry = names.setdefault("__warningregistry__", {})
+    module = names.get("__name__") or "<string>"
+    warnings.warn_explicit(message, getattr(builtins, category), file, line, module, registry)
+
+
+def line_of_caller(level: int) -> tuple[str, int, dict[str, Any]]:
+    """Return the file and the line that call the compiled function, and the globals there."""
+    frame = caller_frame(sys._getframe(), level)
+    if frame is None:
+        return "sys", 1, vars(sys)
+    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals
+
+
+def raises_warning_of_caller(text: str | None, category: type[Warning], level: int) -> bool | None:
+    """Return the result of `raises_warning` for a warning that refers to a caller of the compiled function."""
+    _, line, names = line_of_caller(level)
+    return raises_warning(text, category, names.get("__name__") or "<string>", line)
 
 
 def raises_warning(text: str | None, category: type[Warning], module: str, line: int) -> bool | None:

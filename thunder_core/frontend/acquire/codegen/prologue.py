@@ -42,6 +42,7 @@ OVERLAP = LibraryFunction(f"{LIBRARY}.overlap", "overlap_as")
 REPLACED_ENTRIES = LibraryFunction(f"{LIBRARY}.changes.tensor_class", "replaced_entries")
 TRACER = LibraryFunction(f"{LIBRARY}.tracers", "active_tracer")
 WARNS = LibraryFunction(f"{LIBRARY}.output", "raises_warning")
+WARNS_CALLER = LibraryFunction(f"{LIBRARY}.output", "raises_warning_of_caller")
 LOGS_TO_OWN_CODE = LibraryFunction(f"{LIBRARY}.output", "logs_to_own_code")
 DECIMALS = LibraryFunction(f"{LIBRARY}.states", "decimal_settings")
 NUMPY = LibraryFunction(f"{LIBRARY}.states", "numpy_settings")
@@ -52,7 +53,7 @@ NAME = "prologue"
 DRAWS = "draws"
 RESERVED_NAMES = frozenset({NAME, DRAWS})  # names in the text of a prologue, which no other variable may have
 MODULES_OF_QUERIES = ("logging", "gc", "sys", "abc")  # modules whose functions the expressions of `state` may call
-FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, LOGS_TO_OWN_CODE, DECIMALS, GROUP_FACTS)
+FUNCTIONS_OF_QUERIES = (NUMPY, WARNS, WARNS_CALLER, LOGS_TO_OWN_CODE, DECIMALS, GROUP_FACTS)
 # The import that an expression of `state` needs, by the beginning of the expression.
 IMPORTS_OF_QUERIES = {
     **{f"{module}.": module for module in MODULES_OF_QUERIES},

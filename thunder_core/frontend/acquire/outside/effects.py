@@ -192,6 +192,10 @@ class EffectLog:
         """Whether the program has written the entry with this name in a table of attributes."""
         return type(name) is str and (id(table), name) in self._written_entries
 
+    def has_changed_entry(self, table: dict[str, Any], name: str) -> bool:
+        """Whether the program has written the entry with this name, itself or by a method that changes the dict."""
+        return self.has_stored(table, name) or self._differs(table, name)
+
     def _differs(self, table: dict[str, Any], name: str) -> bool:
         """Whether an entry of a `__dict__` differs from before the first call of a method that changes the dict."""
         original = self.originals.get(id(table))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import builtins
+import contextlib
 import functools
 import sys
 import types
-from collections.abc import Callable
+import typing
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 import torch
@@ -65,18 +68,29 @@ class FunctionReads(Outside):
         """Guard a global that the program has read."""
         if self.outdated:
             self.require_up_to_date(namespace)
-        if (id(namespace), name) in self._guarded_reads or self.effects.has_stored(namespace, name):
+        if (id(namespace), name) in self._guarded_reads or self.effects.has_changed_entry(namespace, name):
             return
         self._guarded_reads.add((id(namespace), name))
         self.read(item_path(self.globals_root(namespace), name, value), value)
 
-    def guard_builtin(self, namespace: dict[str, Any], builtins: object, name: str, value: object) -> None:
+    def guard_builtin(self, namespace: dict[str, Any], entries: object, name: str, value: object) -> None:
         """Guard a builtin that the program has read, and that no global hides the builtin."""
         if (id(namespace), name) not in self._guarded_reads:
             self._guarded_reads.add((id(namespace), name))
-            self.guard_absence(self.globals_root(namespace), name)
-            if type(builtins) is dict and builtins.get(name, namespace) is value:
-                self.read(self.globals_root(builtins).item(name, value), value)
+            if not self.effects.has_changed_entry(namespace, name):
+                self.guard_absence(self.globals_root(namespace), name)
+            if type(entries) is not dict or self.effects.has_changed_entry(entries, name):
+                return
+            if entries.get(name, namespace) is value:
+                self.read(self.globals_root(entries).item(name, value), value)
+
+    def guard_names_in_annotations(self, annotations: object, namespace: dict[str, Any]) -> None:
+        """Guard the globals and builtins in the strings of annotations, because `typing` evaluates the strings."""
+        for name in dict.fromkeys(names_in_annotation(annotations)):
+            if name in namespace:
+                self.guard_global(namespace, name, namespace[name])
+            elif name in vars(builtins):
+                self.guard_builtin(namespace, vars(builtins), name, vars(builtins)[name])
 
     def guard_operation_name(self, function: Any) -> None:
         """Guard that PyTorch has a function under the name by which generated code calls it.
@@ -94,7 +108,7 @@ class FunctionReads(Outside):
 
     def symbolic_global_path(self, namespace: dict[str, Any], name: str, value: object) -> Path | None:
         """Return the path to a global that is a symbolic number; None for other globals."""
-        if not self._may_be_symbolic(value) or self.effects.has_stored(namespace, name):
+        if not self._may_be_symbolic(value) or self.effects.has_changed_entry(namespace, name):
             return None
         path = item_path(self.globals_root(namespace), name, value)
         return path if self.symbolic.includes(path) else None
@@ -108,9 +122,11 @@ class FunctionReads(Outside):
         if path is None or (id(function), "__defaults__") in self._guarded_reads:
             return
         self._guarded_reads.add((id(function), "__defaults__"))
-        if is_users_code(function.__code__):
+        if is_users_code(function.__code__) and not self.effects.has_written(function, "__code__"):
             self.guard(HasCode(path, function.__code__, has_first_code(function)))
         for name in ("__defaults__", "__kwdefaults__"):
+            if self.effects.has_written(function, name):
+                continue
             defaults = getattr(function, name)
             alone = type(defaults) is tuple and is_only_thread()
             if alone and (symbols := self._symbol_at(path.attribute(name, defaults))) is not None:
@@ -133,3 +149,19 @@ class FunctionReads(Outside):
         path = self.paths.get(id(owner))
         if path is not None:
             self.read(path.child("called", (method, args), value), value)
+
+
+def names_in_annotation(annotation: object) -> Iterator[str]:
+    """Yield the names in the strings of an annotation, or of a dict of annotations."""
+    if isinstance(annotation, typing.ForwardRef):
+        annotation = annotation.__forward_arg__
+    if isinstance(annotation, str):
+        with contextlib.suppress(SyntaxError):
+            code = compile(annotation, "<annotation>", "eval")
+            yield from code.co_names
+            for constant in code.co_consts:  # a string within the string
+                yield from names_in_annotation(constant)
+        return
+    parts = tuple(annotation.values()) if isinstance(annotation, dict) else getattr(annotation, "__args__", ())
+    for part in parts if isinstance(parts, tuple) else ():
+        yield from names_in_annotation(part)

@@ -85,9 +85,8 @@ class Outside(GuardedPaths):
         self.symbolic = symbolic
         self._symbol_at = symbol_at
         self._before_read_of_draw = before_read_of_draw
-        # By identity: objects that a bound symbol writes to at run time, so that their state while tracing is outdated,
-        # and the user's line of the bound symbol.
-        self.outdated: dict[int, tuple[Any, SourceLine | None]] = {}
+        # By identity: objects whose state while tracing is not their state at a call, and the error for a use of them.
+        self.outdated: dict[int, tuple[Any, CannotReplay]] = {}
         self.failure: CannotReplay | None = None
         self._expanded: set[int] = set()  # identities of containers with guards on all their direct items
         self._completely_guarded: set[int] = set()  # identities of objects with guards on all contents
@@ -99,18 +98,36 @@ class Outside(GuardedPaths):
         return self.outside_reads is not None
 
     def require_up_to_date(self, value: object) -> None:
-        """Raise `CannotReplay` if a bound symbol, such as a call of a compiled function, writes to an object.
+        """Raise `CannotReplay` if the program may no longer read or write an object."""
+        if id(value) in self.outdated:
+            self.failure = self.outdated[id(value)][1]
+            raise self.failure
+
+    def note_inner_write(self, value: object, where: SourceLine | None) -> None:
+        """Forbid later uses of an object that a bound symbol, such as a call of a compiled function, writes to.
 
         Tracing does not run the bound symbol, so the program would read the old state of the object.
         """
-        if id(value) in self.outdated:
-            self.failure = CannotReplay(
-                f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to "
-                f"{object_of_class(type(value))}, and the program reads or writes it afterwards",
-                fix=COMPILE_TOGETHER,
-                where=self.outdated[id(value)][1],
-            )
-            raise self.failure
+        error = CannotReplay(
+            f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to "
+            f"{object_of_class(type(value))}, and the program reads or writes it afterwards",
+            fix=COMPILE_TOGETHER,
+            where=where,
+        )
+        self.outdated[id(value)] = value, error
+
+    def note_replaced_layout(self, value: object, name: str, where: SourceLine | None) -> None:
+        """Forbid later uses of an outside object whose `__class__` or `__dict__` the program replaces.
+
+        A path to an attribute leads to the attribute of the earlier class or dict.
+        """
+        error = CannotReplay(
+            f"the program replaces the `{name}` of {object_of_class(type(value))} from outside, and uses the object "
+            "afterwards",
+            fix=f"set `{name}` outside the compiled program, or set the attributes one by one",
+            where=where,
+        )
+        self.outdated[id(value)] = value, error
 
     def note_later_reads(self) -> None:
         """From now on, note the guards of reads in `later_guards` too, even for values that are guarded already."""
@@ -271,9 +288,10 @@ class Outside(GuardedPaths):
 
     def forget_order(self, container: object) -> None:
         """Guard the members of a set without their order, because undoing a write of the program changes the order."""
-        key = (Members, self.paths[id(container)])
-        if isinstance(guard := self.guards.get(key), Members):
-            self.guards[key] = replace(guard, is_ordered=False)
+        for kind in (Members, MembersThemselves):
+            key = (kind, self.paths[id(container)])
+            if isinstance(guard := self.guards.get(key), Members | MembersThemselves):
+                self.guards[key] = replace(guard, is_ordered=False)
 
     def read_original_item(self, path: Path, key: Any, value: Any) -> None:
         """Guard the value that an item of the mapping at a path has at the start of the program."""
@@ -403,11 +421,12 @@ class Outside(GuardedPaths):
     def _read_members(self, path: Path, members: tuple[Any, ...]) -> None:
         """Guard the members of a set, and add a path to each member that is an object."""
         objects = [member for member in members if not is_plain(member)]
+        is_changed = id(path.value) in self.effects.originals
         if all(map(is_known_by_identity, objects)):
-            is_ordered = all(type(member) in NUMBERS_WITH_FIXED_HASHES for member in members)
-            self.guard(Members(path, members, is_ordered and id(path.value) not in self.effects.originals))
+            has_fixed_order = all(type(member) in NUMBERS_WITH_FIXED_HASHES for member in members)
+            self.guard(Members(path, members, has_fixed_order and not is_changed))
         else:
-            self.guard(MembersThemselves(path, members))
+            self.guard(MembersThemselves(path, members, not is_changed))
         for member in objects:
             self.paths.setdefault(id(member), path.child("member", id(member), member))
             self.register_cells(self.paths[id(member)], member)

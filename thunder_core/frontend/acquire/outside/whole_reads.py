@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import types
 import weakref
 from collections import defaultdict
@@ -228,6 +229,7 @@ class WholeReads(FunctionReads):
         for name in INSPECTED_ATTRIBUTES:
             self.note_attribute_read(function, name, getattr(function, name))
             self.expand(getattr(function, name))
+        self.guard_names_in_annotations(function.__annotations__, function.__globals__)
         return [*vars(function).values()]
 
     def _guard_inspected_class(self, kind: type, is_users: Callable[[type], bool]) -> Iterator[Any]:
@@ -241,6 +243,9 @@ class WholeReads(FunctionReads):
                 if name in entries:
                     self.read(root.entry(name, entries[name]), entries[name])
                     self.expand(entries[name])
+                    if name == "__annotations__":
+                        namespace = getattr(sys.modules.get(base.__module__), "__dict__", {})
+                        self.guard_names_in_annotations(entries[name], namespace)
                     yield entries[name]
 
     def guard_names(self, value: object, is_users: Callable[[type], bool]) -> None:

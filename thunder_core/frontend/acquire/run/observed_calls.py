@@ -24,6 +24,8 @@ from thunder_core.frontend.acquire.run.lookups import LOOKUPS, settle_method
 from thunder_core.frontend.acquire.run.observed_reads import ObservedReads
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.run.outer_frames import guard_handled_exception
+from thunder_core.frontend.acquire.run.pickled_calls import NAMES as NAMES_IN_PICKLE
+from thunder_core.frontend.acquire.run.pickled_calls import pickles, refuse_users_code
 from thunder_core.frontend.acquire.run.program_state import CallState
 from thunder_core.frontend.acquire.run.replacements import Replacements
 from thunder_core.frontend.acquire.run.run_inputs import RunInputs
@@ -150,11 +152,14 @@ class ObservedCalls(ObservedReads):
             self.outside.guard_operation_name(function)
         if type(function) is types.MethodDescriptorType and args and issubclass(type(args[0]), torch.Tensor):
             self.outside.guard_unshadowed(args[0], function)  # generated code calls the method of the tensor
-        if callable_name(function) in LOOKUPS and settle_method(self, function, args, kwargs):
+        name = callable_name(function)
+        if name in LOOKUPS and settle_method(self, function, args, kwargs):
             return NOT_TAKEN
         value = self.before_native(function, args, kwargs)
         if value is NOT_TAKEN:
             value = self.symbolic_keys.compute(function, args, kwargs)
+        if value is NOT_TAKEN and name in NAMES_IN_PICKLE and pickles(function, args):
+            return refuse_users_code(self, lambda: self.machine.invoke_quietly(function, args, kwargs))
         return self._call_and_retract_failed_write(function, args, kwargs) if value is NOT_TAKEN else value
 
     def _call_and_retract_failed_write(self, function: object, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

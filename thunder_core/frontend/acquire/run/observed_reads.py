@@ -62,6 +62,7 @@ from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.ir.tree import leaves
 
 READ_STATE = "read the state before the first draw, or outside the compiled program"
+READ_ATTRIBUTES = "read and set single attributes of the tensor, by `getattr`, `hasattr` and `setattr`"
 READ_VARIABLE = "read the value of the context variable before the program sets the variable"
 IN_PLACE_METHODS: dict[Callable[..., Any], str] = {
     operator.iadd: "__iadd__",
@@ -72,7 +73,7 @@ IN_PLACE_METHODS: dict[Callable[..., Any], str] = {
     operator.imul: "__imul__",
 }
 # Names of attributes that the program does not always get as they are.
-NAMES_WITH_RULES = frozenset({"__class__", "__context__", "device", "f_back", "state", "old_value"})
+NAMES_WITH_RULES = frozenset({"__class__", "__context__", "__dict__", "device", "f_back", "state", "old_value"})
 KEY_LOOKUPS = (operator.contains, operator.getitem)
 # Owners without a path whose attribute reads need no guard on the class of the owner.
 OWNERS_WITHOUT_CLASS_GUARDS = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
@@ -178,6 +179,8 @@ class ObservedReads(ObservedWrites, TracedRun):
         """
         if name == "__class__":
             return shown_class(owner)
+        if name == "__dict__" and type(owner) is FakeTensor:
+            self.leave_to_eager("the program reads the `__dict__` of a computed tensor", READ_ATTRIBUTES)
         if name == "device":
             return shown_device(owner)
         if name == "__context__" and issubclass(type(owner), BaseException):
@@ -239,9 +242,13 @@ class ObservedReads(ObservedWrites, TracedRun):
         return value
 
     def on_store_attr(self, owner: object, name: str, value: object) -> Any:
-        """Log a write to an attribute. Guard that no property of a user's class hides the attribute that is stored."""
+        """Log a write to an attribute. Guard that no property of a user's class hides the attribute that is stored.
+
+        A slot of the class stores the attribute itself.
+        """
         is_stored = self.outside.path_of(owner) is not None and type(namespace_of(owner)) is dict
-        if is_stored and name[:2] != "__" and self.classes.is_users(type(owner)):
+        is_slot = type(type_lookup(type(owner), name)) is types.MemberDescriptorType
+        if is_stored and not is_slot and name[:2] != "__" and self.classes.is_users(type(owner)):
             self.outside.guard_unhidden(type(owner), name, is_stored=True)
         return super().on_store_attr(owner, name, value)
 

@@ -18,6 +18,10 @@ from thunder_core.frontend.acquire.run.complex_parts import is_part, is_value_of
 from thunder_core.frontend.interpreter import Observer
 from thunder_core.frontend.interpreter.frame import Frame
 from thunder_core.frontend.interpreter.observer import WRITTEN
+from thunder_core.tracing.capture.location import Location
+
+# The attributes that decide where Python finds the other attributes of an object.
+LAYOUT = frozenset({"__bases__", "__class__", "__dict__"})
 
 
 class ObservedWrites(Observer):
@@ -26,6 +30,10 @@ class ObservedWrites(Observer):
     outside: WholeReads
     writes: OutsideWrites
     native_calls: NativeCalls
+
+    def location(self) -> Location:
+        """Return the program's position."""
+        raise NotImplementedError
 
     def leave_to_eager(self, what: str, fix: str, where: SourceLine | None = None) -> NoReturn:
         """Raise the request that eager PyTorch makes this call."""
@@ -41,12 +49,32 @@ class ObservedWrites(Observer):
                 write_part(self.machine, owner, name, value)
                 return WRITTEN
         self.writes.note_attribute_set(owner, name, value, overridden_c_class(type(owner), "__setattr__"))
+        if name in LAYOUT:
+            self._note_replaced_layout(owner, name, value)
         return value
 
     def on_delete_attr(self, owner: object, name: str) -> None:
         """Log the deletion of an attribute of an outside object."""
         self.outside.effects.forget_pending_write()
         self.writes.note_attribute_deletion(owner, name, overridden_c_class(type(owner), "__delattr__"))
+        if name in LAYOUT:
+            self._note_replaced_layout(owner, name, None)
+
+    def _note_replaced_layout(self, owner: object, name: str, value: object) -> None:
+        """Forbid later uses of an outside object whose class or dict of attributes the program replaces.
+
+        Request that eager PyTorch makes the call if the program replaces the bases of a class, or lets its own object
+        store its attributes in a dict from outside, because no path leads to later reads of the attributes.
+        """
+        if name == "__bases__" and issubclass(type(owner), type):
+            self.leave_to_eager("the program sets the bases of a class", "set them outside the compiled program")
+        if self.outside.path_of(owner) is not None:
+            self.outside.note_replaced_layout(owner, name, self.location().source)
+        elif self.outside.path_of(value) is not None and name == "__dict__":
+            self.leave_to_eager(
+                "the program makes a dict from outside the `__dict__` of an object that it creates",
+                "update the `__dict__` of the object, or read the items of the dict",
+            )
 
     def on_store_subscript(self, container: object, key: object, value: object) -> Any:
         """Log a write to an item."""

@@ -5,6 +5,7 @@ import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from thunder_core.foundation.caller_frames import caller_frame, is_importing
 from thunder_core.frontend.interpreter.builtin.introspection import caller
 from thunder_core.frontend.interpreter.calls import Arguments, Keywords, replaces
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LocatedWarning:
-    """A warning with the file and line that it refers to, and the globals of the code there."""
+    """A warning with the file and line that it refers to, and the globals of the code there.
+
+    `callers_level` is 0 if the line is in the program, 1 if it is in the caller of the program, and so on.
+    """
 
     message: Any
     category: type[Warning]
@@ -24,6 +28,7 @@ class LocatedWarning:
     filename: str
     line: int
     names: dict[str, Any]
+    callers_level: int
 
     @property
     def module(self) -> str:
@@ -69,26 +74,24 @@ def locate_warning(machine: "Machine", arguments: Arguments, keywords: Keywords)
         category = UserWarning
     if not isinstance(level, int) or not (isinstance(category, type) and issubclass(category, Warning)):
         return None
-    frame = _frame_at_level(caller(machine).publish(), level)
+    frame, callers_level = _frame_at_level(machine, level)
     if frame is None:
-        return LocatedWarning(message, category, source, "sys", 1, sys.__dict__)
-    return LocatedWarning(message, category, source, frame.f_code.co_filename, frame.f_lineno or 1, frame.f_globals)
+        return LocatedWarning(message, category, source, "sys", 1, sys.__dict__, callers_level)
+    file, line = frame.f_code.co_filename, frame.f_lineno or 1
+    return LocatedWarning(message, category, source, file, line, frame.f_globals, callers_level)
 
 
-def _frame_at_level(frame: "FrameType | None", level: int) -> "FrameType | None":
-    """Return the frame that a warning refers to. Frames of the import system are not counted."""
-    if level <= 0 or frame is None or _is_internal(frame):
-        while level > 1 and frame is not None:
-            frame, level = frame.f_back, level - 1
-        return frame
+def _frame_at_level(machine: "Machine", level: int) -> "tuple[FrameType | None, int]":
+    """Return the frame that a warning refers to, and its level as in `LocatedWarning`.
+
+    Frames of the import system are not counted, unless the program itself is part of it.
+    """
+    frame: FrameType | None = caller(machine).publish()
+    counts_all = level <= 0 or frame is None or is_importing(frame)
     while level > 1 and frame is not None:
         frame, level = frame.f_back, level - 1
-        while frame is not None and _is_internal(frame):
+        while frame is not None and not counts_all and is_importing(frame):
             frame = frame.f_back
-    return frame
-
-
-def _is_internal(frame: "FrameType") -> bool:
-    """Whether a frame belongs to the import system."""
-    name = frame.f_code.co_filename
-    return "importlib" in name and "_bootstrap" in name
+        if frame is machine.outside:
+            return caller_frame(frame, level), level
+    return frame, 0

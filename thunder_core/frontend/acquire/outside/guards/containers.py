@@ -157,14 +157,20 @@ class Members(Guard):
 
 @dataclass(frozen=True, eq=False)
 class MembersThemselves(Guard):
-    """Requires a set with the same members, compared by identity."""
+    """Requires a set with the same members, compared by identity, in the same order if `is_ordered` is set.
+
+    The order of members with equal hashes depends on the order in which they were added.
+    """
 
     members: tuple[Any, ...]
+    is_ordered: bool
 
     def condition(self, subject: str, scope: GuardScope) -> str:
         iterator = stored_method(self.path, "__iter__", "", scope)
         members = f"{iterator}({subject})" if iterator else subject
-        return f"{{*map(id, {members})}} == {{*map(id, {scope.constant(self.members, 'members')})}}"
+        identities = "[*map(id, {})]" if self.is_ordered else "{{*map(id, {})}}"
+        constant = scope.constant(self.members, "members")
+        return f"{identities.format(members)} == {identities.format(constant)}"
 
     @property
     def words(self) -> str:
