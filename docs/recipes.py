@@ -59,7 +59,6 @@ reasons, and so does `reasons` in Python:
 >>> from thunder_core.recipe.composition import reasons
 >>> for kind, name, why in reasons((combined.with_(executors=["triton"])).composition):
 ...     print(kind, name, *why, sep=" | ")
-transform | SelectRowsEarly
 executor | triton
 executor | sdpa | triton comes before sdpa
 executor | packed-linear | default lists sdpa before packed-linear
