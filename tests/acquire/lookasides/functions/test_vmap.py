@@ -123,7 +123,6 @@ REFUSED: dict[str, tuple[Callable[[Tensor], Any], type[ThunderError], str]] = {
         OperationFailed,
         "is called inside a function transform",
     ),
-    "another derivative": (lambda x: torch.vmap(thunder.grad(torch.sin))(x[0]), OperationFailed, "is taken inside"),
     "other settings": (lambda x: torch.vmap(OTHER)(x), OperationFailed, "its own settings, is called inside"),
     "an element that leaves": (
         lambda x: torch.vmap(lambda y: (left.append(y), y)[1])(x),

@@ -49,7 +49,7 @@ class ObservedWrites(Observer):
                 write_part(self.machine, owner, name, value)
                 return WRITTEN
         self.writes.note_attribute_set(owner, name, value, overridden_c_class(type(owner), "__setattr__"))
-        if name in LAYOUT:
+        if name in LAYOUT and not (name == "__class__" and value is type(owner)):
             self._note_replaced_layout(owner, name, value)
         return value
 

@@ -36,7 +36,7 @@ def read_address(run: TracedRun, /, *_: object) -> NoReturn:
     )
 
 
-@lookaside(torch._C._swap_tensor_impl)
+@lookaside(torch.utils.swap_tensors, torch._C._swap_tensor_impl)
 def swap_tensors(run: TracedRun, /, *_: object) -> NoReturn:
     """Leave the program to eager PyTorch: two names would exchange their tensors in the trace, without an operation."""
     run.leave_to_eager(
