@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 import thunder_core as thunder
-from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.passes.transforms.functionalize import Functionalize
 
 
