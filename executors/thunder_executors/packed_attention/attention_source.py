@@ -67,15 +67,20 @@ void score_tile(const float* panel, int64_t width, const float* key, int64_t str
     Vector sums[KEYS][VECTORS];
     UNROLLED for (int r = 0; r < KEYS; r++)
         UNROLLED for (int part = 0; part < VECTORS; part++) sums[r][part] = zero();
-    for (int64_t k = 0; k < width; k++) {
+    TileRows<KEYS> rows(key, stride);
+    const auto add_products = [&](int64_t k) __attribute__((always_inline)) {
         Vector queries[VECTORS];
         UNROLLED for (int part = 0; part < VECTORS; part++) queries[part] = load(panel + k * PANEL + part * WIDTH);
         UNROLLED for (int r = 0; r < KEYS; r++) {
-            const Vector value = broadcast(key + r * stride + k);
+            const Vector value = rows.broadcast_word(r, k);
             UNROLLED for (int part = 0; part < VECTORS; part++)
-                sums[r][part] = fma(value, queries[part], sums[r][part]);
+                sums[r][part] = accumulate(value, queries[part], sums[r][part]);
         }
-    }
+    };
+    int64_t k = 0;
+    for (; k + TILE_STEPS <= width; k += TILE_STEPS, rows.advance(TILE_STEPS), panel += TILE_STEPS * PANEL)
+        UNROLLED for (int step = 0; step < TILE_STEPS; step++) add_products(step);
+    for (; k < width; k++, rows.advance(1), panel += PANEL) add_products(0);
     if (added)
         UNROLLED for (int r = 0; r < KEYS; r++)
             UNROLLED for (int part = 0; part < VECTORS; part++)
@@ -143,7 +148,7 @@ void value_tile(const float* weights, int64_t keys, const float* value, int64_t 
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector weight = broadcast(weights + j * PANEL + r);
             UNROLLED for (int part = 0; part < VECTORS; part++)
-                tile[r][part] = fma(weight, values[part], tile[r][part]);
+                tile[r][part] = accumulate(weight, values[part], tile[r][part]);
         }
     }
     if (result)

@@ -28,7 +28,7 @@ struct Floats {
     static Vector words(const Weight* from) { return load(from); }
     static void put_word(float* to, const Weight* from, int64_t) { *to = number(*from); }
     static void put_input(float* to, const Input* from, int64_t) { *to = number(*from); }
-    static Vector multiply_add(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
+    static Vector multiply_add(Vector a, Vector b, Vector sum) { return accumulate(a, b, sum); }
     static Vector plus(Vector a, Vector b) { return add(a, b); }
     static float total(Vector values) { return sum_of(values); }
     static void totals_of_four(const Vector* sums, float* to) { store_totals<Floats>(sums, to); }

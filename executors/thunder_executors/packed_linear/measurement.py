@@ -97,7 +97,7 @@ def fitting_columns(rows: int, depth: int, columns: int, elements: int) -> int:
 
 def measured_columns(product: Product) -> int:
     """Return the number of measured columns of a product."""
-    return fitting_columns(product.rows, product.depth, product.columns, elements_in_pool(product))
+    return fitting_columns(product.rows, product.depth, product.columns, elements_in_pool(product.kind.weight))
 
 
 def calls_of(seconds: float) -> int:
@@ -120,9 +120,9 @@ def measured_call_seconds(product: Product) -> float:
     return call_seconds(product.rows, product.depth, measured_columns(product))
 
 
-def elements_in_pool(product: Product) -> int:
-    """Return the number of elements of the weights in the pool."""
-    return pool_bytes() // product.kind.weight.itemsize
+def elements_in_pool(dtype: torch.dtype) -> int:
+    """Return the number of elements of weights of a dtype in the pool."""
+    return pool_bytes() // dtype.itemsize
 
 
 @cache
@@ -137,7 +137,7 @@ def measure(product: Product, kernel: Callable[..., Any]) -> Times:
     """Time the kernel and PyTorch's operator; if only some columns ran, scale the times up to all columns."""
     kind, rows, depth, columns = product.kind, product.rows, product.depth, measured_columns(product)
     shape, extra_shape = shapes(product, columns)
-    numbers = pattern(max(elements_in_pool(product), 2 * math.prod(shape)) + SLACK * depth, kind.weight)
+    numbers = pattern(max(elements_in_pool(product.kind.weight), 2 * math.prod(shape)) + SLACK * depth, kind.weight)
     x = input_pattern(rows, depth, kind.input)
     extra: tuple[torch.Tensor, ...] = ()
     if product.extra is not None and kind.extra is not None:

@@ -106,7 +106,7 @@ inline void multiply(const float* const (&rows)[ROWS], int64_t count, const floa
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = broadcast(from[r] + k);
             UNROLLED for (int half = 0; half < HALVES; half++)
-                sums.whole[half][r] = fma(value, weights[half], sums.whole[half][r]);
+                sums.whole[half][r] = accumulate(value, weights[half], sums.whole[half][r]);
             if constexpr (IS_NARROW) {
                 Narrow lower;
                 std::memcpy(&lower, &value, sizeof lower);
@@ -267,6 +267,16 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
     store_sums(c, pixel, channel, sums);
 }
 
+// Computes the same for a 1 x 1 kernel with at most MOST_TERMS words of input, whose sums have one part.
+template <Weights WEIGHTS, int ROWS, int HALVES, bool IS_NARROW>
+inline void convolve_short_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel,
+                                Fetch fetch) {
+    Sums<ROWS, HALVES, IS_NARROW> sums;
+    sums.clear();
+    multiply<WEIGHTS>(rows, c.in, c.weight + channel * c.in, sums, fetch);
+    store_sums(c, pixel, channel, sums);
+}
+
 // Computes the channels from `first` to `last` of ROWS pixels of the result.
 template <Weights WEIGHTS, int ROWS>
 void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t last, Fetch fetch) {
@@ -279,9 +289,12 @@ void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t
             if (++y == c.out_height) y = 0, image++;
         }
     }
+    const bool is_short = c.kernel_height == 1 && c.kernel_width == 1 && c.in <= MOST_TERMS;
     for_panels(c, first, last, [&](auto halves, auto is_narrow, int64_t channel) {
         constexpr int HALVES = decltype(halves)::value;
-        convolve_tile<WEIGHTS, ROWS, HALVES, decltype(is_narrow)::value>(c, rows, pixel, channel, fetch);
+        constexpr bool IS_NARROW = decltype(is_narrow)::value;
+        if (is_short) convolve_short_tile<WEIGHTS, ROWS, HALVES, IS_NARROW>(c, rows, pixel, channel, fetch);
+        else convolve_tile<WEIGHTS, ROWS, HALVES, IS_NARROW>(c, rows, pixel, channel, fetch);
     });
 }
 
