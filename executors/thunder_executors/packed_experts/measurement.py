@@ -28,11 +28,11 @@ from thunder_executors.packed_linear.measurement import (
     call_seconds,
     calls_of,
     cold_weights,
+    elements_in_pool,
     fitting_columns,
     input_pattern,
     is_close,
     pattern,
-    pool_bytes,
     seconds_of,
     seconds_of_passes,
 )
@@ -61,10 +61,9 @@ class MeasuredSizes:
     def of(cls, products: ExpertProducts) -> MeasuredSizes:
         """Return the sizes of some of the experts with rows, and some of the columns, so that a call is short."""
         rows, depth, columns = rows_of_expert(products), products.depth, products.columns
-        columns = fitting_columns(rows, depth, columns, numbers_in_pool())
-        experts = min(
-            int(CALL_SECONDS / call_seconds(rows, depth, columns)), numbers_in_pool() // (2 * depth * columns)
-        )
+        elements = elements_in_pool(torch.float32)
+        columns = fitting_columns(rows, depth, columns, elements)
+        experts = min(int(CALL_SECONDS / call_seconds(rows, depth, columns)), elements // (2 * depth * columns))
         return cls(min(active_experts(products), max(1, experts)), rows, depth, columns)
 
     @property
@@ -76,11 +75,6 @@ class MeasuredSizes:
     def shape(self) -> tuple[int, int, int]:
         """The shape of the measured weights in memory."""
         return self.experts, self.columns, self.depth
-
-
-def numbers_in_pool() -> int:
-    """Return the number of elements of the measured weights."""
-    return pool_bytes() // torch.float32.itemsize
 
 
 def active_experts(products: ExpertProducts) -> int:
@@ -120,7 +114,7 @@ def measure(products: ExpertProducts, kernel: Callable[..., Any]) -> Times:
     sizes = MeasuredSizes.of(products)
     experts, columns, depth = sizes.shape
     rows = experts * sizes.rows
-    numbers = pattern(max(numbers_in_pool(), 2 * experts * columns * depth) + SLACK * depth)
+    numbers = pattern(max(elements_in_pool(torch.float32), 2 * experts * columns * depth) + SLACK * depth)
     x = input_pattern(rows, depth, torch.float32)
     offsets = torch.arange(1, experts + 1, dtype=torch.int32, device="cpu") * sizes.rows
 
@@ -133,7 +127,8 @@ def measure(products: ExpertProducts, kernel: Callable[..., Any]) -> Times:
         return grouped_mm(x, weights.transpose(1, 2), offs=offsets)
 
     weights = {
-        name: cold_weights(numbers, sizes.shape, from_middle=name == "library") for name in ("kernel", "library")
+        "kernel": cold_weights(numbers, sizes.shape),
+        "library": cold_weights(numbers, sizes.shape, from_middle=True),
     }
     with torch.no_grad(), torch.autocast("cpu", enabled=False):
         first = next(weights["library"])

@@ -20,7 +20,7 @@ from thunder_core.tracing.extension.requirement import compiler_version, cxx_nam
 
 FILE = "times.json"
 # Fields of keys that may differ between the ranks of a process group.
-MACHINE_FIELDS = ("processor", "threads", "compiler")
+MACHINE_FIELDS = ("processor", "vectors", "threads", "compiler")
 # A kernel is used only if its time is less than this fraction of the library's time: measurements vary by some percent.
 TIME_MARGIN = 0.97
 NOT_MEASURED = "it was not measured in the time that --tune allows"
@@ -54,11 +54,12 @@ T = TypeVar("T", bound=KernelTimes)
 def key_on_processor(name: str, region: str, source: str, **others: str) -> Key:
     """Return the key of a measurement on the CPU: the operation, the machine, and the code of the kernel and PyTorch.
 
-    The machine is the processor, the number of threads, and the C++ compiler, which compiles the kernel. `source` is
-    the digest of the kernel's code, and `others` are more fields of the key.
+    The machine is the processor, the vectors that PyTorch may use, the number of threads, and the C++ compiler, which
+    compiles the kernel. `source` is the digest of the kernel's code, and `others` are more fields of the key.
     """
     machine = {
-        "processor": " ".join(filter(None, (processor_name(), allowed_vectors()))),
+        "processor": processor_name(),
+        "vectors": allowed_vectors(),
         "threads": str(torch.get_num_threads()),
         "compiler": compiler_version(cxx_name()),
         "torch": torch.__version__,

@@ -22,9 +22,8 @@ from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderE
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.frontend.acquire.acquire import build_run, trace_program
 from thunder_core.frontend.acquire.assembly import Acquired
-from thunder_core.frontend.acquire.handover import Handover
+from thunder_core.frontend.acquire.handover import COMPILE_TOGETHER, Handover
 from thunder_core.frontend.acquire.outside.namespaces import NESTING, values_of
-from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.retracing import retrace
 from thunder_core.frontend.acquire.run.options import RunOptions
 from thunder_core.frontend.acquire.run.run import Run

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MethodType
 from typing import Any
 
@@ -22,6 +22,7 @@ from thunder_core.compilation.gradients.trees import (
     require_differentiable,
     require_same,
     split_aux,
+    with_arguments,
 )
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import WrongInputs
@@ -134,8 +135,9 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         answer: tuple[Any, ...] = tree_unflatten(filled, structure)
         return answer
 
-    arguments = dict(zip(map(id, starts), leaves, strict=True))
-    output, aux = (_detach_unless_tracked(tree, is_tracked, arguments) for tree in (output, aux))
+    if not is_tracked:
+        output, aux = tree_map(partial(_detached, starts), (output, aux))
+    output, aux = with_arguments((output, aux), starts, leaves)
     return (output, pull, aux) if has_aux else (output, pull)
 
 
@@ -144,18 +146,11 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
 
 
-def _detach_unless_tracked(tree: object, is_tracked: bool, arguments: Mapping[int, torch.Tensor]) -> Any:
-    """Return a tree of results; unless `is_tracked`, its tensors are detached from autograd's graph.
-
-    `arguments` has the arguments by the identity of the tensors that stand for them in the call.
-    """
-
-    def detach(leaf: object) -> Any:
-        if id(leaf) in arguments:
-            return arguments[id(leaf)]
-        return leaf.detach() if isinstance(leaf, torch.Tensor) and not is_tracked else leaf
-
-    return tree_map(detach, tree)
+def _detached(starts: Sequence[torch.Tensor], leaf: object) -> object:
+    """Return a leaf of a result, detached from autograd's graph if it is a tensor other than `starts`."""
+    if not isinstance(leaf, torch.Tensor) or any(leaf is start for start in starts):
+        return leaf
+    return leaf.detach()
 
 
 def _depends_on_others(results: Sequence[object], starts: Sequence[torch.Tensor]) -> bool:

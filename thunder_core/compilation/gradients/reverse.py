@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_leaves, tree_unflatten
 
 from thunder_core.backend.functionalization.local import functionalize_local
-from thunder_core.compilation.gradients.trees import differentiable_leaves, require_same
+from thunder_core.compilation.gradients.trees import differentiable_leaves, require_same, with_arguments
 from thunder_core.foundation.errors import NotDifferentiable
 from thunder_core.frontend.acquire.traced_run import TracedRun
 from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, runs_under_autocast, with_autocast_off
@@ -65,8 +65,7 @@ class Reverse:
 
     def with_arguments(self, output: Any) -> Any:
         """Return a result with the arguments in place of their aliases: `torch.func` returns the arguments, too."""
-        arguments = dict(zip(map(id, self._starts), tree_leaves(self.arguments), strict=True))
-        return tree_map(lambda leaf: arguments.get(id(leaf), leaf), output)
+        return with_arguments(output, self._starts, tree_leaves(self.arguments))
 
     def derive(self, results: Sequence[torch.Tensor]) -> None:
         """Derive the bound symbols that compute these results."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,7 +28,7 @@ class Gradient:
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """Return the gradient, with the value and the auxiliary result if requested."""
-        return self.call_by(lambda function, *args, **kwargs: function(*args, **kwargs), self.function, args, kwargs)
+        return self.call_by(operator.call, self.function, args, kwargs)
 
     def call_by(
         self, call: Callable[..., Any], function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils._pytree import TreeSpec, tree_flatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_map
 
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import NotDifferentiable, SourceLine, WrongInputs
+from thunder_core.tracing.library.transformed_calls import is_differentiable
 
 Argnums = int | tuple[int, ...]
 
@@ -42,12 +43,18 @@ def differentiable_leaves(tree: object, name: str) -> tuple[list[torch.Tensor], 
                 f"{name} needs tensors to differentiate, but got {object_of_class(type(leaf))}",
                 fix="convert the argument to a tensor, or leave it out of argnums",
             )
-        if not (leaf.is_floating_point() or leaf.is_complex()):
+        if not is_differentiable(leaf):
             raise WrongInputs(
-                f"{name} needs floating-point or complex tensors to differentiate, but got one of {leaf.dtype}",
+                f"{name} needs floating-point or complex tensors to differentiate, but got a tensor of {leaf.dtype}",
                 fix="convert the argument with .to(torch.float32), or leave it out of argnums",
             )
     return leaves, structure
+
+
+def with_arguments(tree: object, starts: Sequence[torch.Tensor], arguments: Sequence[object]) -> Any:
+    """Return a result with the arguments in place of `starts`, the tensors that stand for them in the call."""
+    by_start = dict(zip(map(id, starts), arguments, strict=True))
+    return tree_map(lambda leaf: by_start.get(id(leaf), leaf), tree)
 
 
 def split_aux(output: object, has_aux: bool, name: str, where: SourceLine | None) -> tuple[Any, Any]:
@@ -68,9 +75,9 @@ def require_scalar(output: object, name: str, where: SourceLine | None) -> torch
     if not isinstance(output, torch.Tensor):
         what = object_of_class(type(output))
     elif output.dim() != 0:
-        what = f"one of shape {list(output.shape)}"
+        what = f"a tensor of shape {list(output.shape)}"
     elif not output.is_floating_point():
-        what = f"one of {output.dtype}"
+        what = f"a tensor of {output.dtype}"
     else:
         return output
     raise NotDifferentiable(
@@ -98,10 +105,10 @@ def require_differentiable(leaves: Sequence[Any], name: str, where: SourceLine |
     """Return the results if all are real or complex tensors; raise `NotDifferentiable` otherwise."""
     tensors = require_tensors(leaves, name, where)
     for tensor in tensors:
-        if not (tensor.is_floating_point() or tensor.is_complex()):
+        if not is_differentiable(tensor):
             raise NotDifferentiable(
-                f"{name}: the function has to return floating-point or complex tensors, but returned one of"
-                f" {tensor.dtype}",
+                f"{name}: the function has to return floating-point or complex tensors, but returned a tensor of "
+                f"{tensor.dtype}",
                 fix="return other tensors as aux, with has_aux=True",
                 where=where,
             )

@@ -10,7 +10,7 @@ from typing import NoReturn
 import torch
 
 from thunder_core.foundation.descriptions import object_of_class
-from thunder_core.foundation.errors import SourceLine
+from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.outside.guards.containers import Absent
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.identities import AllDifferent, TwoPathGuard
@@ -19,6 +19,10 @@ from thunder_core.frontend.acquire.outside.guards.values import OfConstant
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path, leads_from_draw
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
+
+COMPILE_TOGETHER = (
+    "compile both functions with the same settings, so that one program contains them, or call one outside the other"
+)
 
 
 class Handover:
@@ -79,7 +83,13 @@ class Handover:
             self._refuse("sets an attribute of a tensor, or runs backward()")  # `backward` sets `.grad`
         if self.outer.path_of(owner.value) is None and self._outer_path(owner) is None:
             self._refuse(f"writes to {object_of_class(type(owner.value))} that the calling program creates")
-        self.outer.note_inner_write(owner.value, self._line)
+        error = CannotReplay(
+            f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to "
+            f"{object_of_class(type(owner.value))}, and the program reads or writes it afterwards",
+            fix=COMPILE_TOGETHER,
+            where=self._line,
+        )
+        self.outer.forbid_use(owner.value, error)
 
     def written_path(self) -> Path | None:
         """Return the inner program's path to the first object that it writes to, or None."""

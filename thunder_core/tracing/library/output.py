@@ -84,32 +84,37 @@ def warn(category: str, where: tuple[str, int, str], message: str) -> None:
 
     `category` is the name of a built-in class of warnings.
     """
-    file, line, module = where
+    module = where[2]
     names = vars(sys.modules[module]) if module in sys.modules else OWN_REGISTRIES.setdefault(module, {})
-    registry = names.setdefault("__warningregistry__", {})
-    warnings.warn_explicit(message, getattr(builtins, category), file, line, module, registry)
+    _issue(category, where, names, message)
 
 
 def warn_caller(category: str, level: int, message: str) -> None:
     """Issue a warning that refers to a caller of the compiled function; `level` is 1 for the nearest caller."""
-    file, line, names = line_of_caller(level)
+    where, names = line_of_caller(level)
+    _issue(category, where, names, message)
+
+
+def _issue(category: str, where: tuple[str, int, str], names: dict[str, Any], message: str) -> None:
+    """Issue a warning at the file, line and module `where`; `names` are the globals there."""
+    file, line, module = where
     registry = names.setdefault("__warningregistry__", {})
-    module = names.get("__name__") or "<string>"
     warnings.warn_explicit(message, getattr(builtins, category), file, line, module, registry)
 
 
-def line_of_caller(level: int) -> tuple[str, int, dict[str, Any]]:
-    """Return the file and the line that call the compiled function, and the globals there."""
+def line_of_caller(level: int) -> tuple[tuple[str, int, str], dict[str, Any]]:
+    """Return the file, line and module that call the compiled function, and the globals there."""
     frame = caller_frame(sys._getframe(), level)
     if frame is None:
-        return "sys", 1, vars(sys)
-    return frame.f_code.co_filename, frame.f_lineno, frame.f_globals
+        return ("sys", 1, "sys"), vars(sys)
+    names = frame.f_globals
+    return (frame.f_code.co_filename, frame.f_lineno, names.get("__name__") or "<string>"), names
 
 
 def raises_warning_of_caller(text: str | None, category: type[Warning], level: int) -> bool | None:
     """Return the result of `raises_warning` for a warning that refers to a caller of the compiled function."""
-    _, line, names = line_of_caller(level)
-    return raises_warning(text, category, names.get("__name__") or "<string>", line)
+    (_, line, module), _ = line_of_caller(level)
+    return raises_warning(text, category, module, line)
 
 
 def raises_warning(text: str | None, category: type[Warning], module: str, line: int) -> bool | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
 
 import torch
 
@@ -22,8 +21,7 @@ PROCESSORS = (
     ("x86-64-v3", ("avx2", "fma", "bmi2", "f16c"), ()),
 )
 
-# The levels with wider vectors than the value of `ATEN_CPU_CAPABILITY` allows.
-WIDER: Mapping[str, tuple[str, ...]] = {"avx2": ("x86-64-v4",), "default": ("x86-64-v4",)}
+WITHOUT_AVX512 = frozenset({"avx2", "default"})  # values of `ATEN_CPU_CAPABILITY`
 
 
 def processors() -> tuple[str, tuple[str, ...]]:
@@ -32,9 +30,9 @@ def processors() -> tuple[str, tuple[str, ...]]:
     With `ATEN_CPU_CAPABILITY=avx2`, kernels for AVX2 are compiled on every processor, for artifacts that run on more
     processors than this one.
     """
-    wider = WIDER.get(allowed_vectors(), ())
-    for name, needs, extras in PROCESSORS:
-        if name not in wider and set(needs) <= instruction_sets():
+    levels = PROCESSORS[1:] if allowed_vectors() in WITHOUT_AVX512 else PROCESSORS
+    for name, needs, extras in levels:
+        if set(needs) <= instruction_sets():
             return name, (*needs, *(extra for extra in extras if extra in instruction_sets()))
     return "native", tuple(sorted(instruction_sets()))
 

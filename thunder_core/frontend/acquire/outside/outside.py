@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from thunder_core.foundation.descriptions import object_of_class
-from thunder_core.foundation.errors import CannotReplay, SourceLine
+from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.attributes import locate
 from thunder_core.frontend.acquire.outside.call_traits import class_when_read, fields_of_call
 from thunder_core.frontend.acquire.outside.containers import (
@@ -50,9 +50,6 @@ from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant, is_plain
 from thunder_core.tracing.ir.stored_attributes import namespace_of
 from thunder_core.tracing.library.states import has_state, state_of, viewed_mapping
 
-COMPILE_TOGETHER = (
-    "compile both functions with the same settings, so that one program contains them, or call one outside the other"
-)
 VIEW_CLASSES = frozenset(
     type(getattr(kind(), name)()) for kind in (dict, OrderedDict) for name in ("keys", "values", "items")
 )
@@ -103,30 +100,8 @@ class Outside(GuardedPaths):
             self.failure = self.outdated[id(value)][1]
             raise self.failure
 
-    def note_inner_write(self, value: object, where: SourceLine | None) -> None:
-        """Forbid later uses of an object that a bound symbol, such as a call of a compiled function, writes to.
-
-        Tracing does not run the bound symbol, so the program would read the old state of the object.
-        """
-        error = CannotReplay(
-            f"a compiled function with its own settings, or a saved_tensors_hooks hook, writes to "
-            f"{object_of_class(type(value))}, and the program reads or writes it afterwards",
-            fix=COMPILE_TOGETHER,
-            where=where,
-        )
-        self.outdated[id(value)] = value, error
-
-    def note_replaced_layout(self, value: object, name: str, where: SourceLine | None) -> None:
-        """Forbid later uses of an outside object whose `__class__` or `__dict__` the program replaces.
-
-        A path to an attribute leads to the attribute of the earlier class or dict.
-        """
-        error = CannotReplay(
-            f"the program replaces the `{name}` of {object_of_class(type(value))} from outside, and uses the object "
-            "afterwards",
-            fix=f"set `{name}` outside the compiled program, or set the attributes one by one",
-            where=where,
-        )
+    def forbid_use(self, value: object, error: CannotReplay) -> None:
+        """Forbid later uses of an object whose state while tracing is not its state at a call: they raise `error`."""
         self.outdated[id(value)] = value, error
 
     def note_later_reads(self) -> None:

@@ -8,7 +8,8 @@ from typing import Any, NoReturn
 
 import torch
 
-from thunder_core.foundation.errors import SourceLine
+from thunder_core.foundation.descriptions import object_of_class
+from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.frontend.acquire.outside.call_traits import is_plain_mapping
 from thunder_core.frontend.acquire.outside.containers import container_base, iterates_in_python, overridden_c_class
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
@@ -49,7 +50,7 @@ class ObservedWrites(Observer):
                 write_part(self.machine, owner, name, value)
                 return WRITTEN
         self.writes.note_attribute_set(owner, name, value, overridden_c_class(type(owner), "__setattr__"))
-        if name in LAYOUT and not (name == "__class__" and value is type(owner)):
+        if name in LAYOUT:
             self._note_replaced_layout(owner, name, value)
         return value
 
@@ -63,16 +64,22 @@ class ObservedWrites(Observer):
     def _note_replaced_layout(self, owner: object, name: str, value: object) -> None:
         """Forbid later uses of an outside object whose class or dict of attributes the program replaces.
 
+        A path to an attribute leads to the attribute of the earlier class or dict.
+
         Request that eager PyTorch makes the call if the program replaces the bases of a class, or lets its own object
         store its attributes in a dict from outside, because no path leads to later reads of the attributes.
         """
-        if name == "__bases__" and issubclass(type(owner), type):
+        if name == "__class__" and value is type(owner):
+            return
+        if name == "__bases__":
+            if not issubclass(type(owner), type):
+                return  # an attribute of this name decides nothing for other objects
             self.leave_to_eager("the program sets the bases of a class", "set them outside the compiled program")
         if self.outside.path_of(owner) is not None:
-            self.outside.note_replaced_layout(owner, name, self.location().source)
+            self.outside.forbid_use(owner, replaced_layout_error(owner, name, self.location().source))
         elif self.outside.path_of(value) is not None and name == "__dict__":
             self.leave_to_eager(
-                "the program makes a dict from outside the `__dict__` of an object that it creates",
+                "the program sets the `__dict__` of an object that it creates to a dict from outside",
                 "update the `__dict__` of the object, or read the items of the dict",
             )
 
@@ -140,3 +147,13 @@ class ObservedWrites(Observer):
         pending_write = self.outside.effects.pending_write
         if pending_write is not None and pending_write.owner is owner:
             self.writes.note_failed_write(pending_write)
+
+
+def replaced_layout_error(owner: object, name: str, where: SourceLine | None) -> CannotReplay:
+    """Return the error for a use of an object from outside after the program has replaced its class or dict."""
+    return CannotReplay(
+        f"the program replaces the `{name}` of {object_of_class(type(owner))} from outside, and uses the object "
+        "afterwards",
+        fix=f"set `{name}` outside the compiled program, or set the attributes one by one",
+        where=where,
+    )

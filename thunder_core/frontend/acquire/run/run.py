@@ -13,13 +13,13 @@ from thunder_core.frontend.acquire.applied_functions import AppliedFunctions
 from thunder_core.frontend.acquire.backward_hooks import BackwardHooks
 from thunder_core.frontend.acquire.counts import CountSources
 from thunder_core.frontend.acquire.gradients import OutsideGradients
+from thunder_core.frontend.acquire.handover import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.numbers import OutsideNumbers
 from thunder_core.frontend.acquire.outside.classes import Classes
 from thunder_core.frontend.acquire.outside.draws import ProgramDraws
 from thunder_core.frontend.acquire.outside.guards.tensors import SharesStorage
 from thunder_core.frontend.acquire.outside.native_calls import NativeCalls
 from thunder_core.frontend.acquire.outside.native_reads import NativeReads
-from thunder_core.frontend.acquire.outside.outside import COMPILE_TOGETHER
 from thunder_core.frontend.acquire.outside.outside_writes import OutsideWrites
 from thunder_core.frontend.acquire.outside.paths import Path, expression_path
 from thunder_core.frontend.acquire.outside.recording import ProgramOutput

@@ -88,7 +88,7 @@ def require_instructions(manifest: Manifest) -> None:
 
 
 def narrower_fix(missing: Sequence[str]) -> str:
-    """Return the way to make an artifact without wide vectors on another machine; empty if this CPU lacks AVX2, too."""
+    """Return how to make the artifact on a machine with AVX-512 without AVX-512; empty if this CPU also lacks AVX2."""
     if "avx2" not in instruction_sets() or not all(name.startswith(("avx512", "amx")) for name in missing):
         return ""
     return f", or on the other one with {CAPABILITY}=avx2 in its environment"

@@ -44,20 +44,21 @@ def printed_stages(program: Program, number: int) -> Iterator[PrintedStage]:
         for index, stage in enumerate(stages):
             first = index == 0 or stage.has_cotangent != stages[index - 1].has_cotangent
             last = index == len(stages) - 1 or stage.has_cotangent != stages[index + 1].has_cotangent
-            body = is_body(stage, program)
-            printed = printed_stage(stage, f"traces/{number}", index, None if first else before, runs=last, body=body)
+            executed = last or is_body(stage, program)
+            folder = f"traces/{number}"
+            printed = printed_stage(stage, folder, index, None if first else before, runs=last, is_executed=executed)
             before = lines_of(printed.listing)
             if name == "backward" and last:
                 printed = with_arrivals(printed, program)
-            yield printed if last or body else replace(printed, needed={})
+            yield printed if executed else replace(printed, needed={})
 
 
 def printed_stage(
-    stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool, body: bool
+    stage: Stage, folder: str, index: int, before: Counter[str] | None, *, runs: bool, is_executed: bool
 ) -> PrintedStage:
     """Return a stage as text; `before` are the lines of the previous stage.
 
-    `runs` and `body` say whether the stage is executed: as it is, or when autograd records it.
+    A stage that runs is executed, and so is the stage that autograd records.
     """
     trace = stage.trace
     source = print_trace(trace)
@@ -77,7 +78,7 @@ def printed_stage(
         removed=0 if before is None else (before - lines).total(),
         runs=runs,
         has_cotangent=stage.has_cotangent,
-        collectives=tuple(map(collective_facts, collectives_of(trace))) if runs or body else (),
+        collectives=tuple(map(collective_facts, collectives_of(trace))) if is_executed else (),
     )
     return PrintedStage(facts, source.text, listing, source.constants, named)
 
