@@ -24,8 +24,10 @@ from thunder_core.foundation.errors import (
     ModelNotFound,
     QualityLost,
     ThunderError,
+    WrongInputs,
 )
 from thunder_core.workflow.artifact.format.read import open_artifact
+from thunder_core.workflow.models.loading.load import load_model
 from thunder_core.workflow.models.request.request import ModelRequest
 from thunder_core.workflow.models.request.sample_models import SAMPLES
 from thunder_core.workflow.pipeline import Request, bench, optimize, plan
@@ -97,6 +99,8 @@ def test_weights_are_calibrated_with_random_inputs_and_with_a_file(out: Path, tm
     drawn = optimize(unmeasured_request(out, calibrate="8", force=True), watcher).report.quantization
     assert (drawn.calibrated, watcher.moves[CALIBRATE][-1]) == ("8 random inputs", (7, 8))
     assert drawn.error < plain.error
+    with pytest.raises(WrongInputs, match="with data that the artifact lacks"):
+        thunder.load(out, load_model(ModelRequest(sample=SAMPLES["llama"])).model)
     file = tmp_path / "samples.safetensors"
     save_file({"input_ids": torch.randint(3, 500, (6, 8), generator=torch.Generator().manual_seed(0))}, file)
     given = optimize(unmeasured_request(out, calibrate=str(file), force=True)).report.quantization

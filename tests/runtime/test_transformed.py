@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -228,3 +229,30 @@ def test_running_statistics_of_a_closure_are_refused_beneath_derivatives() -> No
     normalize = thunder.jit(lambda x: F.batch_norm(x, mean, variance, training=True))
     with pytest.raises(NotTraceable, match="writes to objects that are not its arguments"):
         grad(lambda x: normalize(x).pow(3).sum())(torch.arange(12.0).view(4, 3))
+
+
+def test_running_statistics_change_once_in_a_function_from_an_artifact(tmp_path: Path) -> None:
+    def normalize(x: Tensor, *statistics: Tensor) -> Tensor:
+        return F.batch_norm(x, *statistics, training=True).pow(3)
+
+    def statistics_after(function: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
+        statistics = torch.zeros(3), torch.ones(3)
+        grad(lambda x: function(x, *statistics).sum())(x)
+        return statistics
+
+    x = torch.arange(12.0).view(4, 3)
+    compiled = thunder.jit(normalize)
+    compiled(x, torch.zeros(3), torch.ones(3))
+    thunder.save(compiled, tmp_path / "artifact")
+    loaded = thunder.load(tmp_path / "artifact", normalize)
+    torch.testing.assert_close(statistics_after(loaded), statistics_after(normalize))
+
+
+def test_batches_of_gradients_of_a_function_with_an_unused_result() -> None:
+    def program(x: Tensor) -> tuple[Tensor, Tensor]:
+        return x.sin().sum(), x.cos()
+
+    def gradients(function: Callable[..., Any]) -> Tensor:
+        return vmap(grad(lambda x: function(x)[0]))(ROWS)
+
+    torch.testing.assert_close(gradients(thunder.jit(program)), gradients(program))

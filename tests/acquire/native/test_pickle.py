@@ -5,6 +5,7 @@ from __future__ import annotations
 import copyreg
 import io
 import pickle
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -114,3 +115,32 @@ def test_plain_data_is_traced() -> None:
     assert compiled(X).tolist() == [2.0, 2.0]
     config["scale"] = 3
     assert compiled(X).tolist() == [3.0, 3.0]
+
+
+def test_code_that_pickle_calls_under_a_profiler() -> None:
+    blob = pickle.dumps(WithState(2))
+    compiled = thunder.jit(lambda x: x * pickle.loads(blob).v)
+    LOG.clear()
+    sys.setprofile(lambda *_event: None)
+    try:
+        with pytest.warns(RecompileWarning, match="pickles or unpickles under a profiler"):
+            results = [compiled(X).tolist() for _ in range(2)]
+    finally:
+        sys.setprofile(None)
+    assert (results, LOG) == ([[3.0, 3.0]] * 2, ["set"] * 2)
+
+
+class Dying:
+    def __del__(self) -> None:
+        LOG.append("dies")
+
+
+def test_object_that_dies_while_it_is_unpickled() -> None:
+    """Python ignores errors of a `__del__`, even the request that eager PyTorch makes the call."""
+    dies = b"c" + __name__.encode() + b"\nDying\n)\x810N."  # makes an object, removes it, and returns None
+    compiled = thunder.jit(lambda x: x * (pickle.loads(dies) is None))
+    LOG.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        results = [compiled(X).tolist() for _ in range(3)]
+    assert (results, LOG) == ([[1.0, 1.0]] * 3, ["dies"] * 3)

@@ -20,6 +20,7 @@ import torch
 
 import thunder_core as thunder
 from thunder_core.foundation.errors import RecompileWarning
+from thunder_core.frontend.acquire.outside.function_reads import names_in_annotation
 
 X = torch.ones(2)
 
@@ -251,3 +252,32 @@ def test_refused_list_with_own_length() -> None:
         compiled(X)
         assert Counting.calls == call + 1
         counting.append(4)
+
+
+def test_refused_enumeration_with_own_text() -> None:
+    """The reason of a failed guard calls no `__repr__` of the user."""
+    calls = []
+
+    class Level(enum.IntEnum):
+        LOW = 1
+        HIGH = 2
+
+        def __repr__(self) -> str:
+            calls.append(self.name)
+            return "level"
+
+    compiled = thunder.jit(lambda x, level: x * level)
+    assert [compiled(X, level).tolist() for level in Level] == [(X * level.value).tolist() for level in Level]
+    assert calls == []
+
+
+def test_annotation_with_code_of_the_user() -> None:
+    class Annotation:
+        def __getattr__(self, name: str) -> Any:
+            raise AssertionError(name)
+
+    assert [*names_in_annotation({"x": Annotation(), "y": "module.Name | list['Other']", "z": "x\0"})] == [
+        "module",
+        "list",
+        "Other",
+    ]

@@ -14,7 +14,12 @@ from thunder_executors.inductor import EXECUTOR
 
 pytestmark = pytest.mark.skipif(EXECUTOR.missing() is not None, reason="needs a C++ compiler")
 
-X = torch.cat([torch.randn(40, generator=torch.Generator().manual_seed(0)), torch.tensor([1e5, -3e38, 1e-8, 88.8])])
+X = torch.cat(
+    [
+        torch.randn(40, generator=torch.Generator().manual_seed(0)),
+        torch.tensor([1e5, -3e38, 1e-8, 88.8, 1.0001, 1.9999, 0.00005, 2.1]),
+    ]
+)
 
 
 def copy_and_read(x: Tensor) -> Tensor:
@@ -32,6 +37,8 @@ PROGRAMS: dict[str, Callable[[Tensor], Tensor]] = {
     "view": lambda x: x.bfloat16().view(4, -1).float() * 2,
     "moved numbers": lambda x: torch.cat([x.half(), x.half()]).flip(0).float() + 1,
     "write": copy_and_read,
+    "comparison": lambda x: (x.half() == x) | (x.bfloat16() > 1.0),
+    "integers": lambda x: (x.clamp(-9, 9) + 0.9999).half().long() * 2,
     "constant": lambda x: torch.full_like(x, 0.1, dtype=torch.bfloat16).float() + x,
     "fill": lambda x: x.half().masked_fill(x > 0, 0.1).float() + 1,
     "number": lambda x: torch.where(x > 0, x.bfloat16(), 0.3).float() + 1,

@@ -39,7 +39,6 @@ from thunder_core.backend.runtime.transformed import TransformedCall, is_within_
 from thunder_core.foundation.errors import ArtifactError, CannotReplay, DataDependent, OperationFailed
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.signal_handlers import ended_by_handlers
-from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.capture.fakes.fake import Uninitialized
 from thunder_core.tracing.capture.torch_facts.modes import is_recording, without_users_dispatch_modes
 from thunder_core.tracing.ir.program_errors import ProgramRaised
@@ -208,13 +207,9 @@ class Specializations:
         return self.last is not None and self.last.has_effects
 
     @property
-    def written_origins(self) -> set[str]:
+    def written_origins(self) -> frozenset[str]:
         """The paths of the tensors from outside that the program of the latest call writes to."""
-        if self.last is None:
-            return set()
-        computation = self.last.last("computation")
-        names = names_written_to(computation)
-        return {computation.origins.get(proxy.name, "") for proxy in computation.inputs if proxy.name in names}
+        return frozenset() if self.last is None else self.last.written_origins
 
     @property
     def is_transformable(self) -> bool:

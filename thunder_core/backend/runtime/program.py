@@ -19,6 +19,7 @@ from thunder_core.backend.runtime.retracing import caught_errors_of, depends_on_
 from thunder_core.backend.runtime.tracers import blame_tracer
 from thunder_core.backend.runtime.undo import Undo, inputs_written_before_last_check
 from thunder_core.foundation.errors import SourceLine
+from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.analysis.catchable_errors import CatchableErrors
 from thunder_core.tracing.analysis.module_reads import ModuleReads
 from thunder_core.tracing.capture.torch_facts.autocast import DEVICES, autocast_state
@@ -150,6 +151,13 @@ class Program:
     def has_effects(self) -> bool:
         """Whether the epilogue writes to the user's objects."""
         return has_effects(self.last("epilogue"))
+
+    @cached_property
+    def written_origins(self) -> frozenset[str]:
+        """The paths of the tensors from outside that the computation writes to."""
+        computation = self.last("computation")
+        names = names_written_to(computation)
+        return frozenset(computation.origins.get(proxy.name, "") for proxy in computation.inputs if proxy.name in names)
 
     @cached_property
     def is_repeatable(self) -> bool:

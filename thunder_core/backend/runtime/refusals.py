@@ -163,7 +163,7 @@ def describe_value(value: Any) -> str:
     if issubclass(kind, type):
         return str(vars(type)["__name__"].__get__(value))
     if value is None or issubclass(kind, str | int | float | complex | torch.dtype | torch.device):
-        has_own_text = isinstance(kind.__repr__, FunctionType) and not issubclass(kind, enum.Enum)
+        has_own_text = isinstance(kind.__repr__, FunctionType) and kind.__repr__.__module__ != enum.__name__
         return instance if has_own_text else f"{value!r:.80}"
     base = next((base for base in (list, tuple, dict, set) if issubclass(kind, base)), None)
     if base is None:

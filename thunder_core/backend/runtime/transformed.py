@@ -6,6 +6,7 @@ program for batches. Its derivatives are programs that compute the function agai
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -51,7 +52,7 @@ class CompiledFunctionLike(Protocol):
         """Whether the program of the latest call writes to objects of the user."""
 
     @property
-    def written_origins(self) -> set[str]:
+    def written_origins(self) -> frozenset[str]:
         """The paths of the tensors from outside that the program of the latest call writes to."""
 
     def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -72,7 +73,7 @@ class TransformedCall:
     output: list[Any] = field(default_factory=list)
     output_structure: TreeSpec | None = None
     refusal: str = ""  # the effect that forbids running the function again
-    writes_uncounted: bool = False  # whether the function writes to arguments, by writes that autograd does not count
+    has_written_arguments: bool = False  # by writes that autograd does not count; others are refused
     first_level_without_arguments: int = 0  # the index of the first level that wraps no argument
 
     def run(self) -> Any:
@@ -109,13 +110,14 @@ class TransformedCall:
             self.output, self.output_structure = tree_flatten(compiled.call(args, kwargs))
         finally:
             BENEATH.calls -= 1
+        written = compiled.written_origins
         if versions != versions_of(transformed):
             self.refusal = WRITES
         elif any(not torch.equal(*pair) for pair in zip(states, random_states(), strict=True)):
             self.refusal = DRAWS
-        elif compiled.writes_to_objects or not all(map(is_of_argument, compiled.written_origins)):
+        elif compiled.writes_to_objects or not all(map(is_of_argument, written)):
             self.refusal = "writes to objects that are not its arguments"
-        self.writes_uncounted = bool(compiled.written_origins)
+        self.has_written_arguments = bool(written)
         tensors = filter(is_tensor, self.output)
         return tuple(leaf.view_as(leaf) if any(leaf is tensor for tensor in transformed) else leaf for leaf in tensors)
 
@@ -141,9 +143,7 @@ class TransformedCall:
         tensors, gradients = unwrap_dead_wrappers(tuple(tensors)), unwrap_dead_wrappers(tuple(gradients))
         outputs = filter(is_tensor, self.output)
         cotangents = tuple(
-            torch.zeros_like(output) if gradient is None else gradient
-            for gradient, output in zip(gradients, outputs, strict=True)
-            if is_differentiable(output)
+            gradient for gradient, output in zip(gradients, outputs, strict=True) if is_differentiable(output)
         )
         flags = tuple(map(is_needed_tensor, tensors, is_needed))
         arguments = self.fill(self.unwritten(tensors, flags))
@@ -165,7 +165,7 @@ class TransformedCall:
         Calls with writes that autograd counts are refused. Autograd does not count the writes to the running statistics
         of a batch normalization. The second run must not repeat these writes.
         """
-        if not self.writes_uncounted:
+        if not self.has_written_arguments:
             return list(tensors)
         return [tensor if flag else tensor.clone() for tensor, flag in zip(tensors, is_needed, strict=True)]
 
@@ -222,7 +222,7 @@ def is_tensor(leaf: object) -> bool:
 
 def is_of_argument(origin: str) -> bool:
     """Whether the path of an input of a program starts at the arguments."""
-    return origin.startswith(("args", "kwargs"))
+    return re.match(r"(args|kwargs)\b", origin) is not None
 
 
 def is_needed_tensor(tensor: torch.Tensor, is_needed: bool) -> bool:

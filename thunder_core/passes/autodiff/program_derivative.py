@@ -66,7 +66,9 @@ from thunder_core.tracing.ir.trace import Trace, numbers_of
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
 SAVED = "saved"
-MAX_SELECTED = 3  # the number of results with a backward for each selection, at most seven backwards, in an artifact
+# In an artifact: the number of results with a backward for each selection, at most seven backwards, and the number of
+# results with a backward for each single result.
+MAX_SELECTED, MAX_SINGLE = 3, 8
 ORDERED_WITHOUT_RANDOMNESS = (SET_GRAD, *REQUIRE_GRAD)  # ordered bound symbols that draw no random numbers
 
 
@@ -197,12 +199,13 @@ class ProgramDerivative:
         """Compile the backwards that an artifact needs.
 
         If the program cannot run a second time for autograd to record, an artifact needs a backward for each selection
-        of results; with more than `MAX_SELECTED` results, for each single result.
+        of results; with more than `MAX_SELECTED` results, for each single result; with more than `MAX_SINGLE` results,
+        only for all together.
         """
         self.complete()
         count = len(self.differentiated.results)
         if self.signature.writes and self.signature.kept is None:
-            sizes = range(1, count + 1) if count <= MAX_SELECTED else (1, count)
+            sizes = range(1, count + 1) if count <= MAX_SELECTED else (1,) if count <= MAX_SINGLE else ()
             for selected in chain.from_iterable(combinations(range(count), size) for size in sizes):
                 self.compile_backward(tuple(index in selected for index in range(count)))
 

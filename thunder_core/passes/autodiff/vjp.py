@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 from torch._decomp import decomposition_table
-from torch._subclasses.fake_tensor import FakeTensorMode
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 
 from thunder_core.foundation.errors.tree import first_line
 from thunder_core.passes.autodiff.derivation import VJP, Derivation
@@ -76,6 +76,8 @@ class RecordedDerivation(Derivation):
                 )
         except Underivable:
             raise
+        except DataDependentOutputException as error:
+            raise Underivable("its backward reads values of tensors") from error
         except Exception as error:  # PyTorch's formulas may raise any exception
             failure = Underivable(f"its backward fails: {type(error).__name__}: {first_line(error)}")
             failure.missing_formula = self.bsym if any(words in str(error) for words in MISSING_FORMULA) else None

@@ -20,28 +20,29 @@ CALIBRATED_SCHEME = "int4-weight-only"  # the scheme whose rounding depends on t
 class Quantize(QuantizationSettings, Transform):
     """Replace linear layers, and the token embedding table, by layers with quantized weights.
 
-    The options are the settings of the quantization. The other parameters are shared with the given model, and are
-    frozen. In a model in training mode, trained parameters remain trainable, as `quantized_model` describes. The trace
-    contains the operations of the quantized layers.
+    The options are the settings of the quantization, and whether the weights are `calibrated`. The other parameters are
+    shared with the given model, and are frozen. In a model in training mode, trained parameters remain trainable, as
+    `quantized_model` describes. The trace contains the operations of the quantized layers.
     """
 
     operations: ClassVar[tuple[str, ...]] = ("thunder_core.backend.quantization.products",)
 
+    calibrated: bool = field(default=False, repr=False, compare=False)
     importances: Mapping[str, torch.Tensor] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
-    def is_calibrated(self) -> bool:
-        """Whether the inputs of layers decide how their weights are rounded."""
+    def can_be_calibrated(self) -> bool:
+        """Whether the inputs of layers can decide how their weights are rounded."""
         return self.scheme == CALIBRATED_SCHEME
 
     @property
     def prepares_by_data(self) -> bool:
-        """Whether the transform was calibrated."""
-        return bool(self.importances)
+        """Whether the weights are rounded by a calibration, whose data no artifact stores."""
+        return self.calibrated
 
     def calibrate(self, model: torch.nn.Module, calls: Iterable[Callable[[], object]]) -> Quantize:
         """Return the transform with weights rounded according to the layers' inputs in these calls of the model."""
-        result = replace(self)
+        result = replace(self, calibrated=True)
         object.__setattr__(result, "importances", importances_of(model, self, calls))
         return result
 

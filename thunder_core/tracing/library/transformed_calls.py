@@ -47,11 +47,18 @@ def function_of_state(module: torch.nn.Module) -> Function:
 
 
 def pullback_of(function: Function) -> Function:
-    """Return the pullback: from cotangents of the differentiable results to cotangents of the needed arguments."""
+    """Return the pullback: from cotangents of the differentiable results to cotangents of the needed arguments.
 
-    def pullback_call(args: tuple[Any, ...], kwargs: dict[str, Any], gradients: object, is_needed: Flags) -> Any:
+    A cotangent that is None stands for zeros.
+    """
+
+    def pullback_call(
+        args: tuple[Any, ...], kwargs: dict[str, Any], gradients: tuple[Any, ...], is_needed: Flags
+    ) -> Any:
         differentiable_call, primals = restrict_to_needed(function, args, kwargs, is_needed)
-        return vjp(differentiable_call, *primals)[1](gradients)
+        results, pull = vjp(differentiable_call, *primals)[:2]
+        pairs = zip(results, gradients, strict=True)
+        return pull(tuple([torch.zeros_like(result) if given is None else given for result, given in pairs]))
 
     return pullback_call
 

@@ -302,6 +302,7 @@ def program_facts(program: Program, stages: list[StageFacts], readers: tuple[Rea
         caught=program.caught_errors(),
         has_effects=program.has_effects,
         is_repeatable=program.is_repeatable,
+        written_origins=tuple(sorted(program.written_origins)),
         observed={path: number for path, number in program.observed.items() if math.isfinite(number)},
         numbers=tuple((index, guard.path) for index, guard in enumerate(program.guards) if guard.guards_number),
         tuples=tuple(index for index, guard in enumerate(program.guards) if guard.guards_tuple),

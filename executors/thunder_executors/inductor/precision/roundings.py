@@ -2,7 +2,8 @@
 
 Within a kernel, Inductor computes in float32, and drops the rounding to 16 bits between two operations. For operations
 in 16 bits, this is more precise than PyTorch. But a program that converts float32 to 16 bits and computes with the
-result in float32 asks for the rounding: `x - x.bfloat16().float()` is the rounding error. Regions with such a pair of
+result in float32 asks for the rounding: `x - x.bfloat16().float()` is the rounding error. So does a program that
+compares the result, or converts it to integers. Regions with such a pair of
 conversions are compiled with all roundings (`emulate_precision_casts`), and so are regions that convert numbers to
 float16 and compute with them in float16. Constants in 16 bits are always rounded.
 """
@@ -37,14 +38,14 @@ FILLS = frozenset(
 
 
 def reads_rounded_numbers(region: Region) -> bool:
-    """Whether a region converts numbers to 16 bits, and computes with the rounded numbers in 32 or 64 bits.
+    """Whether a region converts numbers to 16 bits, and computes results of other dtypes with the rounded numbers.
 
     For float16, it also counts if the region computes with the rounded numbers in float16.
     """
     rounded: set[str] = set()
     for operation in region.operations:
         reads_rounded = any(proxy.name in rounded for proxy in operation.inputs)
-        if reads_rounded and has_dtype(operation.tensors, WIDE):
+        if reads_rounded and any(proxy.dtype not in NARROW for proxy in operation.tensors):
             return True
         if reads_rounded and has_dtype(operation.tensors, (torch.float16,)) and not moves_numbers(operation):
             return True

@@ -35,8 +35,16 @@ def saved_tensors(model: nn.ModuleList, x: Tensor) -> list[Any]:
     return [node._saved_self is x, node._saved_self.tolist()]
 
 
+def saved_tensors_in_a_tuple(model: nn.ModuleList, x: Tensor) -> list[Any]:
+    rows = torch.arange(2)
+    node = (x * model[0].bias)[rows].grad_fn
+    return [node._saved_indices[0].tolist(), node._saved_indices[0] is rows]  # type: ignore[union-attr]
+
+
 @pytest.mark.parametrize(
-    "program", [unused_parameters, identities, saved_tensors], ids=lambda program: program.__name__
+    "program",
+    [unused_parameters, identities, saved_tensors, saved_tensors_in_a_tuple],
+    ids=lambda program: program.__name__,
 )
 def test_nodes_refer_to_tensors_of_the_program(program: Callable[[nn.ModuleList, Tensor], Any]) -> None:
     model, x = nn.ModuleList([nn.Linear(2, 2), nn.Linear(2, 2)]), torch.ones(2)

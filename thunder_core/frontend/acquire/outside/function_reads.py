@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import builtins
 import contextlib
 import functools
@@ -26,6 +27,9 @@ from thunder_core.tracing.capture.torch_facts.symbols import place_of
 from thunder_core.tracing.ir.constants import is_constant
 from thunder_core.tracing.ir.retrace import ReadsAssignment, Retrace, RetraceReason
 from thunder_core.tracing.library.changes.function_codes import has_first_code
+
+# The classes of annotations with parts, such as `list["A"]`, `List["A"]` and `A | B`.
+GENERIC_ALIASES = (types.GenericAlias, types.UnionType, type(typing.List[int]))  # noqa: UP006
 
 
 class FunctionReads(Outside):
@@ -151,17 +155,19 @@ class FunctionReads(Outside):
             self.read(path.child("called", (method, args), value), value)
 
 
-def names_in_annotation(annotation: object) -> Iterator[str]:
+def names_in_annotation(annotation: Any) -> Iterator[str]:
     """Yield the names in the strings of an annotation, or of a dict of annotations."""
-    if isinstance(annotation, typing.ForwardRef):
-        annotation = annotation.__forward_arg__
-    if isinstance(annotation, str):
-        with contextlib.suppress(SyntaxError):
-            code = compile(annotation, "<annotation>", "eval")
-            yield from code.co_names
-            for constant in code.co_consts:  # a string within the string
-                yield from names_in_annotation(constant)
-        return
-    parts = tuple(annotation.values()) if isinstance(annotation, dict) else getattr(annotation, "__args__", ())
-    for part in parts if isinstance(parts, tuple) else ():
+    kind = type(annotation)  # not isinstance, which reads the annotation's own `__class__`
+    parts: tuple[object, ...] = ()
+    if issubclass(kind, str | typing.ForwardRef):
+        text = annotation if issubclass(kind, str) else annotation.__forward_arg__
+        with contextlib.suppress(SyntaxError, ValueError):
+            nodes = list(ast.walk(ast.parse(text, mode="eval")))
+            yield from (node.id for node in nodes if isinstance(node, ast.Name))
+            parts = tuple(node.value for node in nodes if isinstance(node, ast.Constant))  # a string within the string
+    elif kind is dict:
+        parts = tuple(annotation.values())
+    elif issubclass(kind, GENERIC_ALIASES):
+        parts = annotation.__args__
+    for part in parts:
         yield from names_in_annotation(part)

@@ -137,7 +137,7 @@ class ObservedReads(ObservedWrites, TracedRun):
             return shown
         if issubclass(type(owner), FROM_OUTSIDE) and name not in METHODS_OF_NODES:
             self.leave_to_eager("the program reads a node of a graph from outside", READ_NODE)
-        if issubclass(type(owner), Node) and isinstance(value, FakeTensor):
+        if issubclass(type(value), FakeTensor | tuple) and issubclass(type(owner), Node):
             return self.recorder.tensors.to_real(value)
         number_path = self.outside.symbolic_path(owner, name, value, is_item=False)
         if number_path is not None:

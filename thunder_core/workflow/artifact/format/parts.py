@@ -84,7 +84,7 @@ def unprepared_weights_error(part: PartFacts) -> WrongInputs:
     return WrongInputs(
         f"{part.path.rpartition(':')[2]} prepared the artifact's weights with data that the artifact lacks, such as a "
         "calibration, so it cannot prepare the weights of this model in the same way",
-        fix="load the artifact's own weights (weights=True), or pass the prepared model",
+        fix="load the artifact's own weights (weights=True) if it was made with them, or pass the prepared model",
     )
 
 

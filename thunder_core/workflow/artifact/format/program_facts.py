@@ -210,11 +210,11 @@ class ProgramFacts(StoredFacts):
 
     A guard is its path and its words. Artifacts of Thunder 0.2.0 join both in one string. `derivative` describes its
     backwards; if it is None, `no_backward_reason` says why. `written` are the inputs that a program may have written to
-    before its last check of a tensor's value. `caught` are the errors that it catches. `has_effects` and
-    `is_repeatable` are properties of `Program`. `observed` has the finite numbers and sizes of the traced inputs, by
-    path. `numbers` are the positions and paths of guards that require a number to equal the traced number; a different
-    number becomes symbolic in the next program. `tuples` are the positions of guards on tuples of constants. Later
-    tokens of a generation skip the statements `skipped` of the prologue.
+    before its last check of a tensor's value. `caught` are the errors that it catches. `has_effects`, `is_repeatable`
+    and `written_origins` are properties of `Program`. `observed` has the finite numbers and sizes of the traced inputs,
+    by path. `numbers` are the positions and paths of guards that require a number to equal the traced number; a
+    different number becomes symbolic in the next program. `tuples` are the positions of guards on tuples of constants.
+    Later tokens of a generation skip the statements `skipped` of the prologue.
     """
 
     stages: tuple[StageFacts, ...]
@@ -228,6 +228,7 @@ class ProgramFacts(StoredFacts):
     caught: CatchableErrors | None = None
     has_effects: bool = False
     is_repeatable: bool = False
+    written_origins: tuple[str, ...] = ()
     observed: dict[str, int | float] = {}
     numbers: tuple[tuple[int, str], ...] = ()
     tuples: tuple[int, ...] = ()

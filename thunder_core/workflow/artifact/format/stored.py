@@ -74,6 +74,7 @@ class StoredProgram(Program):
     caught: CatchableErrors | None = None
     has_effects: bool = False
     is_repeatable: bool = False
+    written_origins: frozenset[str] = frozenset()
     cubins: Cubins = field(default_factory=dict)
     collectives: Mapping[str, Sequence[Collective]] = field(default_factory=dict)
     skipped: SkippedStatements | None = None
@@ -207,6 +208,7 @@ def stored_program(
         caught=facts.caught,
         has_effects=facts.has_effects,
         is_repeatable=facts.is_repeatable,
+        written_origins=frozenset(facts.written_origins),
         cubins=cubins,
         collectives={name: collectives_in(stages[name]) for name in sources},
         skipped=facts.skipped,

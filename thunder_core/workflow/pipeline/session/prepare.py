@@ -116,6 +116,8 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> PreparedMode
     model = replace(model, train=request.train)
     device = torch.device(cast(str, model.device))
     in_order = usable_transforms(recipe, request.target, device, more=CLEANUP_TRANSFORMS)
+    if request.calibrate:
+        in_order = tuple(replace(part, calibrated=True) if isinstance(part, Quantize) else part for part in in_order)
     named = candidates(recipe.all_executors(), request.target, device)
     constant = without_ranges(named) if request.dynamic else ()
     degraded = as_facts((*recipe.skipped_parts(request.target, device), *lost_fusion(named), *constant))

@@ -16,7 +16,7 @@ def require_quantizing(request: Request, prepared: PreparedModel) -> None:
             fix=f"add a recipe that quantizes (--recipe int4-weight-only), or leave out {option}",
         )
     quantize = prepared.quantize
-    if request.calibrate and quantize is not None and not quantize.is_calibrated:
+    if request.calibrate and quantize is not None and not quantize.can_be_calibrated:
         raise BadOption(
             f"--calibrate has no effect for {quantize.scheme}: its scales come from the weights and from each "
             "call's inputs",
