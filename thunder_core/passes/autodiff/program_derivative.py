@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from thunder_core.backend.cache.built_for import model_of_new_entries, record_model
-from thunder_core.backend.claiming.claim import claim, claim_operations
+from thunder_core.backend.claiming.claim import claim, claim_before_fusion
 from thunder_core.backend.claiming.executor import Executor
 from thunder_core.backend.claiming.free import UNPACK, free_after_last_use, lines_after_freeing
 from thunder_core.backend.fusion.prepared_weights import claiming_forward
@@ -75,8 +75,9 @@ class ProgramDerivative:
     """A differentiated computation: its `body`, the body's forward and backward, and the `tail` that makes views.
 
     `steps` are the intermediate traces of the passes that made the forward from the computation. A backward is compiled
-    when it is first needed, and its stages are then written to the `sink`. The `schedulers` rewrite each backward right
-    before executors claim it. `lent` are the names of saved tensors that stay in the memory of the forward's wrappers.
+    when it is first needed, and its stages are then written to the `sink`. The `cleanup` transforms simplify each
+    backward, and the transforms `before_claiming` rewrite it right before executors claim it. `lent` are the names of
+    saved tensors that stay in the memory of the forward's wrappers.
     """
 
     body: Trace
@@ -84,10 +85,10 @@ class ProgramDerivative:
     steps: tuple[Trace, ...]
     differentiated: Differentiated
     executors: Sequence[Executor]
-    transforms: Sequence[Transform]
+    cleanup: Sequence[Transform]
     beneath_autocast: bool = False
     sink: Sink = field(default_factory=NoSink)
-    schedulers: Sequence[Transform] = ()
+    before_claiming: Sequence[Transform] = ()
     model: str = field(default_factory=model_of_new_entries)
     lent: frozenset[str] = frozenset()
     _backwards: list[Stage] = field(default_factory=list)
@@ -298,7 +299,7 @@ class ProgramDerivative:
     def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
         """Return a function that calls the backward for all results, with zeros for missing cotangents.
 
-        It is used if the body cannot run again for autograd to record, because the body writes to inputs.
+        This function is used if autograd cannot record a second run of the body, because the body writes to inputs.
         """
         run = self._compile(self._all_results)
         results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]
@@ -316,6 +317,10 @@ class ProgramDerivative:
     def _compile(
         self, has_cotangent: tuple[bool, ...], cuts: Sequence[str] = (), ends: Sequence[str] | None = None
     ) -> Backward:
+        """Return the compiled backward for these cotangents; `cuts` and `ends` are those of `Differentiated.backward`.
+
+        Raises `Underivable` or `ConstraintAfterPrologue` if autograd has to record the body instead.
+        """
         before = time.perf_counter()
         stages: list[Stage] = []
 
@@ -331,14 +336,14 @@ class ProgramDerivative:
             trace = self.differentiated.backward(has_cotangent, cuts, ends)
             lent = self.lent & {proxy.name for proxy in trace.inputs}
             trace = note(check_trace(replace(trace, lent=lent)))
-        for transform in self.transforms:
+        for transform in self.cleanup:
             trace = note(check_trace(transform_nested(trace, transform)))
-        trace = rewrite_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
+        trace = rewrite_before_claiming(trace, self.before_claiming, lambda _, changed: note(check_trace(changed)))
         start_answering(trace)
         with torch.no_grad(), torch._C._DisableAutocast(), record_model(self.model):
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):
-            raise Underivable("its compiled form reads other sizes")
+            raise Underivable("the compiled backward reads a symbolic size that the forward does not save")
         if not cuts:
             self._claimed[has_cotangent] = trace
         trace = note(check_trace(free_after_last_use(take_single_list(trace))))
@@ -357,42 +362,51 @@ def require_derivable(trace: Trace) -> None:
 def differentiate_program(
     trace: Trace,
     executors: Sequence[Executor],
-    transforms: Sequence[Transform],
+    cleanup: Sequence[Transform],
     budget: float = 1.0,
     sink: Sink = NoSink(),  # noqa: B008 - a NoSink has no state
-    schedulers: Sequence[Transform] = (),
+    transforms: Sequence[Transform] = (),
 ) -> ProgramDerivative:
     """Divide the trace into forward and backward; raise `Underivable` if autograd has to record it instead.
 
     Under autocast, the trace is first decomposed into autocast's operations. If bound symbols write to tensors that
     autograd tracks, the trace is functionalized. `budget` bounds the bytes that the forward saves: up to 1.0, a
-    fraction of the bytes that it saves without a budget; above 1, a number of bytes. `schedulers` rewrite each backward
-    right before executors claim it.
+    fraction of the bytes that it saves without a budget; above 1, a number of bytes. The `cleanup` transforms simplify
+    each backward, and the `transforms` rewrite it right before executors claim it.
     """
     require_derivable(trace)
     steps: list[Trace] = []
-    under = runs_under_autocast(trace.bound_symbols)
-    if under:
+    is_under_autocast = runs_under_autocast(trace.bound_symbols)
+    if is_under_autocast:
         trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="decompose autocast")
         steps.append(trace)
 
     def divide(computation: Trace) -> ProgramDerivative:
-        body, tail, forwards, parts = _divide(computation, executors, budget)
-        forwards = (*steps, *forwards)
-        return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink, schedulers)
+        body, tail, stages, differentiated = _divide(computation, executors, budget)
+        return ProgramDerivative(
+            body,
+            tail,
+            (*steps, *stages),
+            differentiated,
+            executors,
+            cleanup,
+            is_under_autocast,
+            sink,
+            before_claiming=transforms,
+        )
 
     try:
         derivative = divide(trace)
         require_accepted_writes(trace)
         return derivative
     except Underivable as reason:
-        plain = functionalize_tracked_writes(trace)
-        if plain is None:
+        functional = functionalize_tracked_writes(trace)
+        if functional is None:
             raise
-        plain = reduce(transform_nested, transforms, plain)
-        steps.append(plain)
+        functional = reduce(transform_nested, cleanup, functional)
+        steps.append(functional)
         try:
-            return divide(plain)
+            return divide(functional)
         except Underivable as remaining:
             raise remaining from reason
 
@@ -400,13 +414,13 @@ def differentiate_program(
 def _divide(
     computation: Trace, executors: Sequence[Executor], budget: float
 ) -> tuple[Trace, Trace | None, tuple[Trace, ...], Differentiated]:
-    """Return the body and the tail of a computation, the stages of its forward, and its derivative."""
+    """Return the body and the tail of a computation, the stages that lead to its forward, and its derivative."""
     body, tail = with_number_inputs_of_tail(*split_output_aliases(computation))
-    early = claim_operations(body, executors)
-    fuses = any(executor.fuses_regions for executor in executors)
-    parts = differentiate(early, recompute=fuses, budget=budget)
-    stages = [after for after, before in ((body, computation), (early, body)) if after is not before]
-    return body, tail, (*stages, parts.forward), parts
+    claimed = claim_before_fusion(body, executors)
+    may_recompute = any(executor.fuses_regions for executor in executors)
+    differentiated = differentiate(claimed, recompute=may_recompute, budget=budget)
+    stages = [after for after, before in ((body, computation), (claimed, body)) if after is not before]
+    return body, tail, (*stages, differentiated.forward), differentiated
 
 
 def with_number_inputs_of_tail(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
@@ -432,7 +446,7 @@ def claim_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
 
 
 def take_single_list(trace: Trace) -> Trace:
-    """Return the trace with its inputs popped from one list, so that each value can be freed after its last use."""
+    """Return the trace with a list as its only input, which it empties, so that each value dies after its last use."""
     bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
     return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
 
