@@ -83,7 +83,7 @@ class Bridge:
     def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
         """Run a backward on the saved values and the incoming gradients.
 
-        The backward empties the list `saved`, so that each value can be freed after its last use. Autocast is off, also
+        The backward empties the list `saved`, so that each value can be freed after its last use. Autocast is off, even
         if the caller has switched it on since the forward: the backward was derived for the dtypes of the forward.
         """
         pairs = zip(incoming, self.signature.layouts, strict=True)
@@ -97,9 +97,10 @@ class Bridge:
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
     def gradients_by_autograd(self, node: object, incoming: Gradients, call: object = None) -> Gradients:
-        """Return the gradients as functions of the inputs: the program runs again, and autograd records it.
+        """Return the gradients of the inputs, computed by autograd, which records a second run of the program.
 
-        `call` is the `DependentCall` of a split backward pass, or None.
+        If the grad mode is on, the gradients can be differentiated again. `call` is the `DependentCall` of a split
+        backward pass, or None.
         """
         outputs, aliases = self._run_again(node, incoming, call)
         pairs = [
@@ -278,7 +279,7 @@ def split_call(reference: ref[Any] | None) -> Any:
 def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
     """Raise `NotDifferentiable` if a result has a hook that would miss a gradient.
 
-    The hook would miss the gradient that reaches its result inside the program, from results computed from this result.
+    The hook does not see gradients from other results that the program computes from this result.
     """
     for reference, downstream in watched:
         result = reference()
@@ -293,11 +294,9 @@ def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int
 
 
 def _free_saved(ctx: Any, received: set[int]) -> None:
-    """Free the saved values unless the graph is retained.
+    """Free the saved values of a node after a backward pass for the results at the positions `received`.
 
-    The inputs are not freed if other results may have a later backward pass.
-
-    `received` are the positions of the results that have a gradient.
+    Nothing is freed if the graph is retained. The inputs are not freed if other results may have a later backward pass.
     """
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         if ctx.dependent_call is not None and (call := ctx.dependent_call()) is not None:
