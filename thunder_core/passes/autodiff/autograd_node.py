@@ -20,6 +20,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 )
 from thunder_core.backend.runtime.randomness import RandomState, drawing_from
 from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.applied.value_readers import read_values
 from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes, reason_against_second_run
 from thunder_core.tracing.capture.torch_facts.strides import dense_strides
 from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
@@ -256,20 +257,6 @@ class Compiled(torch.autograd.Function):
         return tuple(input_gradients)
 
 
-def read_values(readers: Iterable[Callable[[], object]]) -> list[tuple[type, object]]:
-    """Call each reader, and return its value with the type of the value.
-
-    If a reader raises an error because its value is missing, the value is the text of the error.
-    """
-    values: list[object] = []
-    for read in readers:
-        try:
-            values.append(read())
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            values.append(str(error))
-    return [(type(value), value) for value in values]
-
-
 def split_call(reference: ref[Any] | None) -> Any:
     """Return the `DependentCall` behind a weak reference if the current backward pass is split; None otherwise."""
     call = None if reference is None else reference()
@@ -355,16 +342,13 @@ def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..
 
 
 def to_savable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that autograd can save.
+    """Return a tensor that autograd can save: an alias of a view, and a copy of a tensor made in inference mode.
 
-    For a view, this is an alias without the view's base. For a tensor made in inference mode, this is a copy.
+    If a node saved a view of its own result, the view, the result and the node would be a cycle of C++ objects, which
+    Python never collects. An alias has no base, so there is no cycle. Autograd still notices writes to its memory.
 
-    If a node saved a view of its own result, the view would refer to the result, the result to the node, and the node
-    to the view. Python never collects such a cycle of C++ objects. An alias without a base avoids the cycle, and
-    autograd still notices writes to its memory.
-
-    Autograd refuses to save a tensor that was made in inference mode. A compiled backward may read such an input in
-    cases where eager PyTorch does not save the input.
+    Autograd refuses to save a tensor that was made in inference mode. A compiled backward may read such an input even
+    if eager PyTorch does not save the input.
     """
     if tensor.is_inference():
         return tensor.clone()

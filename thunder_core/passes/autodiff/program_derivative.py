@@ -16,7 +16,7 @@ import torch
 from thunder_core.backend.cache.built_for import model_of_new_entries, record_model
 from thunder_core.backend.claiming.claim import claim, claim_before_fusion
 from thunder_core.backend.claiming.executor import Executor
-from thunder_core.backend.claiming.free import UNPACK, free_after_last_use, lines_after_freeing
+from thunder_core.backend.claiming.free import free_after_last_use, lines_after_freeing, take_single_list
 from thunder_core.backend.fusion.prepared_weights import claiming_forward
 from thunder_core.backend.parallel.backward_pieces import (
     GradientArrivals,
@@ -43,8 +43,8 @@ from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, 
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
 from thunder_core.passes.autodiff.dependent_results import cut_at_sources, find_dependent_results
 from thunder_core.passes.autodiff.functionalize_inplace import functionalize_tracked_writes, require_accepted_writes
-from thunder_core.passes.autodiff.output_aliases import split_output_aliases
-from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
+from thunder_core.passes.autodiff.output_aliases import split_output_aliases, with_number_inputs_of_tail
+from thunder_core.passes.autodiff.refusals import require_derivable
 from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
 from thunder_core.passes.autodiff.reverse_sweep import REQUIRE_GRAD, cotangent_of
 from thunder_core.passes.autodiff.rules import with_rules
@@ -58,14 +58,11 @@ from thunder_core.tracing.capture.torch_facts.modes import without_users_dispatc
 from thunder_core.tracing.extension.transform import Transform, rewrite_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.dump import NoSink, Sink
-from thunder_core.tracing.ir.literal import Code
-from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, environment_of
 from thunder_core.tracing.ir.sizes import generic_hint_of
-from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, numbers_of
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
-SAVED = "saved"
 MAX_SELECTED = 3  # the number of results with a backward for each selection, at most seven backwards, in an artifact
 ORDERED_WITHOUT_RANDOMNESS = (SET_GRAD, *REQUIRE_GRAD)  # ordered bound symbols that draw no random numbers
 
@@ -293,15 +290,19 @@ class ProgramDerivative:
             with compiling(), without_users_dispatch_modes():
                 return self._compile(has_cotangent)
         except (Underivable, ConstraintAfterPrologue):
-            zeros = self.signature.writes and environment_of(self.body.output) is None
-            return self._with_zeros(has_cotangent) if zeros else None
+            has_constant_sizes = environment_of(self.body.output) is None
+            may_use_zeros = self.signature.writes and has_constant_sizes and not all(has_cotangent)
+            return self._with_zeros(has_cotangent) if may_use_zeros else None
 
-    def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
+    def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return a function that calls the backward for all results, with zeros for missing cotangents.
 
-        This function is used if autograd cannot record a second run of the body, because the body writes to inputs.
+        Returns None if the backward for all results cannot be compiled. The function is used if the body writes to
+        inputs: a second run of the body for autograd to record would need copies of these inputs.
         """
-        run = self._compile(self._all_results)
+        run = self.compile_backward(self._all_results)
+        if run is None:
+            return None
         results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]
         reached = self.differentiated.reached_gradients(has_cotangent)
 
@@ -349,14 +350,6 @@ class ProgramDerivative:
         trace = note(check_trace(free_after_last_use(take_single_list(trace))))
         self._backwards += [] if cuts else stages
         return executable_trace(trace)
-
-
-def require_derivable(trace: Trace) -> None:
-    """Raise `Underivable` for a trace with a generator, a compiled call or hooks: autograd has to record the trace."""
-    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
-        raise Underivable("it takes a random number generator")
-    require_no_compiled_call(trace.bound_symbols)
-    require_no_hooks(trace.bound_symbols)
 
 
 def differentiate_program(
@@ -423,32 +416,12 @@ def _divide(
     return body, tail, (*stages, differentiated.forward), differentiated
 
 
-def with_number_inputs_of_tail(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
-    """Return the body and the tail, both with the symbolic numbers that the tail reads as additional inputs."""
-    numbers = () if tail is None else numbers_of(tail)
-    if tail is None or not numbers:
-        return body, tail
-    names = {proxy.name for proxy in body.inputs}
-    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in names))
-    defined = {proxy.name for proxy in (*body.inputs, *numbers)}
-    bases = [proxy for proxy in tail.inputs if proxy.name not in defined]
-    read = {proxy.name for proxy in (*tail.inputs, *numbers)}
-    tail = replace(tail, inputs=(*(proxy for proxy in inputs if proxy.name in read), *bases))
-    return replace(body, inputs=inputs), tail
-
-
 def claim_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
     """Return the forward with an executor on every bound symbol, and note the saved tensors that its wrappers lend."""
     with torch.no_grad(), torch._C._DisableAutocast(), claiming_forward():
         claimed = claim(forward, derivative.executors, derivative.body)
     derivative.lent = claimed.lent
     return claimed
-
-
-def take_single_list(trace: Trace) -> Trace:
-    """Return the trace with a list as its only input, which it empties, so that each value dies after its last use."""
-    bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
-    return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
 
 
 def layout_of(proxy: TensorProxy) -> Strides | DimensionOrder:
