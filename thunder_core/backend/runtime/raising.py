@@ -42,7 +42,7 @@ class RaisingCalls:
         self.programs = GuardedCalls(self.subject)
 
     def call_as_before(self, program: GuardedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call in eager PyTorch that the guards of a raising program accept.
+        """Make a call that the guards of a raising program accept. The call runs in eager PyTorch.
 
         The call may still succeed, because the program does not guard the values of tensors. The program is then
         dropped, so that the next call under its guards is traced.
@@ -55,7 +55,7 @@ class RaisingCalls:
     def call_first_time(
         self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool
     ) -> Any:
-        """Make a call in eager PyTorch that raised while it was traced.
+        """Make a call that raised while it was traced. The call runs in eager PyTorch.
 
         If the eager call does not raise, tracing caused the error. Eager PyTorch then makes all calls like this one, or
         `OperationFailed` is raised if no call may be left to eager PyTorch. If the program has a sharp edge, such as a
