@@ -99,18 +99,41 @@ def test_each_line_of_a_backward_names_the_line_that_it_derives():
     assert {"gradient of x", "gradient of y"} <= set(re.findall(r"gradient of [xy]$", text, flags=re.MULTILINE))
 
 
-@pytest.mark.parametrize("name", ["unused_outputs", "all_outputs", "some_results_of_one_that_writes"])
-def test_missing_backward_for_some_results_falls_back_to_autograd(monkeypatch, name):
-    """Autograd records the body again; a body that writes cannot run again, and gets zeros for missing gradients."""
-    derived = Differentiated.backward
+def only_whole_backwards(monkeypatch):
+    """Refuse each backward for only some of the results; return a list that gets an item for each other backward."""
+    derived, whole = Differentiated.backward, []
 
     def only_whole(self, given, *parts):
         if not all(given):
             raise Underivable("it reads what was not saved")
+        whole.append(given)
         return derived(self, given, *parts)
 
     monkeypatch.setattr(Differentiated, "backward", only_whole)
+    return whole
+
+
+@pytest.mark.parametrize("name", ["unused_outputs", "all_outputs", "some_results_of_one_that_writes"])
+def test_missing_backward_for_some_results_falls_back_to_autograd(monkeypatch, name):
+    """Autograd records the body again; a body that writes cannot run again, and gets zeros for missing gradients."""
+    only_whole_backwards(monkeypatch)
     compare(name, ("torch",))
+
+
+def counted(x, calls):
+    calls.add_(1)
+    return x.sin(), x.exp()
+
+
+def test_backward_with_zeros_for_missing_gradients_is_compiled_once(monkeypatch):
+    whole = only_whole_backwards(monkeypatch)
+    compiled = thunder.jit(counted)
+    for index in range(2):
+        x, y = leaf(3), leaf(3)
+        compiled(x, torch.zeros(()))[index].sum().backward()
+        counted(y, torch.zeros(()))[index].sum().backward()
+        torch.testing.assert_close(x.grad, y.grad)
+    assert len(whole) == 1
 
 
 def transcribed(x: torch.Tensor) -> torch.Tensor:

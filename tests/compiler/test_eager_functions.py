@@ -223,3 +223,14 @@ def test_function_that_returns_one_of_its_arguments_returns_the_argument_of_each
         x = torch.tensor([step / 7, 1.0 if step % 3 else -1.0])
         assert torch.equal(compiled(x, *arguments), program(x, *arguments))
     assert "is called in eager PyTorch" in " ".join(thunder.recompile_reasons(compiled))
+
+
+@pytest.mark.filterwarnings("ignore::thunder_core.errors.RecompileWarning")
+def test_reason_for_eager_calls_names_the_function_that_reads_values_and_a_fix_for_it() -> None:
+    compiled = thunder.jit(that_writes, executors=("torch",))
+    with pytest.warns(RecompileWarning) as warned:
+        for step in range(8):
+            outcome(compiled, step)
+    (text,) = (str(result.message) for result in warned if "are made in eager PyTorch" in str(result.message))
+    assert "the function `written`, which reads values of tensors, writes to its arguments or to other state" in text
+    assert "compiled function" not in text and "fix: read the value in a separate function" in text

@@ -160,7 +160,7 @@ BAD: dict[str, tuple[Function, str]] = {
     "another tensor": (lambda x: x + OUTSIDE, "uses a tensor that is not one of its parameters"),
     "dropout": (lambda x: functional.dropout(x * 2, 0.5), "draws random numbers"),
     "noise": (lambda x: x + torch.rand_like(x), "draws random numbers"),
-    "state": (lambda x: _without_grad(x), "changes a state of the process"),
+    "state": (lambda x: _without_grad(x), "changes the state of the process"),
     "an unknown method": (lambda x: x.nothing(), "a tensor has no attribute 'nothing'"),
     "a size in C": (lambda x: x + torch.zeros(x.shape[-1]), "fails on placeholders: TypeError: zeros()"),
     "any number of arguments": (lambda *xs: xs[0] + 1, "takes a variable number of arguments"),

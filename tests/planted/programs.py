@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from thunder_core.backend.claiming.claim import claim
-from thunder_core.backend.claiming.free import free_after_last_use
+from thunder_core.backend.claiming.free import free_after_last_use, take_single_list
 from thunder_core.backend.runtime.generate import executable_trace
 from thunder_core.backend.runtime.program import Program, Stage
-from thunder_core.passes.autodiff.program_derivative import ProgramDerivative, take_single_list
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
 from thunder_core.passes.transforms.cse import ShareCommonExpressions
 from thunder_core.passes.transforms.dce import DropDeadCode
 from thunder_core.tracing.ir.trace import Trace

@@ -39,10 +39,10 @@ def debug(
 
     A line is an operation or a fused region. On one input, each line that an executor runs is compared with eager
     PyTorch and with float64. Each transform is compared with the trace before it, and the backward with autograd. For
-    an artifact, the stored program for this input is compared with a newly compiled one. With --dynamic, the command
-    checks the program that is compiled for the whole range. With --task generate, the command checks each program of
-    `generate`. Lines that eager PyTorch runs are not compared. If eager PyTorch runs all lines, the command reports
-    that it compared none.
+    an artifact, the stored program for this input is compared with a newly compiled program. With --dynamic, the
+    command checks the program that is compiled for the whole range. With --task generate, the command checks each
+    program of `generate`. Lines that eager PyTorch runs are not compared. If eager PyTorch runs all lines, the command
+    reports that no line was compared.
 
     The exit status is 1 if a wrong line was found, or with --nan a non-finite value. If none was found, it is 0.
     """

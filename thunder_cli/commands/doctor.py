@@ -39,7 +39,7 @@ def doctor(
 ) -> None:
     """Check the environment, and print a fix for each part that is missing or has a problem.
 
-    The checks compile a small C++ program. The checks sum a tensor over two processes with gloo, and over GPUs with
+    One check compiles a small C++ program. Other checks sum a tensor over two processes with gloo, and over GPUs with
     NCCL. Each available executor runs a small program, and the results are compared with eager PyTorch.
 
     The check `processor` shows how the CPU computes products in bfloat16, float16 and int8. Each dtype is native,

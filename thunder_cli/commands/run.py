@@ -85,7 +85,7 @@ def run_data(
         "prompt_tokens": prompt_length,
         "text": output.text,
         "memory": None if traffic is None else traffic._asdict(),
-        "sampling": asdict(request.sampling) if request.sampling.draws else None,
+        "sampling": asdict(request.sampling) if request.sampling.samples else None,
         **token_data(output.tokens),
     }
 

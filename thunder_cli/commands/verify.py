@@ -47,7 +47,7 @@ def verify(
 
     The exit status is 6 for a missing, changed or unlisted file, and for an invalid signature. With
     --key, the exit status is also 6 if none of the given keys has signed the artifact. Without --key and
-    --require-signature, an artifact passes that is unsigned, or signed only by keys that are not trusted.
+    --require-signature, unsigned artifacts pass, and so do artifacts that only untrusted keys have signed.
     """
     from thunder_cli.ci.ci_report import collect_checks
     from thunder_core.workflow.artifact.format.artifact_folder import require_nothing_else

@@ -25,8 +25,7 @@ NEEDS_CONSTANT_SIZES = "it supports only constant sizes, but the sizes of the pr
 
 
 def claim(trace: Trace, executors: Sequence[Executor], program: Trace | None = None) -> Trace:
-    """Return the trace with every bound symbol claimed, and with the checks and wrappers of the executors that add
-    them.
+    """Return the trace with every bound symbol claimed, and with the checks and wrappers that executors add.
 
     Executors compile for the settings at compile time. From the first change of a setting that affects results (the
     default dtype, deterministic algorithms), unclaimed bound symbols therefore run in eager PyTorch. If `trace` is the
@@ -107,9 +106,9 @@ def claim_body(body: Trace, executors: Sequence[Executor]) -> Trace:
 
 
 def with_eager_tail(trace: Trace) -> Trace:
-    """Return the trace with all bound symbols from the first decisive change of a setting on in eager PyTorch.
+    """Return the trace in which eager PyTorch runs all bound symbols from the first change of certain settings on.
 
-    A change is decisive if it affects results, such as a change of the default dtype.
+    These are the settings that affect the results of later operations, such as the default dtype.
     """
     start = next((index for index, bsym in enumerate(trace.bound_symbols) if changes_later_results(bsym)), None)
     if start is None:
@@ -118,7 +117,7 @@ def with_eager_tail(trace: Trace) -> Trace:
     return trace.having((*trace.bound_symbols[:start], *tail), made_by=trace.made_by)
 
 
-def claim_operations(trace: Trace, executors: Sequence[Executor]) -> Trace:
+def claim_before_fusion(trace: Trace, executors: Sequence[Executor]) -> Trace:
     """Return the trace claimed by the executors that come before fusion executors and eager PyTorch.
 
     These executors claim single bound symbols and matches of patterns. All other bound symbols stay unclaimed.
@@ -161,9 +160,9 @@ def joined_names(executors: Sequence[Executor]) -> str:
 
 
 def claims_by_executor(trace: Trace) -> dict[str, int]:
-    """Return how many bound symbols of the user's program each executor runs, the largest number first.
+    """Return the number of bound symbols of the user's program that each executor runs, the largest number first.
 
-    Bound symbols in functions of higher-order operators count once each.
+    Each bound symbol in a function of a higher-order operator counts once.
     """
     counts: Counter[str] = Counter()
     for bsym in nested_bound_symbols(trace):
@@ -173,7 +172,7 @@ def claims_by_executor(trace: Trace) -> dict[str, int]:
 
 
 def program_bsyms(bsym: BoundSymbol) -> tuple[BoundSymbol, ...]:
-    """Return the bound symbols of the user's program in a region, match or wrapper; else the bound symbol itself."""
+    """Return the bound symbols of the user's program in a region, match or wrapper; or the bound symbol itself."""
     members = [inner for inner in bsym.subsymbols if inner.source is not None]  # aten operations have no source
     nested = tuple(inner for member in members for inner in program_bsyms(member))
     return nested or (bsym,)

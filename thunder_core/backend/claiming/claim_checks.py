@@ -17,7 +17,7 @@ from thunder_core.tracing.ir.trace import Trace
 
 OPERATIONS_UNKNOWN = "its inner operations are not known"
 READS_OTHER_VALUES = "its inner operations read more than its inputs"
-CHANGES_STATE = "it changes a state of the process"
+CHANGES_STATE = "it changes the state of the process"
 DERIVED_BY_PYTORCH = "it is PyTorch's own derivative of an executor's function"
 GENERATOR_STATES = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
 HAS_EFFECT = "it writes, or draws random numbers, in a function that was differentiated"
@@ -49,7 +49,8 @@ def with_checks(bsyms: Sequence[BoundSymbol], program: UnclaimedProgram) -> Iter
     of several bound symbols: its check follows the last bound symbol that makes the result or writes to it.
     """
     names = (f"check_{number}" for number in itertools.count())
-    # The bound symbols of an executor's function so far: the program has none of them, and only knows their result.
+    # The bound symbols of an executor's function so far. In their place, the unclaimed program has one bound symbol,
+    # which defines the result of the function.
     parts: list[BoundSymbol] = []
     checks_by_index: dict[int, BoundSymbol] = {}
     for index, bsym in enumerate(bsyms):
@@ -69,7 +70,7 @@ def with_checks(bsyms: Sequence[BoundSymbol], program: UnclaimedProgram) -> Iter
 
 
 def last_writer(bsyms: Sequence[BoundSymbol], index: int) -> int:
-    """Return the index of the last bound symbol, in an executor's function, that writes to results of `index`."""
+    """Return the index of the last bound symbol in an executor's function that writes to a result of `bsyms[index]`."""
     first, last = bsyms[index], index
     for number, bsym in enumerate(bsyms[index + 1 :], start=index + 1):
         if bsym.executor != first.executor or bsym.source != first.source:

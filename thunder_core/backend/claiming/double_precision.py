@@ -24,7 +24,7 @@ def in_float64(value: object) -> Any:
 def evaluate_in_double(bsyms: Iterable[BoundSymbol], values: MutableMapping[str, Any]) -> None:
     """Run bound symbols like `evaluate`, with float64 in place of any narrower floating-point dtype.
 
-    The floating-point tensors among `values` must be in float64. The errors of the calls are raised: some operations do
+    The floating-point tensors among `values` must be in float64. Errors of the calls are not caught: some operations do
     not support float64, and some programs check dtypes.
     """
     with default_dtype(torch.float64):

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from thunder_core.tracing.analysis.collectives import Waits
 from thunder_core.tracing.ir import listing
+from thunder_core.tracing.ir.literal import Code
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
@@ -19,6 +20,7 @@ from thunder_core.tracing.ir.trace import Trace
 DELETE = Symbol(listing.DELETE, lambda *names: None)
 LIST = Symbol(listing.LIST, list)
 UNPACK = Symbol(listing.CODE, lambda text: text)
+SAVED = "saved"  # the name of the list with the inputs of a backward
 
 
 def free_after_last_use(trace: Trace) -> Trace:
@@ -43,6 +45,12 @@ def last_uses(trace: Trace) -> list[list[Proxy]]:
         live.update(last)
         last_uses.append(list(last.values()))
     return last_uses[::-1]
+
+
+def take_single_list(trace: Trace) -> Trace:
+    """Return the trace with a list as its only input, which it empties, so that each value dies after its last use."""
+    bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
+    return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
 
 
 def lines_after_freeing(trace: Trace, freed: Trace) -> list[int]:

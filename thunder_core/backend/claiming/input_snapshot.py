@@ -42,9 +42,10 @@ class InputSnapshot:
 
 
 def private_values(values: Values, bsyms: Sequence[BoundSymbol], *, always: bool = False) -> Values:
-    """Return values that bound symbols may write to: copies, if a bound symbol writes or `always` is set.
+    """Return values that bound symbols may write to.
 
-    Large tensors that no bound symbol writes to are not copied.
+    The values are copies if a bound symbol writes to any of them, or if `always` is set. Large tensors that no bound
+    symbol writes to are never copied.
     """
     if not (always or any(bsym.mutates for bsym in bsyms)):
         return dict(values)

@@ -44,7 +44,7 @@ class KernelTimes:
 
     @property
     def disagreement(self) -> str:
-        """The note after the time of a kernel that computes other values; empty if the values agree."""
+        """The words that follow the time of a kernel with other values than the library; empty if the values agree."""
         return "" if self.agrees else " with other values"
 
 
@@ -70,11 +70,12 @@ def key_on_processor(name: str, region: str, source: str, **others: str) -> Key:
 def cached_times(
     kind: type[T], key: Key, title: str, budget: TuningBudget, seconds: float, prepare: Callable[[], Callable[[], T]]
 ) -> T | None:
-    """Return cached times, or measure them; None if a measurement could take `seconds` and the budget has less left.
+    """Return the cached times of an operation, or else measure and cache them; None without time for a measurement.
 
-    `prepare` does the work that is not measured, such as compiling the kernel, and returns the function that measures.
-    If another process has measured the operation in the meantime, its times are returned. The ranks of a process group
-    get the same result, so that all ranks have the same program, also if their processors differ.
+    A measurement takes up to `seconds`; nothing is measured if the budget has fewer seconds left. `prepare` does the
+    work that is not measured, such as compiling the kernel, and returns the function that measures. If another process
+    has measured the operation in the meantime, its times are returned. The ranks of a process group get the same
+    result, so that all ranks have the same program, even if their processors differ.
     """
     own = partial(_own_choice, key, title, budget, seconds, prepare)
     text = shared_choice(name_for_ranks(key), own)

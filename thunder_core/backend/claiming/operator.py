@@ -33,8 +33,8 @@ class Operator(Executor):
     `setup_context(ctx, args, kwargs, output)` saves values in the context. Without `derivative`, PyTorch's own
     derivative is used.
 
-    Raises `WrongInputs` for an argument that cannot be called; a program that calls the operator raises `BadRecipe` if
-    the structure or the metadata of its results differ. Values are not compared; the executor `debug` compares them.
+    Raises `WrongInputs` for an argument that cannot be called. Tracing a program raises `BadRecipe` if the structure or
+    the metadata of the operator's results differs from `function`. The executor `debug` also compares values.
 
     >>> import torch
     >>> import thunder_core as thunder
@@ -106,7 +106,7 @@ class Operator(Executor):
             ) from error
         if actual != expected:
             raise BadRecipe(
-                f"the operator {self.name} returns {actual}, but {self.claims} {expected}",
+                f"the operator {self.name} returns {actual}, but {self.claims} returns {expected}",
                 fix="return the same as PyTorch's function, or refuse such calls with supports=",
                 where=bsym.source,
             )

@@ -53,11 +53,11 @@ def clock() -> Callable[[], float]:
 
 
 def keep_freed_memory() -> None:
-    """Make glibc's `malloc` keep blocks of up to 32 MB that are freed, so that kernels are not timed with page faults.
+    """Make glibc's `malloc` keep freed blocks of up to 32 MiB, so that the times of kernels include no page faults.
 
-    A program that allocates results of one size at each call keeps them. By default, `malloc` maps larger blocks one by
-    one and returns them to the system. If a mapped block is freed, `malloc` keeps later blocks of its size (mallopt(3),
-    `M_MMAP_THRESHOLD`).
+    By default, `malloc` maps each large block separately, and returns the block to the system when it is freed. After
+    the first mapped block was freed, `malloc` keeps later blocks up to the size of this block (mallopt(3),
+    `M_MMAP_THRESHOLD`). A compiled program whose results have the same sizes at each call also reuses its blocks.
     """
     torch.empty(KEPT_BYTES, dtype=torch.uint8, device="cpu")
 

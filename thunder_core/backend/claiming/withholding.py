@@ -29,11 +29,10 @@ def withholding(executors: Iterable[Executor], without: Sequence[str]) -> tuple[
 
 @dataclass(frozen=True, eq=False)
 class WithholdingExecutor(Executor):
-    """An executor that ignores bound symbols of modules whose paths match the patterns, and bound symbols derived from
-    them.
+    """An executor that ignores the bound symbols of some modules: their paths match the patterns.
 
-    While the executor claims, these bound symbols look claimed. The executor's refusals include the number of withheld
-    bound symbols that it could have claimed.
+    The bound symbols that derivatives add for these modules are ignored, too. While the executor claims, the ignored
+    bound symbols look claimed. The executor's refusals include the number of ignored bound symbols that it could claim.
     """
 
     executor: Executor
@@ -61,7 +60,7 @@ class WithholdingExecutor(Executor):
 
     @property
     def claims(self) -> str:
-        """The phrase of the executor's claims, with the excluded modules."""
+        """The executor's phrase for its claims, followed by the excluded modules."""
         return f"{self.executor.claims}; not in {', '.join(self.patterns)}"
 
     def claim(self, bsym: BoundSymbol) -> BoundSymbol | None:
@@ -108,9 +107,9 @@ class WithholdingExecutor(Executor):
 
 @dataclass(frozen=True, eq=False)
 class Turn:
-    """The claiming of a trace by one executor.
+    """The claiming of a trace by one executor, from which the bound symbols at `indices` are withheld.
 
-    In `trace`, the bound symbols of the `original` trace at `indices`, which are withheld, look claimed.
+    In `trace`, the withheld bound symbols of the `original` trace look claimed.
     """
 
     original: Trace

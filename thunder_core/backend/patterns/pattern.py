@@ -69,7 +69,7 @@ class Pattern:
         run = trace_without_data(self.function, self.parameters, arguments, grad)
         first = next((bsym for bsym in run.bound_symbols if bsym.has_effect), None)
         if first is not None:
-            does = "writes to a tensor" if first.mutates else "draws random numbers or changes a state of the process"
+            does = "writes to a tensor" if first.mutates else "draws random numbers or changes the state of the process"
             raise BadPattern(
                 f"the pattern {self.name!r} {does} (`{first.symbol.name}`)", fix=ALLOWED_FIX, where=self.where
             )

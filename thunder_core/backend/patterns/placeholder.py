@@ -229,7 +229,7 @@ def call_placeholder(
     if writes or kwargs.get("out") is not None or kwargs.get("inplace") is True:
         raise PatternRefused(f"it writes to a tensor (`{name}`)")
     if is_ordered(symbol_of(function)):
-        raise PatternRefused(f"it changes a state of the process (`{name}`)")
+        raise PatternRefused(f"it changes the state of the process (`{name}`)")
     if any(isinstance(leaf, torch.Tensor) for leaf in leaves((args, dict(kwargs)))):
         raise PatternRefused("it uses a tensor that is not one of its parameters")
     arguments = named_arguments(function, args, kwargs)

@@ -77,7 +77,7 @@ class Route:
     def __init__(self, programs: Iterable[Program], index: ProgramIndex) -> None:
         self.refusals: list[Refusal] = []
         self.features: list[Feature] = []
-        self.refused_paths: list[PlainPath] = []  # to the values because of which programs refused the call
+        self.refused_paths: list[PlainPath] = []  # to the values that made programs refuse the call
         self._programs = programs
         self._index = index
         self._likely: dict[Program, None] = NO_PROGRAMS
@@ -117,7 +117,7 @@ class Route:
         return any(refusal_site(program, error) in ("args", "kwargs") for program, error in errors)
 
     def in_order(self) -> list[Refusal]:
-        """Return the refusals in the order of the programs."""
+        """Return the refusals, sorted by the position of their programs among all programs."""
         positions = {program: index for index, program in enumerate(list(self._programs))}
         return sorted(self.refusals, key=lambda refusal: positions.get(refusal[0], len(positions)))
 

@@ -104,7 +104,7 @@ class EagerFallback:
     is_on: bool = False
 
     def leave_rounded_value_to_eager(self, other_value: DataDependent) -> None:
-        """Leave the function around a line to eager PyTorch: it reads a value that a program rounds in another way.
+        """Leave the function around a line to eager PyTorch, because it reads a value that programs round differently.
 
         Raises `other_value` if a transform may have changed the value, or with `data_dependent="retrace"`.
         """
@@ -116,7 +116,7 @@ class EagerFallback:
     def leave_to_eager(self, too_many: DataDependent) -> None:
         """Leave the function around a line with too many values to eager PyTorch, or else all calls.
 
-        Raises `too_many` if eager PyTorch would compute something else than the programs.
+        Raises `too_many` if eager PyTorch would compute other values than the programs.
         """
         line = too_many.where
         if self.compiler.differs_from_eager or line is None:

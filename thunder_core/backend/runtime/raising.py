@@ -22,18 +22,19 @@ FIX = "keep the line out of the compiled program, and report this"
 
 @dataclass(eq=False)
 class RaisingCalls:
-    """The programs of a subject that raise, the latest first.
+    """The programs of a subject that raise an error, the latest first.
 
-    `value_dependent` are the texts of prologues under which the subject raised at one call and not at another, because
-    the value of a tensor decides. A program with such a prologue is not kept again until another program is compiled;
-    otherwise, calls that alternately raise and succeed would all run in eager PyTorch. Calls run in eager PyTorch only
-    if eager PyTorch computes the same (`is_eagers`): no lookaside replaces calls, and no transform is parallel. Calls
-    that only raise while they are traced are added to the calls `in_eager`.
+    `value_dependent` are the printed prologues under which the subject raised an error at one call and not at another,
+    because the value of a tensor decides. A program with such a prologue is not kept again until another program is
+    compiled; otherwise, calls that alternately raise and succeed would all run in eager PyTorch. If a compiled program
+    fails, the call runs again in eager PyTorch only if the programs compute the same as eager PyTorch
+    (`computes_as_eager`): no lookaside replaces calls, and no transform is parallel. Calls that raise only while they
+    are traced are added to the calls `in_eager`.
     """
 
     subject: Callable[..., Any]
     in_eager: CallsInEager
-    is_eagers: bool = True
+    computes_as_eager: bool = True
     programs: GuardedCalls = field(init=False)
     value_dependent: set[str] = field(default_factory=set)
 
@@ -41,10 +42,10 @@ class RaisingCalls:
         self.programs = GuardedCalls(self.subject)
 
     def call_as_before(self, program: GuardedCall, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Make a call that a raising program accepts.
+        """Make a call that the guards of a raising program accept. The call runs in eager PyTorch.
 
-        The call may succeed if values of tensors decide, which the program does not guard. The program is then dropped,
-        so that the next call under its guards is traced.
+        The call may still succeed, because the program does not guard the values of tensors. The program is then
+        dropped, so that the next call under its guards is traced.
         """
         result = self.subject(*args, **kwargs)
         self.programs.drop(program)
@@ -54,7 +55,7 @@ class RaisingCalls:
     def call_first_time(
         self, raised: ProgramRaised, args: tuple[Any, ...], kwargs: dict[str, Any], *, keep: bool
     ) -> Any:
-        """Make a call that raised while it was traced.
+        """Make a call that raised while it was traced. The call runs in eager PyTorch.
 
         If the eager call does not raise, tracing caused the error. Eager PyTorch then makes all calls like this one, or
         `OperationFailed` is raised if no call may be left to eager PyTorch. If the program has a sharp edge, such as a
@@ -70,7 +71,7 @@ class RaisingCalls:
         if is_own_error(raised.error):
             self._note_own_error(raised, program, keep=keep)
         elif raised.sharp:
-            tell_of_sharp_edges(raised)
+            warn_of_sharp_edges(raised)
         elif raised.may_run_in_eager:
             self.in_eager.note(RunsInEager(error_of_tracing(raised), FIX, raised.where, program.prologue), keep=keep)
         else:
@@ -105,7 +106,7 @@ class RaisingCalls:
 
         Raises the error of eager PyTorch, or else the failure itself.
         """
-        if self.is_eagers and program.is_repeatable and depends_on_values(failure):
+        if self.computes_as_eager and program.is_repeatable and depends_on_values(failure):
             take_back_draws(self.subject)
             self.subject(*args, **kwargs)
             failure.add_note("  eager PyTorch does not fail: this call has run in eager, with its side effects")
@@ -114,7 +115,7 @@ class RaisingCalls:
 
 
 def error_of_tracing(raised: ProgramRaised) -> str:
-    """Return the clause of a message that reports an error which was raised only while tracing."""
+    """Return a clause for messages, which reports an error that was raised only while tracing."""
     return f"`{summary_of(raised.error)}` was raised while tracing, but not by the same call in eager PyTorch"
 
 
@@ -124,8 +125,8 @@ def blame_tracing(raised: ProgramRaised) -> NoReturn:
     raise OperationFailed(what, fix=FIX, where=raised.where) from raised.error
 
 
-def tell_of_sharp_edges(raised: ProgramRaised) -> None:
-    """Warn of a call that ran in eager PyTorch because the program raised while it was traced, and only then."""
+def warn_of_sharp_edges(raised: ProgramRaised) -> None:
+    """Warn that a call ran in eager PyTorch, because it raised an error only while it was traced."""
     location = ("<compiled>", 0) if raised.where is None else (raised.where.filename, raised.where.lineno)
     warnings.warn_explicit(
         f"sharp edge: {error_of_tracing(raised)}; this result is eager's, and nothing was compiled. The program reads "

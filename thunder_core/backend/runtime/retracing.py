@@ -74,6 +74,6 @@ def is_lasting(bsym: BoundSymbol) -> bool:
 
 
 def changes_state(bsym: BoundSymbol) -> bool:
-    """Whether a bound symbol changes a state of the process that a failing program does not restore."""
+    """Whether a bound symbol changes the state of the process that a failing program does not restore."""
     is_put_back = settings_of((bsym,)) or switches_mode(bsym)
     return bsym.ordered and bsym.symbol.name not in {*CHECK_NAMES, REQUIRE} and not is_put_back

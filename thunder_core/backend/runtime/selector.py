@@ -21,12 +21,12 @@ ARGUMENT_ROOTS = {"args": "args", "kwargs": "kwargs"}  # roots by name; the othe
 
 
 class Selector:
-    """Guesses the program that accepts a call, by one lookup in a dict; the program checks all of its guards.
+    """Guesses the program that accepts a call, by one lookup in a dict. The program still checks all of its guards.
 
     The key is computed from the values at a few paths, by a function that is generated again when a path is added. The
-    key is cheap until two programs have the same key; from then on it includes strides and devices of tensors. A new
-    program is found at once by the key of the call that it was compiled for: otherwise, a program for symbolic sizes
-    would accept calls for which another program is specialized.
+    key is cheap until two programs have the same key; from then on, it includes strides and devices of tensors. A new
+    program is added under the key of the call that it was compiled for. Otherwise, a program for symbolic sizes would
+    accept calls for which another program is specialized.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class Selector:
     def choose(
         self, subject: object, args: tuple[Any, ...], kwargs: dict[str, Any], default: Program | None
     ) -> Program | None:
-        """Return the program that accepted the last call with the same key; the default if there is none."""
+        """Return the program that accepted the last call with the same key; `default` if there is none."""
         return default if self._key is None else self._programs.get(self._key(subject, args, kwargs), default)
 
     def learn(
@@ -92,9 +92,9 @@ class Selector:
 
 
 def key_function(paths: tuple[PlainPath, ...], value_key: ValueKey = quick_key_of) -> Key:
-    """Return a generated function from a call to the key of its values at the paths.
+    """Return a generated function that returns the key of a call: the keys of the values at the paths.
 
-    `value_key` makes a value's key.
+    `value_key` returns the key of a value.
     """
     constants: dict[str, Any] = {"key_of": value_key, "item_of": item_of, "entry_of": entry_of, "NOWHERE": NOWHERE}
     names = [f"key_{number}" for number in range(len(paths))]

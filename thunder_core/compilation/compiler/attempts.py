@@ -34,7 +34,7 @@ class TracingAttempts:
     """The `pending` attempts to trace a call, and the `reason` why attempts with symbolic sizes failed.
 
     An attempt (`Symbolic`) is a choice of the numbers and sizes that are symbolic. If `counts` is set, a program that
-    reads values of tensors is traced again: then the sizes that depend on these values are symbols. If the program
+    reads values of tensors is traced again, with symbols for the sizes that depend on these values. If the program
     still needs a value, `refused_value` is the error for this value. `recording` records each attempt.
     """
 
@@ -75,7 +75,7 @@ class TracingAttempts:
     # ---- reactions: each changes the pending attempts, and returns True if the next attempt is made ------------------
 
     def _on_symbol_use(self, tried: Symbolic, reason: MeetsSymbol) -> bool:
-        """Make the next attempt. If this attempt ran to its end, it has met all symbols: then drop similar attempts."""
+        """Make the next attempt. If this attempt ran to its end, it used all symbols, so drop similar attempts."""
         if reason.is_complete:
             self._drop_hopeless(tried)
         return True
@@ -91,10 +91,7 @@ class TracingAttempts:
         return True
 
     def _on_decisions_for_other_calls(self, tried: Symbolic, reason: DecidesForOtherCalls) -> bool:
-        """Let the next attempt decide by the sizes of this call.
-
-        With other hints, the program would not accept the call.
-        """
+        """Let the next attempt use the sizes of this call as hints, because the decisions do not hold for this call."""
         if not reason.violated - tried.real_hints_for:
             return self._drop_similar(tried, NOT_FOR_THIS_CALL)
         self.reason = self.reason or NOT_FOR_THIS_CALL

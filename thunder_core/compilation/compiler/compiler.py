@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +16,7 @@ from thunder_core.backend.claiming.withholding import withholding
 from thunder_core.backend.parallel.compiling import compiling
 from thunder_core.backend.runtime.agreement import start_answering
 from thunder_core.backend.runtime.observed_values import ObservedValues
-from thunder_core.backend.runtime.program import Program, Stage
+from thunder_core.backend.runtime.program import Program
 from thunder_core.backend.runtime.retraces import warn_of
 from thunder_core.compilation.compiler.attempts import TracingAttempts
 from thunder_core.compilation.compiler.call_checks import (
@@ -27,16 +27,17 @@ from thunder_core.compilation.compiler.call_checks import (
 )
 from thunder_core.compilation.compiler.cleanup import CLEANUP_TRANSFORMS
 from thunder_core.compilation.compiler.eager_pieces import EagerFunctions
+from thunder_core.compilation.compiler.executor_names import name_for_pickle
 from thunder_core.compilation.compiler.nested import NestedCallRecorder
+from thunder_core.compilation.compiler.program_assembly import assemble_program
 from thunder_core.compilation.compiler.stage_log import StageLog
 from thunder_core.compilation.compiler.symbolic_warnings import out_of_range, warn_of_shortfalls
 from thunder_core.compilation.compiler.transformation import checked_trace
-from thunder_core.foundation.errors import CannotReplay, DataDependent, EnvironmentLacks, UnknownName
+from thunder_core.foundation.errors import DataDependent, EnvironmentLacks, UnknownName
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.foundation.options.symbolic_arguments import SymbolicArgument
 from thunder_core.frontend.acquire.acquire import acquire, add_constraints
 from thunder_core.frontend.acquire.assembly import Acquired
-from thunder_core.frontend.acquire.codegen.shortfall import shortfalls
 from thunder_core.frontend.acquire.named import named_values
 from thunder_core.frontend.acquire.outside.symbolic import CONSTANT, Symbolic, arguments_differ
 from thunder_core.frontend.acquire.retracing import retrace
@@ -78,9 +79,9 @@ class Compiler:
     """A compiler with transforms in their order, executors in the user's order, other options, and lookasides.
 
     If `device` is set, programs are compiled for this device, even if the model and the arguments are on another device
-    and the machine does not have this device. By default, all tensors are treated as if they were on `device`; if
-    `moves_from` is set, only tensors on the device `moves_from` are. `dump` is the folder for the stages of each
-    program. Pickles do not contain it, because it does not affect programs.
+    and the machine does not have `device`. All tensors are then treated as if they were on `device`; if `moves_from` is
+    set, only the tensors on the device `moves_from` are treated in this way. `dump` is the folder for the stages of
+    each program. Pickles do not contain `dump`, because it does not affect programs.
     """
 
     transforms: tuple[Transform, ...]
@@ -103,7 +104,7 @@ class Compiler:
 
     @property
     def differs_from_eager(self) -> bool:
-        """Whether programs may compute something else than eager PyTorch: with lookasides or a parallel transform."""
+        """Whether programs may compute other values than eager PyTorch: with lookasides or a parallel transform."""
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     @property
@@ -167,7 +168,8 @@ class Compiler:
     def _may_count(self) -> bool:
         """Whether sizes that depend on tensor values may be symbols.
 
-        This is so if reading a tensor value is an error otherwise, and all executors accept symbolic sizes.
+        They may if `data_dependent="error"` forbids the program to read tensor values, if all executors accept symbolic
+        sizes, and if no device is set.
         """
         takes_sizes = all(executor.symbolic_sizes for executor in self.executors)
         return self.options.data_dependent == "error" and self.device is None and takes_sizes
@@ -249,7 +251,7 @@ class Compiler:
             log.add(acquired.prologue)
         with pause_collection():
             log.note(check_trace(free_after_last_use(forward)))
-            return program_of(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
+            return assemble_program(acquired, derivative, why_recorded, symbolic, log.stages, constant_because)
 
     def _run_options(self, symbolic: Symbolic, observed: ObservedValues) -> RunOptions:
         """Return the options for tracing a call. Only a program for this machine may read values of tensors."""
@@ -324,9 +326,10 @@ class Compiler:
         )
 
     def _differentiate(self, trace: Trace, sink: Sink) -> tuple[ProgramDerivative | None, str, BoundSymbol | None]:
-        """Return the derivative of a trace, a reason, and a bound symbol.
+        """Return the derivative of a trace, an empty reason and None.
 
-        Without a derivative, the first is None, the reason says why, and the bound symbol is the one without a formula.
+        If the trace has no derivative, return None, the reason, and the bound symbol for which PyTorch has no
+        derivative formula, or None if the reason is another.
         """
         if torch.is_grad_enabled() and any(map(is_tracked_call, trace.bound_symbols)):
             return None, WHY_RECORDED, None
@@ -340,29 +343,6 @@ class Compiler:
             return derivative, "", None
         except Underivable as reason:
             return None, str(reason), reason.missing_formula
-
-
-def program_of(
-    acquired: Acquired,
-    derivative: ProgramDerivative | None,
-    why_recorded: str,
-    symbolic: Symbolic,
-    stages: Iterable[Stage],
-    constant_because: str,
-) -> Program:
-    """Return a program with these acquired traces, this derivative and these compiled stages."""
-    return Program(
-        stages=tuple(stages),
-        guards=acquired.guards,
-        sharp_edges=acquired.sharp_edges,
-        derivative=derivative,
-        no_backward_reason=why_recorded,
-        observed=acquired.observed,
-        constant_because=constant_because,
-        module_reads=acquired.module_reads,
-        caught_lines=acquired.caught_lines,
-        shortfalls=tuple(shortfalls(acquired.sizes, symbolic.named)) if acquired.sizes is not None else (),
-    )
 
 
 @dataclass(frozen=True)
@@ -383,7 +363,7 @@ class CompilerLackingExecutor:
 
     @property
     def differs_from_eager(self) -> bool:
-        """Whether programs may compute something else than eager PyTorch: with lookasides or a parallel transform."""
+        """Whether programs may compute other values than eager PyTorch: with lookasides or a parallel transform."""
         return bool(self.lookasides) or any(transform.is_parallel for transform in self.transforms)
 
     @property
@@ -415,17 +395,3 @@ def compiler_by_names(
         return lacking_executor.settings
     except (UnknownName, EnvironmentLacks):
         return lacking_executor
-
-
-def name_for_pickle(executor: Executor) -> str:
-    """Return the name of an executor; raise `CannotReplay` if another executor is registered under the same name."""
-    try:
-        registered = find_executor(executor.name)
-    except (UnknownName, EnvironmentLacks):
-        return executor.name
-    if registered is not executor:
-        raise CannotReplay(
-            f"a program of the executor {executor.name} cannot be pickled: another executor has the same name",
-            fix="register the executor under a unique name with register_executor, or pickle the original module",
-        )
-    return executor.name

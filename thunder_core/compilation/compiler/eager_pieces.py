@@ -10,13 +10,14 @@ import types
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._prims_common import make_contiguous_strides_for
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from thunder_core.compilation.compiler.nested import CompilerSettings, NestedCall, record_call, tensors_of
+from thunder_core.compilation.compiler.nested import NestedCall, record_call, tensors_of
+from thunder_core.compilation.compiler.settings import CompilerSettings
 from thunder_core.foundation.errors import CannotReplay, SourceLine
 from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.frontend.acquire.assembly import Acquired
@@ -34,6 +35,9 @@ from thunder_core.tracing.ir.sizes import symbolic_dense_strides
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 
 CONTAINERS = (list, tuple, set, frozenset, dict)
+SEPARATE_FUNCTION = (
+    "read the value in a separate function that takes and returns tensors and numbers, and that has no other effects"
+)
 
 
 @dataclass(frozen=True)
@@ -74,6 +78,12 @@ class EagerPiece:
 
 class PieceCall(NestedCall):
     """A call of an eager piece while a program is traced. The values of tensors are those of the traced call."""
+
+    def refuse(self, what: str, fix: str = SEPARATE_FUNCTION) -> NoReturn:
+        """Raise the error for a function that cannot be called in eager PyTorch."""
+        raise CannotReplay(
+            f"the function `{self.name}`, which reads values of tensors, {what}", fix=fix, where=self.line
+        )
 
     def record(self) -> Any:
         """Run the function, record its bound symbol, and return its result.

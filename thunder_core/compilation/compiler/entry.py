@@ -49,7 +49,7 @@ def jit(
     without: Sequence[str] = (),
     dump: str | os.PathLike[str] | None = None,
 ) -> Any:
-    """Compile a function or a module. Compilation happens at the first call, and again for inputs that differ.
+    """Compile a function or a module at its first call, and again at each call that no compiled program accepts.
 
     For a module, the result is a module of the same class that shares all its state. For a function, the result is a
     function. `transforms` are applied in the order of their traits, before dead code is dropped. `executors` claim
@@ -69,16 +69,18 @@ def jit(
     `thunder_core.functional.jit`.
 
     `memory_budget` limits the tensors that a training step saves for its backward: a fraction (0.0 to 1.0) of the bytes
-    that it would save, or an integer number of bytes above 1. Below 1.0, the backward recomputes layers, the first
-    layers first; at 0.0, only the tensors between layers are saved. `examine_memory` reports the resulting memory.
+    that the step saves without a limit, or an integer number of bytes above 1. Below 1.0, the backward recomputes
+    layers, beginning with the first layers; at 0.0, only the tensors between layers are saved. `examine_memory` reports
+    the resulting memory.
 
     `data_dependent` controls programs that read the value of a tensor for a branch or a size. `"guard"` traces the
-    program for the value, or for the outcome if the value is compared with a number. It traces again for other values.
-    From the ninth value of a source line on, eager PyTorch calls the function around the line, with a
+    program for the value, or for the outcome if the value is compared with a number, and traces again for each other
+    value. From the ninth value of a source line on, eager PyTorch calls the function around the line, with a
     `RecompileWarning`. `"retrace"` traces again without this limit. `"error"` raises `DataDependent` at the first read.
 
-    `max_programs` limits the number of programs; beyond it, the least recently used program is dropped. A
-    `RecompileWarning` reports this once, and a third trace for the same reason.
+    `max_programs` limits the number of programs; beyond this number, the least recently used program is dropped. A
+    `RecompileWarning` reports the first program that is dropped. Another `RecompileWarning` is emitted when calls are
+    traced again for the third time for the same reason.
 
     `symbolic` names sizes and numbers among the arguments that are symbols from the first call on, with every `cache`:
     `["input_ids.size(1)", "scale"]`, or with ranges `{"input_ids.size(1)": (1, 8192), "scale": None}`. Conditions that
@@ -86,7 +88,8 @@ def jit(
     `RecompileWarning`. If the decisions of a program exclude a part of the range, a `SpecializationWarning` reports
     that.
 
-    `lookasides` are functions that are called instead of other functions, wherever the program calls these.
+    `lookasides` are replacements of functions: wherever the program calls a replaced function, its replacement is
+    called instead.
 
     `without` names transforms and executors to leave out (`"cse"`, `"inductor"`), and executors to leave out of some
     modules: with `"inductor:layers.3.mlp"`, the other executors run this module and its submodules, forward and
@@ -121,7 +124,7 @@ def jit(
 
 
 def require_list_and_callable(executors: object, subject: object) -> None:
-    """Raise `WrongInputs` for a single executor in place of a list, and for a subject that is not callable."""
+    """Raise `WrongInputs` if `executors` is a single executor instead of a list, or if the subject cannot be called."""
     if isinstance(executors, str | Executor):
         raise WrongInputs(f"executors={executors!r:.80} is a single executor, not a list", fix="write executors=[...]")
     if not callable(subject):
@@ -156,10 +159,7 @@ def compile_in_order(
 
 
 def register_operators(executors: Sequence[Executor]) -> None:
-    """Register the derivatives of those executors that are operators.
-
-    Their implementations have no other derivative.
-    """
+    """Register the derivatives of the operators among the executors; their implementations have no other derivative."""
     for operator in executors:
         if isinstance(operator, Operator) and operator.derivative is not None:
             register_derivative(operator.implementation, setup_context=operator.setup_context)(operator.derivative)

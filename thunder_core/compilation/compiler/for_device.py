@@ -97,12 +97,12 @@ class CompilerForDevice:
 
     @property
     def differs_from_eager(self) -> bool:
-        """Whether eager PyTorch computes something else than the programs."""
+        """Whether programs may compute other values than eager PyTorch."""
         return self.compiler.differs_from_eager
 
     @property
     def leaves_to_eager(self) -> bool:
-        """Whether eager PyTorch makes the calls that no trace can represent: False, since there is no data."""
+        """Whether eager PyTorch makes the calls that no trace can represent: False, because there is no data."""
         return False
 
     def __call__(
@@ -179,7 +179,7 @@ def accepting_meta_device(constant: object, device: torch.device) -> object:
 
 @contextmanager
 def devices_read_as(device: torch.device, arguments: object) -> Iterator[None]:
-    """During the block, replace the meta device by `device` in the attributes of arguments such as KV caches."""
+    """Within the block, attributes of arguments such as KV caches have `device` in place of the meta device."""
     indexed = device if device.index is not None else torch.device(device.type, 0)
     attributes = [
         (state, name)

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn, Protocol
+from typing import Any, NoReturn
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from thunder_core.backend.runtime.compiled import Specializations
+from thunder_core.compilation.compiler.settings import CompilerSettings, without_device
 from thunder_core.compilation.compiler.transformation import checked_trace
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay, DataDependent, ThunderError
-from thunder_core.foundation.options.compile_options import CompileOptions
 from thunder_core.frontend.acquire.acquire import build_run, trace_program
 from thunder_core.frontend.acquire.assembly import Acquired
 from thunder_core.frontend.acquire.handover import COMPILE_TOGETHER, Handover
@@ -46,34 +46,12 @@ from thunder_core.tracing.capture.torch_facts.compiled_call import (
 )
 from thunder_core.tracing.capture.torch_facts.modes import without_our_functions, without_recording
 from thunder_core.tracing.capture.values import Unknowable
-from thunder_core.tracing.extension.lookaside import Lookaside
-from thunder_core.tracing.extension.transform import Transform
 from thunder_core.tracing.ir.constants import BY_IDENTITY, is_constant
 from thunder_core.tracing.ir.literal import valid_name
 from thunder_core.tracing.ir.program_errors import ProgramRaised
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, tensor_proxy
 from thunder_core.tracing.ir.symbol import BoundSymbol, Symbol
 from thunder_core.tracing.ir.trace import Trace
-
-
-class CompilerSettings(Protocol):
-    """The settings of a compiler."""
-
-    @property
-    def transforms(self) -> tuple[Transform, ...]:
-        """The transforms, in their order."""
-
-    @property
-    def options(self) -> CompileOptions:
-        """The other options."""
-
-    @property
-    def lookasides(self) -> tuple[Lookaside, ...]:
-        """The functions that replace other functions."""
-
-    @property
-    def device(self) -> torch.device | None:
-        """The device to compile for; None for the devices of the arguments."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +65,12 @@ class NestedCallRecorder:
 
     settings: CompilerSettings
 
-    def stays(self, compiled: Specializations) -> bool:
+    def records_as_one_bound_symbol(self, compiled: Specializations) -> bool:
         """Whether a call of a compiled function is recorded as one bound symbol.
 
-        This is so if its settings differ from the program's, or if it may have stored values as constants. A derivative
-        without settings of its own always becomes a part of the program, because it uses the caller's settings.
+        It is if the settings of the function differ from the program's, or if the function may have stored values as
+        constants. A derivative without settings of its own always becomes a part of the program, because it uses the
+        caller's settings.
         """
         if compiled.uses_callers_settings:
             return False
@@ -110,7 +89,7 @@ def record_call(
 ) -> Any:
     """Record a call as one bound symbol, and return its result.
 
-    `call_with` makes the `NestedCall` from arguments without placeholders of the tracer.
+    `call_with` makes the `NestedCall` from the arguments, in which plain values replace symbolic numbers.
     """
     try:
         with without_our_functions():
@@ -137,11 +116,6 @@ def guard_containers(run: TracedRun, arguments: object) -> None:
             pending += values_of(container)
 
 
-def without_device(settings: Any) -> Any:
-    """Return settings without their device, for a comparison that ignores the device."""
-    return replace(settings, device=None) if getattr(settings, "device", None) is not None else settings
-
-
 class NestedCall:
     """A call of a compiled function while a program is traced."""
 
@@ -157,7 +131,7 @@ class NestedCall:
         self.recorder = run.recorder
         self.compiled = compiled
         self.device = settings.device
-        self.own: CompilerSettings = compiled.compiler.settings
+        self.own_settings: CompilerSettings = compiled.compiler.settings
         self.name = valid_name(getattr(compiled.subject, "__name__", type(compiled.subject).__name__))
         self.args, self.kwargs = args, kwargs
         self.stand_ins = StandIns(self.recorder.tensors, self.device, self.recorder.sizes)
@@ -166,9 +140,9 @@ class NestedCall:
         self._probes: list[Run] = []
 
     def refuse(self, what: str, fix: str = COMPILE_TOGETHER) -> NoReturn:
-        """Raise the error for a function that cannot be recorded as one call."""
+        """Raise the error for a function that cannot be recorded as one bound symbol."""
         raise CannotReplay(
-            f"the compiled function `{self.name}`, which the program calls as a whole, {what}",
+            f"the compiled function `{self.name}`, whose call is one operation of the calling program, {what}",
             fix=fix,
             where=self.line,
         )
@@ -186,7 +160,7 @@ class NestedCall:
         probe, acquired, output = self._probe()
         handover = Handover(self.run.outside, probe.outside, self.line, self.refuse)
         handover.require_no_conflict()
-        if not self.own.options.functional:
+        if not self.own_settings.options.functional:
             handover.guard()
         trace = self._transform(acquired)
         captured, mutates = self._captured_and_mutated(probe, acquired.computation)
@@ -249,7 +223,7 @@ class NestedCall:
         try:
             return self._trace(evaluates_tensor_values=False)
         except DataDependent:
-            if self.own.options.data_dependent == "error" or not self.recorder.data_dependent.allowed:
+            if self.own_settings.options.data_dependent == "error" or not self.recorder.data_dependent.allowed:
                 raise
             self._give_values()
             self.depends_on_values = True
@@ -267,15 +241,15 @@ class NestedCall:
 
     def _trace(self, *, evaluates_tensor_values: bool) -> tuple[Run, Acquired, Any]:
         args, kwargs = self._with_stand_ins((self.args, self.kwargs))
-        options = self.own.options
+        options = self.own_settings.options
         with without_recording():
             run_options = RunOptions(
                 device=self.device,
                 evaluates_tensor_values=evaluates_tensor_values,
                 functional=options.functional,
                 sharp_edges="error" if options.sharp_edges == "error" else "allow",
-                nested=NestedCallRecorder(self.own),
-                lookasides=self.own.lookasides,
+                nested=NestedCallRecorder(self.own_settings),
+                lookasides=self.own_settings.lookasides,
             )
 
             def attempt(options: RunOptions) -> tuple[Run, Acquired, Any]:
@@ -296,7 +270,7 @@ class NestedCall:
         """Apply the function's own transforms to its computation."""
         trace = acquired.computation
         with without_recording():
-            for transform in self.own.transforms:
+            for transform in self.own_settings.transforms:
                 trace = checked_trace(transform, transform(trace))
         self._require_modes_kept(trace)
         return trace
@@ -307,7 +281,7 @@ class NestedCall:
             self.refuse("changes the grad mode")
 
     def _captured_and_mutated(self, probe: Run, computation: Trace) -> tuple[tuple[Proxy, ...], tuple[str, ...]]:
-        """Return the tensors that the function reads besides its arguments, and the names of tensors that it writes."""
+        """Return the tensors that the function reads besides its arguments, and the names that it writes to."""
         written = names_written_to(computation)
         captured: list[Proxy] = []
         mutates: list[str] = []
@@ -329,23 +303,23 @@ class NestedCall:
     def _require_unseen(self, tensor: torch.Tensor, proxy: TensorProxy, written: frozenset[str]) -> None:
         """Raise `CannotReplay` if a tensor without a path from the caller requires a gradient or is written to."""
         if tensor.requires_grad and torch.is_grad_enabled():
-            self.refuse("contains a tensor that requires a gradient")
+            self.refuse("reads a tensor that requires a gradient and that no argument or variable refers to")
         if proxy.name in written:
-            self.refuse("writes to a tensor that cannot be found again")
+            self.refuse("writes to a tensor that no argument or variable refers to")
 
     def _require_shape_kept(self, probe: Run, tensor: torch.Tensor, proxy: TensorProxy) -> None:
         fake = probe.recorder.tensors.fake(tensor)
         with torch._C.DisableTorchFunction():
             now = replace(tensor_proxy(proxy.name, fake), device=proxy.device)
         if now != proxy:
-            self.refuse(f"changes a tensor of shape {list(proxy.shape)} in place to one with other metadata")
+            self.refuse(f"changes the metadata of a tensor of shape {list(proxy.shape)} in place")
 
     # ---- the result ----
 
     def _part(self, leaf: object, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
         """Return a part of the result, which the bound symbol checks, and the value that the program gets for it."""
         if isinstance(leaf, torch.Tensor):
-            return self._tensor(leaf, probe, proxies)
+            return self._tensor_part(leaf, probe, proxies)
         if isinstance(leaf, SymbolicNumber):
             number = self.recorder.numbers.new(leaf.kind)
             return NumberOf(number.proxy, number.kind), number
@@ -355,13 +329,13 @@ class NestedCall:
             return Same(type(leaf)), leaf
         return self.refuse(f"returns {object_of_class(type(leaf))}")
 
-    def _tensor(self, leaf: torch.Tensor, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
+    def _tensor_part(self, leaf: torch.Tensor, probe: Run, proxies: dict[str, Proxy]) -> tuple[Part, Any]:
         real = self.stand_ins.behind(leaf)
         if real is not None:
             return Same(torch.Tensor), real
         if id(leaf) in probe.recorder.inputs or not probe.recorder.is_used(leaf):
             if self.run.outside.path_of(leaf) is None:
-                self.refuse("returns a tensor that cannot be found again")
+                self.refuse("returns a tensor that the function neither computes nor gets from an argument or variable")
             return Same(type(leaf)), leaf
         before = probe.recorder.proxy_of(leaf)
         proxy = proxies[before.name]

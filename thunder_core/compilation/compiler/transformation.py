@@ -11,7 +11,10 @@ from thunder_core.tracing.ir.trace import Trace
 
 
 def checked_trace(transform: Callable[[Trace], Trace], result: object) -> Trace:
-    """Return the trace that a transform returned; raise `BadRecipe` if a user's transform returned an invalid one."""
+    """Return the trace that a transform returned.
+
+    Raises `BadRecipe` if the transform is the user's and the trace is invalid.
+    """
     transform = getattr(transform, "stands_for", transform)
     trace: Trace = require_return_type(transform, "__call__", result, Trace)
     try:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from thunder_core.backend.claiming.free import free_after_last_use
+from thunder_core.backend.claiming.free import free_after_last_use, take_single_list
 from thunder_core.backend.runtime.program import Program
 from thunder_core.compilation.compiler import AUTOGRAD_OFF, NOTHING_REQUIRES_GRAD, last_program
 from thunder_core.compilation.memory.sizes import at_upper_ends
 from thunder_core.compilation.memory.use import MemoryUse, Meter, memory_use
-from thunder_core.passes.autodiff.program_derivative import ProgramDerivative, take_single_list
+from thunder_core.passes.autodiff.program_derivative import ProgramDerivative
 from thunder_core.tracing.ir.proxy import TensorProxy
 from thunder_core.tracing.ir.trace import Trace
 

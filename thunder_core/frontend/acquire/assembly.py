@@ -23,12 +23,12 @@ from thunder_core.frontend.acquire.codegen.merged_guards import with_merged_item
 from thunder_core.frontend.acquire.codegen.prologue import Prologue
 from thunder_core.frontend.acquire.gradients import expose_intermediates, without_autograd
 from thunder_core.frontend.acquire.observed import observed_values
-from thunder_core.frontend.acquire.outside.effects import Effect
 from thunder_core.frontend.acquire.outside.guards.guard import Guard
 from thunder_core.frontend.acquire.outside.guards.tensors import SparseTensorMetadata, TensorMetadata
 from thunder_core.frontend.acquire.outside.guards.values import OfType
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.sharp import SharpEdge
+from thunder_core.frontend.acquire.outside.writes.effect import Effect
 from thunder_core.frontend.acquire.run.run import Run
 from thunder_core.frontend.acquire.settings import with_chosen_attention
 from thunder_core.tracing.analysis.aliasing import writes_to_inputs

@@ -27,10 +27,10 @@ from thunder_core.tracing.library.tensor_guards import BASE_TENSOR_CLASSES
 class Count:
     """An integer that a tensor determines, such as its number of nonzero elements.
 
-    `bsyms` compute the tensor. `inputs` maps names of inputs of the bound symbols to paths, and `symbols` maps symbols
-    to the paths of their values. `memory` maps names of tensors to the identities of their storages. Expressions are
-    not simplified by constraints, because a constraint may replace an expression by another expression that contains
-    the count itself.
+    `text` identifies the count in each recording of the program. `bsyms` compute the tensor. `inputs` maps names of
+    inputs of the bound symbols to paths, and `symbols` maps symbols to the paths of their values. `memory` maps names
+    of tensors to the identities of their storages. Expressions of sizes are not simplified by constraints, because a
+    simplified expression may contain the count itself.
     """
 
     text: str
@@ -64,7 +64,7 @@ class Count:
             yield replace(bsym, args=args, kwargs=kwargs, subsymbols=(), source=None, module="")
 
     def expression(self, variable: Callable[[Path], str]) -> Code:
-        """Return the expression of the count, which follows the bound symbols."""
+        """Return the expression that computes the count, after the prologue has run the bound symbols."""
         tensor = self._with_variable(self.tensor, variable)
         tensor = tensor if isinstance(tensor, Code) else Code(tensor.name, (tensor,))
         return Code(self.quantity.expression.format(tensor.text), tensor.reads)
@@ -100,7 +100,7 @@ class CountSources:
     observed: dict[str, int] = field(default_factory=dict)
 
     def __call__(self, quantity: Quantity, bsyms: Sequence[BoundSymbol], tensor: Proxy, value: Any) -> Path | None:
-        """Return the path of a count; None if it is constant, or if it depends on a tensor without a path."""
+        """Return the path of a count; None if the count is constant, or depends on a tensor without a path."""
         text = self._text(quantity)
         if quantity is not TENSOR:
             self.observed[text] = value
@@ -116,9 +116,9 @@ class CountSources:
         return path if quantity is TENSOR or self.outside.symbolic.includes_count(text, value) else None
 
     def _text(self, quantity: Quantity) -> str:
-        """Return a text that identifies a count, and that is the same in each recording of the program."""
+        """Return a string that identifies a count, and that is the same in each recording of the program."""
         where = f"{quantity.description} at {self.line()}"
-        number = sum(text.startswith(where) for text in self.observed)
+        number = sum(text == where or text.startswith(f"{where} (") for text in self.observed)
         return where if not number else f"{where} ({number + 1})"
 
     def _paths(self, proxies: Iterable[Proxy]) -> tuple[dict[str, Path], dict[sympy.Basic, Path]] | None:

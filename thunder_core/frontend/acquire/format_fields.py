@@ -17,7 +17,7 @@ def with_values(machine: Machine, template: str, args: Sequence[Any], kwargs: Ma
     """Return the template with numbered fields, and the values of the fields: `"{0}"` and `[a.name]` for `"{0.name}"`.
 
     Return None if C code must format the template, because it is invalid or nested, or because an argument is missing.
-    Return None also if no field reads an attribute or an item.
+    Also returns None if no field reads an attribute or an item.
     """
     try:
         fields: Fields = list(string.Formatter().parse(template))

@@ -18,7 +18,7 @@ def retrace(
 ) -> Result:
     """Return the result of the first attempt that succeeds.
 
-    `after(options, error)` returns the options of the next attempt; or None, and then the error is raised.
+    `after(options, error)` returns the options of the next attempt, or None if this function must raise the error.
     """
     while True:
         try:

@@ -33,7 +33,7 @@ class Nested(Protocol):
     def __call__(self, run: TracedRun, /, compiled: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Call the compiled function as one bound symbol of the trace."""
 
-    def stays(self, compiled: Any) -> bool:
+    def records_as_one_bound_symbol(self, compiled: Any) -> bool:
         """Whether a compiled function is called as one bound symbol."""
 
 

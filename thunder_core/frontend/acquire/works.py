@@ -1,4 +1,4 @@
-"""The works that asynchronous collectives (`async_op=True`) return to a traced program."""
+"""The `Work` objects that asynchronous collectives (`async_op=True`) return to a traced program."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ WAIT_FIRST = "call wait() first, or move the line out of the compiled program"
 
 
 class TracedWork(BASE):  # type: ignore[misc]
-    """The work of a collective that the trace has started. `finish()` records that the program waits for it.
+    """The `Work` of a collective that the trace has started. `finish()` records that the program waits for it.
 
-    `refuse(action, fix)` raises the error for a query whose answer differs from call to call.
+    `refuse(action, fix)` raises the error for a method that cannot be traced.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class TracedWork(BASE):  # type: ignore[misc]
         self.wait()
 
     def is_completed(self) -> bool:
-        """Return True after the program has waited. Before, raise the error of `refuse`."""
+        """Return True if the program has waited; otherwise raise the error of `refuse`."""
         if self.is_pending:
             self._refuse(f"asks whether `{self.name}` is completed, which differs from call to call", WAIT_FIRST)
         return True

@@ -20,6 +20,7 @@ from thunder_core.backend.runtime.autograd_signature import (
 )
 from thunder_core.backend.runtime.randomness import RandomState, drawing_from
 from thunder_core.foundation.errors import NotDifferentiable
+from thunder_core.passes.autodiff.applied.value_readers import read_values
 from thunder_core.passes.autodiff.second_run import former_values, inputs_before_writes, reason_against_second_run
 from thunder_core.tracing.capture.torch_facts.strides import dense_strides
 from thunder_core.tracing.library.saved_tensors_hooks import are_users_hooks_set
@@ -83,7 +84,7 @@ class Bridge:
     def gradients(self, run: Backward, saved: list[torch.Tensor], incoming: Gradients) -> Gradients:
         """Run a backward on the saved values and the incoming gradients.
 
-        The backward empties the list `saved`, so that each value can be freed after its last use. Autocast is off, also
+        The backward empties the list `saved`, so that each value can be freed after its last use. Autocast is off, even
         if the caller has switched it on since the forward: the backward was derived for the dtypes of the forward.
         """
         pairs = zip(incoming, self.signature.layouts, strict=True)
@@ -97,9 +98,10 @@ class Bridge:
         return torch._C._DisableAutocast() if self.signature.beneath_autocast else nullcontext()
 
     def gradients_by_autograd(self, node: object, incoming: Gradients, call: object = None) -> Gradients:
-        """Return the gradients as functions of the inputs: the program runs again, and autograd records it.
+        """Return the gradients of the inputs, computed by autograd, which records a second run of the program.
 
-        `call` is the `DependentCall` of a split backward pass, or None.
+        If the grad mode is on, the gradients can be differentiated again. `call` is the `DependentCall` of a split
+        backward pass, or None.
         """
         outputs, aliases = self._run_again(node, incoming, call)
         pairs = [
@@ -255,20 +257,6 @@ class Compiled(torch.autograd.Function):
         return tuple(input_gradients)
 
 
-def read_values(readers: Iterable[Callable[[], object]]) -> list[tuple[type, object]]:
-    """Call each reader, and return its value with the type of the value.
-
-    If a reader raises an error because its value is missing, the value is the text of the error.
-    """
-    values: list[object] = []
-    for read in readers:
-        try:
-            values.append(read())
-        except (AttributeError, LookupError, TypeError, ValueError) as error:
-            values.append(str(error))
-    return [(type(value), value) for value in values]
-
-
 def split_call(reference: ref[Any] | None) -> Any:
     """Return the `DependentCall` behind a weak reference if the current backward pass is split; None otherwise."""
     call = None if reference is None else reference()
@@ -278,7 +266,7 @@ def split_call(reference: ref[Any] | None) -> Any:
 def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int, ...]]], incoming: Gradients) -> None:
     """Raise `NotDifferentiable` if a result has a hook that would miss a gradient.
 
-    The hook would miss the gradient that reaches its result inside the program, from results computed from this result.
+    The hook does not see gradients from other results that the program computes from this result.
     """
     for reference, downstream in watched:
         result = reference()
@@ -293,11 +281,9 @@ def _require_no_missed_hook(watched: Iterable[tuple[ref[torch.Tensor], tuple[int
 
 
 def _free_saved(ctx: Any, received: set[int]) -> None:
-    """Free the saved values unless the graph is retained.
+    """Free the saved values of a node after a backward pass for the results at the positions `received`.
 
-    The inputs are not freed if other results may have a later backward pass.
-
-    `received` are the positions of the results that have a gradient.
+    Nothing is freed if the graph is retained. The inputs are not freed if other results may have a later backward pass.
     """
     if not torch._C._autograd._get_current_graph_task_keep_graph():
         if ctx.dependent_call is not None and (call := ctx.dependent_call()) is not None:
@@ -356,16 +342,13 @@ def connect_tail(bridge: Bridge, tail: Callable[..., Any] | None) -> Callable[..
 
 
 def to_savable(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor that autograd can save.
+    """Return a tensor that autograd can save: an alias of a view, and a copy of a tensor made in inference mode.
 
-    For a view, this is an alias without the view's base. For a tensor made in inference mode, this is a copy.
+    If a node saved a view of its own result, the view, the result and the node would be a cycle of C++ objects, which
+    Python never collects. An alias has no base, so there is no cycle. Autograd still notices writes to its memory.
 
-    If a node saved a view of its own result, the view would refer to the result, the result to the node, and the node
-    to the view. Python never collects such a cycle of C++ objects. An alias without a base avoids the cycle, and
-    autograd still notices writes to its memory.
-
-    Autograd refuses to save a tensor that was made in inference mode. A compiled backward may read such an input in
-    cases where eager PyTorch does not save the input.
+    Autograd refuses to save a tensor that was made in inference mode. A compiled backward may read such an input even
+    if eager PyTorch does not save the input.
     """
     if tensor.is_inference():
         return tensor.clone()

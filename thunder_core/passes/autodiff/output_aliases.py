@@ -12,7 +12,7 @@ from thunder_core.tracing.analysis.grad_mode import grad_modes, tracked_by_autog
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
-from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.ir.trace import Trace, numbers_of
 
 SPLIT_VIEWS = "split off views"  # `made_by` of a computation without the returned views, which a tail makes
 
@@ -43,6 +43,20 @@ def split_output_aliases(trace: Trace) -> tuple[Trace, Trace | None]:
     body = trace.having(views.bsyms_of_body(bases), made_by=SPLIT_VIEWS, output=bases)
     tail_trace = Trace("tail", (*inputs_read, *bases), tuple(tail), trace.output, SPLIT_VIEWS, trace.origins)
     return body, tail_trace
+
+
+def with_number_inputs_of_tail(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
+    """Return the body and the tail, both with the symbolic numbers that the tail reads as additional inputs."""
+    numbers = () if tail is None else numbers_of(tail)
+    if tail is None or not numbers:
+        return body, tail
+    names = {proxy.name for proxy in body.inputs}
+    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in names))
+    defined = {proxy.name for proxy in (*body.inputs, *numbers)}
+    bases = [proxy for proxy in tail.inputs if proxy.name not in defined]
+    read = {proxy.name for proxy in (*tail.inputs, *numbers)}
+    tail = replace(tail, inputs=(*(proxy for proxy in inputs if proxy.name in read), *bases))
+    return replace(body, inputs=inputs), tail
 
 
 def marked_for_autograd(trace: Trace) -> dict[str, BoundSymbol]:

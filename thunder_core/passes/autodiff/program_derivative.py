@@ -14,9 +14,9 @@ from typing import Any
 import torch
 
 from thunder_core.backend.cache.built_for import model_of_new_entries, record_model
-from thunder_core.backend.claiming.claim import claim, claim_operations
+from thunder_core.backend.claiming.claim import claim, claim_before_fusion
 from thunder_core.backend.claiming.executor import Executor
-from thunder_core.backend.claiming.free import UNPACK, free_after_last_use, lines_after_freeing
+from thunder_core.backend.claiming.free import free_after_last_use, lines_after_freeing, take_single_list
 from thunder_core.backend.fusion.prepared_weights import claiming_forward
 from thunder_core.backend.parallel.backward_pieces import (
     GradientArrivals,
@@ -43,8 +43,8 @@ from thunder_core.passes.autodiff.decompose_autocast import decompose_autocast, 
 from thunder_core.passes.autodiff.dependent_nodes import DependentProgram, SplitBackward
 from thunder_core.passes.autodiff.dependent_results import cut_at_sources, find_dependent_results
 from thunder_core.passes.autodiff.functionalize_inplace import functionalize_tracked_writes, require_accepted_writes
-from thunder_core.passes.autodiff.output_aliases import split_output_aliases
-from thunder_core.passes.autodiff.refusals import require_no_compiled_call, require_no_hooks
+from thunder_core.passes.autodiff.output_aliases import split_output_aliases, with_number_inputs_of_tail
+from thunder_core.passes.autodiff.refusals import require_derivable
 from thunder_core.passes.autodiff.reverse_mode import Differentiated, differentiate
 from thunder_core.passes.autodiff.reverse_sweep import REQUIRE_GRAD, cotangent_of
 from thunder_core.passes.autodiff.rules import with_rules
@@ -58,14 +58,11 @@ from thunder_core.tracing.capture.torch_facts.modes import without_users_dispatc
 from thunder_core.tracing.extension.transform import Transform, rewrite_before_claiming
 from thunder_core.tracing.ir.check import check_trace
 from thunder_core.tracing.ir.dump import NoSink, Sink
-from thunder_core.tracing.ir.literal import Code
-from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy, environment_of
+from thunder_core.tracing.ir.proxy import Proxy, TensorProxy, environment_of
 from thunder_core.tracing.ir.sizes import generic_hint_of
-from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, numbers_of
 from thunder_core.tracing.library.saved_tensors_hooks import without_saved_tensors_hooks
 
-SAVED = "saved"
 # In an artifact: the number of results with a backward for each selection, at most seven backwards, and the number of
 # results with a backward for each single result.
 MAX_SELECTED, MAX_SINGLE = 3, 8
@@ -77,8 +74,9 @@ class ProgramDerivative:
     """A differentiated computation: its `body`, the body's forward and backward, and the `tail` that makes views.
 
     `steps` are the intermediate traces of the passes that made the forward from the computation. A backward is compiled
-    when it is first needed, and its stages are then written to the `sink`. The `schedulers` rewrite each backward right
-    before executors claim it. `lent` are the names of saved tensors that stay in the memory of the forward's wrappers.
+    when it is first needed, and its stages are then written to the `sink`. The `cleanup` transforms simplify each
+    backward, and the transforms `before_claiming` rewrite it right before executors claim it. `lent` are the names of
+    saved tensors that stay in the memory of the forward's wrappers.
     """
 
     body: Trace
@@ -86,10 +84,10 @@ class ProgramDerivative:
     steps: tuple[Trace, ...]
     differentiated: Differentiated
     executors: Sequence[Executor]
-    transforms: Sequence[Transform]
+    cleanup: Sequence[Transform]
     beneath_autocast: bool = False
     sink: Sink = field(default_factory=NoSink)
-    schedulers: Sequence[Transform] = ()
+    before_claiming: Sequence[Transform] = ()
     model: str = field(default_factory=model_of_new_entries)
     lent: frozenset[str] = frozenset()
     _backwards: list[Stage] = field(default_factory=list)
@@ -295,15 +293,19 @@ class ProgramDerivative:
             with compiling(), without_users_dispatch_modes():
                 return self._compile(has_cotangent)
         except (Underivable, ConstraintAfterPrologue):
-            zeros = self.signature.writes and environment_of(self.body.output) is None
-            return self._with_zeros(has_cotangent) if zeros else None
+            has_constant_sizes = environment_of(self.body.output) is None
+            may_use_zeros = self.signature.writes and has_constant_sizes and not all(has_cotangent)
+            return self._with_zeros(has_cotangent) if may_use_zeros else None
 
-    def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward:
+    def _with_zeros(self, has_cotangent: tuple[bool, ...]) -> Backward | None:
         """Return a function that calls the backward for all results, with zeros for missing cotangents.
 
-        It is used if the body cannot run again for autograd to record, because the body writes to inputs.
+        Returns None if the backward for all results cannot be compiled. The function is used if the body writes to
+        inputs: a second run of the body for autograd to record would need copies of these inputs.
         """
-        run = self._compile(self._all_results)
+        run = self.compile_backward(self._all_results)
+        if run is None:
+            return None
         results = [cotangent_of(self.body.output[index]) for index in self.differentiated.results]
         reached = self.differentiated.reached_gradients(has_cotangent)
 
@@ -319,6 +321,10 @@ class ProgramDerivative:
     def _compile(
         self, has_cotangent: tuple[bool, ...], cuts: Sequence[str] = (), ends: Sequence[str] | None = None
     ) -> Backward:
+        """Return the compiled backward for these cotangents; `cuts` and `ends` are those of `Differentiated.backward`.
+
+        Raises `Underivable` or `ConstraintAfterPrologue` if autograd has to record the body instead.
+        """
         before = time.perf_counter()
         stages: list[Stage] = []
 
@@ -334,14 +340,14 @@ class ProgramDerivative:
             trace = self.differentiated.backward(has_cotangent, cuts, ends)
             lent = self.lent & {proxy.name for proxy in trace.inputs}
             trace = note(check_trace(replace(trace, lent=lent)))
-        for transform in self.transforms:
+        for transform in self.cleanup:
             trace = note(check_trace(transform_nested(trace, transform)))
-        trace = rewrite_before_claiming(trace, self.schedulers, lambda _, changed: note(check_trace(changed)))
+        trace = rewrite_before_claiming(trace, self.before_claiming, lambda _, changed: note(check_trace(changed)))
         start_answering(trace)
         with torch.no_grad(), torch._C._DisableAutocast(), record_model(self.model):
             trace = note(claim(trace, self.executors))
         if numbers_of(trace):
-            raise Underivable("its compiled form reads other sizes")
+            raise Underivable("the compiled backward reads a symbolic size that the forward does not save")
         if not cuts:
             self._claimed[has_cotangent] = trace
         trace = note(check_trace(free_after_last_use(take_single_list(trace))))
@@ -349,53 +355,54 @@ class ProgramDerivative:
         return executable_trace(trace)
 
 
-def require_derivable(trace: Trace) -> None:
-    """Raise `Underivable` for a trace with a generator, a compiled call or hooks: autograd has to record the trace."""
-    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
-        raise Underivable("it takes a random number generator")
-    require_no_compiled_call(trace.bound_symbols)
-    require_no_hooks(trace.bound_symbols)
-
-
 def differentiate_program(
     trace: Trace,
     executors: Sequence[Executor],
-    transforms: Sequence[Transform],
+    cleanup: Sequence[Transform],
     budget: float = 1.0,
     sink: Sink = NoSink(),  # noqa: B008 - a NoSink has no state
-    schedulers: Sequence[Transform] = (),
+    transforms: Sequence[Transform] = (),
 ) -> ProgramDerivative:
     """Divide the trace into forward and backward; raise `Underivable` if autograd has to record it instead.
 
     Under autocast, the trace is first decomposed into autocast's operations. If bound symbols write to tensors that
     autograd tracks, the trace is functionalized. `budget` bounds the bytes that the forward saves: up to 1.0, a
-    fraction of the bytes that it saves without a budget; above 1, a number of bytes. `schedulers` rewrite each backward
-    right before executors claim it.
+    fraction of the bytes that it saves without a budget; above 1, a number of bytes. The `cleanup` transforms simplify
+    each backward, and the `transforms` rewrite it right before executors claim it.
     """
     require_derivable(trace)
     steps: list[Trace] = []
-    under = runs_under_autocast(trace.bound_symbols)
-    if under:
+    is_under_autocast = runs_under_autocast(trace.bound_symbols)
+    if is_under_autocast:
         trace = trace.having(decompose_autocast(trace.bound_symbols), made_by="decompose autocast")
         steps.append(trace)
 
     def divide(computation: Trace) -> ProgramDerivative:
-        body, tail, forwards, parts = _divide(computation, executors, budget)
-        forwards = (*steps, *forwards)
-        return ProgramDerivative(body, tail, forwards, parts, executors, transforms, under, sink, schedulers)
+        body, tail, stages, differentiated = _divide(computation, executors, budget)
+        return ProgramDerivative(
+            body,
+            tail,
+            (*steps, *stages),
+            differentiated,
+            executors,
+            cleanup,
+            is_under_autocast,
+            sink,
+            before_claiming=transforms,
+        )
 
     try:
         derivative = divide(trace)
         require_accepted_writes(trace)
         return derivative
     except Underivable as reason:
-        plain = functionalize_tracked_writes(trace)
-        if plain is None:
+        functional = functionalize_tracked_writes(trace)
+        if functional is None:
             raise
-        plain = reduce(transform_nested, transforms, plain)
-        steps.append(plain)
+        functional = reduce(transform_nested, cleanup, functional)
+        steps.append(functional)
         try:
-            return divide(plain)
+            return divide(functional)
         except Underivable as remaining:
             raise remaining from reason
 
@@ -403,27 +410,13 @@ def differentiate_program(
 def _divide(
     computation: Trace, executors: Sequence[Executor], budget: float
 ) -> tuple[Trace, Trace | None, tuple[Trace, ...], Differentiated]:
-    """Return the body and the tail of a computation, the stages of its forward, and its derivative."""
+    """Return the body and the tail of a computation, the stages that lead to its forward, and its derivative."""
     body, tail = with_number_inputs_of_tail(*split_output_aliases(computation))
-    early = claim_operations(body, executors)
-    fuses = any(executor.fuses_regions for executor in executors)
-    parts = differentiate(early, recompute=fuses, budget=budget)
-    stages = [after for after, before in ((body, computation), (early, body)) if after is not before]
-    return body, tail, (*stages, parts.forward), parts
-
-
-def with_number_inputs_of_tail(body: Trace, tail: Trace | None) -> tuple[Trace, Trace | None]:
-    """Return the body and the tail, both with the symbolic numbers that the tail reads as additional inputs."""
-    numbers = () if tail is None else numbers_of(tail)
-    if tail is None or not numbers:
-        return body, tail
-    names = {proxy.name for proxy in body.inputs}
-    inputs = (*body.inputs, *(proxy for proxy in numbers if proxy.name not in names))
-    defined = {proxy.name for proxy in (*body.inputs, *numbers)}
-    bases = [proxy for proxy in tail.inputs if proxy.name not in defined]
-    read = {proxy.name for proxy in (*tail.inputs, *numbers)}
-    tail = replace(tail, inputs=(*(proxy for proxy in inputs if proxy.name in read), *bases))
-    return replace(body, inputs=inputs), tail
+    claimed = claim_before_fusion(body, executors)
+    may_recompute = any(executor.fuses_regions for executor in executors)
+    differentiated = differentiate(claimed, recompute=may_recompute, budget=budget)
+    stages = [after for after, before in ((body, computation), (claimed, body)) if after is not before]
+    return body, tail, (*stages, differentiated.forward), differentiated
 
 
 def claim_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
@@ -432,12 +425,6 @@ def claim_forward(derivative: ProgramDerivative, forward: Trace) -> Trace:
         claimed = claim(forward, derivative.executors, derivative.body)
     derivative.lent = claimed.lent
     return claimed
-
-
-def take_single_list(trace: Trace) -> Trace:
-    """Return the trace with its inputs popped from one list, so that each value can be freed after its last use."""
-    bsyms = [BoundSymbol(UNPACK, (Code(f"{SAVED}.pop()"),), {}, proxy) for proxy in reversed(trace.inputs)]
-    return trace.having((*bsyms, *trace.bound_symbols), made_by="unpack", inputs=(Proxy(SAVED),))
 
 
 def layout_of(proxy: TensorProxy) -> Strides | DimensionOrder:

@@ -13,8 +13,9 @@ from thunder_core.tracing.analysis.aliasing import alias_sets, is_view
 from thunder_core.tracing.capture.torch_facts.compiled_call import WHY_RECORDED, call_of
 from thunder_core.tracing.capture.torch_facts.settings import changes_later_results
 from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import NumberProxy, TensorProxy
 from thunder_core.tracing.ir.symbol import BoundSymbol
+from thunder_core.tracing.ir.trace import Trace
 from thunder_core.tracing.library import backward_hooks, saved_tensors_hooks
 from thunder_core.tracing.library.objects import expect_items
 
@@ -73,6 +74,14 @@ def require_no_hooks(bsyms: Iterable[BoundSymbol]) -> None:
     for bsym in bsyms:
         if bsym.symbol.name in HOOK_FUNCTIONS:
             raise underivable(bsym, "it registers a hook, which only autograd's own nodes call")
+
+
+def require_derivable(trace: Trace) -> None:
+    """Raise `Underivable` for a trace with a generator, a compiled call or hooks: autograd has to record the trace."""
+    if not all(isinstance(proxy, TensorProxy | NumberProxy) for proxy in trace.inputs):
+        raise Underivable("it takes a random number generator")
+    require_no_compiled_call(trace.bound_symbols)
+    require_no_hooks(trace.bound_symbols)
 
 
 def require_plain_effects(bsym: BoundSymbol, requires_grad_names: set[str]) -> None:

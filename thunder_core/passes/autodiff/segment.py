@@ -80,12 +80,12 @@ class RecordedSegment:
         return [[*names] for names in groups.values()]
 
     def names(self) -> Iterator[str]:
-        """Yield endless new names, which no value of the recording has."""
+        """Yield new names without end. No value of the recording has one of these names."""
         while True:
             yield self.recorder.tensors.next_name()
 
     def tensor(self, proxy: TensorProxy) -> torch.Tensor:
-        """Return the program's tensor for a proxy; make a new tensor for the proxy of an appended bound symbol."""
+        """Return the recorded tensor of a proxy; for a proxy of an appended bound symbol, return a new tensor."""
         recorded = self.recorder.tensors.tensor_named(proxy.name)
         if recorded is not None:
             return recorded

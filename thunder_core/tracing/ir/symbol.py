@@ -108,8 +108,8 @@ class BoundSymbol:
 
     - `subsymbols`: the operations of the call one level below, with the same names.
     - `mutates`: the names of the tensors that the call writes to.
-    - `ordered`: the call changes a state of the process (the grad mode, the random number generator), and must keep its
-    position.
+    - `ordered`: the call changes the state of the process (the grad mode, the random number generator), and must keep
+    its position.
     - `derives`: the bound symbol that the call helps to differentiate.
     - `fresh`: the results of the call have new memory, even if no subsymbols show it.
     - `uses_process_group`: the call communicates with other processes in code that is not recorded.

@@ -70,7 +70,7 @@ class StoredCompiler:
 
     @property
     def differs_from_eager(self) -> bool:
-        """Whether programs may compute something else than eager PyTorch: with lookasides or a parallel transform."""
+        """Whether programs may compute other values than eager PyTorch: with lookasides or a parallel transform."""
         return self.facts.differs_from_eager
 
 

@@ -80,7 +80,7 @@ from thunder_core.workflow.models.loading.empty_model import (
 )
 from thunder_core.workflow.report import Report, describe_environment, write_report
 
-TRACED_HERE = (Program, EagerProgram)  # classes of programs that are not from an artifact
+TRACED_HERE = (Program, EagerProgram)  # the classes of programs that were not loaded from an artifact
 
 
 def write_artifact(
@@ -192,10 +192,10 @@ class ArtifactContent:
 def gather_content(
     specializations: Specializations, kernels: Sequence[DeviceCode], target: str, *, include_weights: bool
 ) -> ArtifactContent:
-    """Gather everything that will be written, without writing; raise `CannotReplay` for objects that cannot be saved.
+    """Return the content to write; raise `CannotReplay` for objects that cannot be saved. Nothing is written.
 
-    If `include_weights` is set, the facts from which the model is built are included, so that the artifact can be
-    loaded alone.
+    If `include_weights` is set, the content includes the weights, and the facts from which the model is built, so that
+    the artifact can be loaded without the model.
     """
     subject: Any = specializations.subject
     groups = group_facts(specializations.compiler.settings.transforms, include_weights=include_weights)
@@ -262,7 +262,7 @@ def write_content(folder: Path, content: ArtifactContent) -> None:
 
 
 def programs_of(specializations: Specializations) -> list[Program]:
-    """Compile the missing backwards of the programs that were traced in this process; return them, latest first."""
+    """Return the programs that were traced in this process, latest first, after compiling their missing backwards."""
     programs = [program for program in specializations.programs if program.stages]
     if not programs and specializations.options.cache == "no caching":
         raise WrongInputs(
@@ -284,7 +284,7 @@ def programs_of(specializations: Specializations) -> list[Program]:
 
 
 def readers_of(program: Program) -> Sequence[ValueReader]:
-    """Return the readers of the values outside of a program that the backwards of its functions read."""
+    """Return the readers of the outside values that backwards of the program's `autograd.Function`s read."""
     return program.derivative.readers if isinstance(program.derivative, ProgramDerivative) else ()
 
 
@@ -314,10 +314,11 @@ def stored_autograd_signature(program: Program, readers: tuple[ReaderFacts, ...]
     """Return the autograd signature of a program as plain data; None if the program has no derivative."""
     if program.derivative is None:
         return None
-    body = next(n for n, stage in enumerate(program.stages_of("computation")) if is_body(stage, program))
+    stages = enumerate(program.stages_of("computation"))
+    body_index = next(index for index, stage in stages if is_body(stage, program))
     derivative = program.derivative
     rules = names_with_rules(derivative.body)
-    return StoredAutogradSignature.of(derivative.signature, body, rules, derivative.separate_results, readers)
+    return StoredAutogradSignature.of(derivative.signature, body_index, rules, derivative.separate_results, readers)
 
 
 def devices_of(trace: Trace) -> set[str]:
@@ -347,7 +348,7 @@ def name_of(subject: object) -> str:
 
 
 def as_json(values: Mapping[str, object]) -> dict[str, JsonValue]:
-    """Return values as JSON; convert every other object to a string."""
+    """Return values as JSON; objects that JSON has no type for become strings."""
     return {name: _as_json(value) for name, value in values.items()}
 
 

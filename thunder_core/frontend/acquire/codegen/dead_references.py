@@ -9,7 +9,7 @@ from typing import Any
 
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.containers import is_known_by_identity
-from thunder_core.frontend.acquire.outside.effects import Effect
+from thunder_core.frontend.acquire.outside.writes.effect import Effect
 
 # By class of a weak container: the methods of its `data` whose first argument is a weak reference.
 METHODS_WITH_REFERENCES: dict[type, frozenset[str]] = {

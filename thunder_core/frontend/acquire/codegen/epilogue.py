@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.codegen.expressions import Expressions
-from thunder_core.frontend.acquire.outside.effects import Effect
+from thunder_core.frontend.acquire.outside.writes.effect import Effect
 from thunder_core.tracing.ir.literal import LibraryFunction, is_source_name, keyword_argument, literal
 from thunder_core.tracing.ir.proxy import Proxy
 from thunder_core.tracing.ir.symbol import python_statement

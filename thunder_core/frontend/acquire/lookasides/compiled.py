@@ -19,7 +19,7 @@ def compiled_function(run: TracedRun, function: Any, args: tuple[Any, ...], kwar
     if inner is None:
         return NOT_TAKEN
     args, nested = (*owner_of(function), *args), run.options.nested
-    if nested is not None and nested.stays(inner.specializations):
+    if nested is not None and nested.records_as_one_bound_symbol(inner.specializations):
         return _call(run, nested, plain, inner, args, kwargs)
     if not run.outside.is_functional:
         run.outside.note_attribute_read(plain, "_thunder", inner)

@@ -1,7 +1,7 @@
 """The log of a program's writes to outside objects.
 
-While the program is traced, the interpreter makes the writes. They are undone when tracing ends, and the epilogue makes
-the logged writes at each call.
+While the program is traced, the interpreter performs the writes. Thunder undoes the writes when tracing ends, and the
+epilogue replays the logged writes at each call.
 """
 
 from __future__ import annotations
@@ -9,14 +9,12 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
 from thunder_core.foundation.descriptions import object_of_class
 from thunder_core.foundation.errors import CannotReplay
 from thunder_core.frontend.acquire.outside.containers import (
-    SET_UPDATES,
-    container_base,
     copy_mutable_arguments,
     index_of,
     is_known_item,
@@ -33,98 +31,11 @@ from thunder_core.frontend.acquire.outside.snapshots import (
     table_identities,
     tables_of,
 )
+from thunder_core.frontend.acquire.outside.writes.effect import AttributeWrite, Effect, PendingWrite
 from thunder_core.frontend.interpreter.lookup import python_method
 from thunder_core.tracing.ir.stored_attributes import MISSING
 from thunder_core.tracing.library.changes.class_entries import mro_of
 from thunder_core.tracing.library.states import put_buffer_back, state_of, state_restorer
-
-AttributeWrite = Literal["set", "delete"]
-EffectKind = Literal[AttributeWrite, "call", "function", "print", "partial"]
-
-
-@dataclass(frozen=True, eq=False)
-class Effect:
-    """One write to an outside object, the `owner`.
-
-    `kind` is one of these:
-
-    - `set` or `delete`: the attribute `name` of the owner is set or deleted.
-    - `call`: the owner's method `name`, written in C, is called. If the owner's class overrides the method in Python,
-      `c_class` is the base class whose C method is called.
-    - `function`: `function` is called, with the owner, if any, as its first argument.
-    - `print`: `print` is called.
-    - `partial`: a write raised an error after it may have changed the owner.
-    """
-
-    kind: EffectKind
-    owner: Path | None
-    name: str
-    arguments: tuple[Any, ...] = ()
-    keywords: Mapping[str, Any] = field(default_factory=dict)
-    c_class: type | None = None
-    function: Callable[..., Any] | None = None
-
-    def changes_attribute(self, owner: Path, name: str) -> bool:
-        """Whether the effect sets or deletes this attribute."""
-        return self.kind in ("set", "delete") and (self.owner, self.name) == (owner, name)
-
-    def sets_item(self) -> bool:
-        """Whether the effect sets one item of a plain dict, whose key Python's own hash and equality identify."""
-        if self.kind != "call" or self.name != "__setitem__" or self.owner is None:
-            return False
-        return type(self.owner.value) is dict and is_known_item(self.owner.value, self.arguments[0])
-
-    def may_call_python(self) -> bool:
-        """Whether the effect may call Python code, such as a key function, or an `__eq__` or `__hash__` of an item.
-
-        Such code may read any attribute and any item.
-        """
-        if self.kind != "call" or self.owner is None or container_base(self.owner.value) is None:
-            return self.kind not in ("set", "delete")
-        if self.name in METHODS_WITHOUT_COMPARISONS:
-            return False
-        is_keyed = self.name in METHODS_OF_KEYS and bool(self.arguments)
-        return not (is_keyed and is_known_item(self.owner.value, self.arguments[0]))
-
-    def is_on(self, container: object) -> bool:
-        """Whether the effect is a write to this object."""
-        return self.owner is not None and self.owner.value is container
-
-
-# Methods that neither hash nor compare items, and methods that hash and compare only their first argument.
-METHODS_WITHOUT_COMPARISONS = frozenset(
-    {*("append", "appendleft", "extend", "extendleft", "insert", "clear", "reverse", "rotate", "popleft", "popitem")}
-)
-METHODS_OF_KEYS = frozenset({"__setitem__", "__delitem__", "pop", "setdefault"})
-# Methods that may have changed their owner when they raise.
-METHODS_WITH_PARTIAL_WRITES = frozenset({"sort", "extend", "extendleft", "update", "__iadd__", "__ior__", *SET_UPDATES})
-
-
-@dataclass(frozen=True, eq=False)
-class PendingWrite:
-    """A logged write that the program is about to make. If the write raises, `EffectLog.retract` removes it.
-
-    `kind` is the kind of the effect, or the method of a write to a variable. `effect` is the logged effect, or None if
-    the write only removes an earlier effect. `replaced` is the index and the effect of an earlier write that this write
-    replaces. `first_entries` are the entries (see `EffectLog`) that no earlier write has changed.
-    """
-
-    owner: Any
-    kind: str
-    name: str
-    effect: Effect | None
-    replaced: tuple[int, Effect] | None = None
-    first_entries: frozenset[tuple[int, str]] = frozenset()
-    size: int | None = None  # the number of items before the write, if the owner is a list or a set
-
-    @property
-    def may_be_partial(self) -> bool:
-        """Whether the write may have changed its owner before it raised."""
-        if self.kind == "function":
-            return True
-        if self.kind != "call" or self.name not in METHODS_WITH_PARTIAL_WRITES:
-            return False
-        return self.name == "sort" or self.size is None or size_of_list_or_set(self.owner) != self.size
 
 
 class EffectLog:
@@ -209,7 +120,8 @@ class EffectLog:
         """Log that an attribute of an outside object is about to be set or deleted; `kind` is `set` or `delete`.
 
         The effect replaces an earlier assignment of the attribute if no effect in between may use the attribute. A
-        deletion is not logged if the attribute is already deleted, or if only replaced assignments created it.
+        deletion is not logged if an earlier logged deletion has the same result, or if the attribute did not exist at
+        the start and no logged assignment creates it.
         """
         entries = [(table, name) for table in table_identities(owner.value)]
         if not self._written_entries.intersection(entries) and not has_own(owner.value, name):
@@ -251,7 +163,7 @@ class EffectLog:
         self.pending_write = PendingWrite(owner, kind, name, effect, replaced, first_entries, size)
 
     def forget_pending_write(self) -> None:
-        """Forget the pending write of an earlier action, which raised no error, before a new action that may write."""
+        """Forget the pending write. Each action that may write begins with this call."""
         self.pending_write = None
 
     def retract(self, write: PendingWrite) -> None:
@@ -269,10 +181,11 @@ class EffectLog:
         self._written_entries -= write.first_entries
 
     def replay_order_of_items(self, write: PendingWrite) -> None:
-        """Make the epilogue put the items of a list into their present order, if Python code has compared the items.
+        """After a list was sorted by Python code, make the epilogue assign the sorted items instead of sorting again.
 
-        The contents of the list are guarded, so the order is the same at each call. The epilogue must not call the
-        Python code, which may read objects that the program has changed later.
+        The same holds for a C function such as `heapq.heapify`. The contents of the list are guarded, so the order is
+        the same at each call. The epilogue must not call the Python code that compares the items, because this code may
+        read objects that the program has changed after the sort.
         """
         effect = write.effect
         if effect is None or effect.owner is None or not issubclass(type(write.owner), list):
@@ -304,7 +217,7 @@ class EffectLog:
         keywords: Mapping[str, Any],
         c_class: type | None = None,
     ) -> bool:
-        """Log that a method that changes an outside container is about to be called.
+        """Log that the program is about to call a method that changes an outside container.
 
         An assignment of an item replaces an earlier assignment of the item if no effect in between may use the item. If
         the assignment then restores the original value of the item, it is not logged, and the result is True: the
@@ -322,9 +235,9 @@ class EffectLog:
         return is_original_again
 
     def _overwritten_write(self, write: Effect) -> tuple[int, Effect] | None:
-        """Return the index and the effect of the last write of the same dict item.
+        """Return the index and the effect of the last logged write of the dict item that `write` sets.
 
-        Returns None without such a write, or if a later effect may use the item.
+        Returns None if there is no such effect, or if a later effect may use the item.
         """
         if write.owner is None or not write.sets_item() or write.arguments[0] not in self._original(write):
             return None
@@ -400,7 +313,7 @@ class EffectLog:
         self.effects.append(Effect("call", stream, method, texts))
 
     def add_epilogue_call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-        """Make the epilogue call a function, after it has replayed the effects so far."""
+        """Log a call of a function that the epilogue makes after the effects that have been logged so far."""
         self.effects.append(Effect("function", None, function.__name__, arguments, function=function))
 
     def remove_epilogue_calls(self, function: Callable[..., Any], owner: object, count: int) -> None:
@@ -417,7 +330,7 @@ class EffectLog:
             del self.effects[index]
 
     def watch_state(self, owner: Path) -> None:
-        """Save the state of a native object, which C code may change, for `log_state_changes`."""
+        """Save the state of a native object that C code may change; `log_state_changes` compares the state later."""
         value, state_before = owner.value, state_of(owner.value)
         restore_state = state_restorer(value)
         if restore_state is None:
@@ -451,7 +364,7 @@ class EffectLog:
                     raise CannotReplay(
                         f"the program writes to an array of random numbers ({owner}) through a tensor or a view that "
                         "shares the array's memory, or through a function with `out=`",
-                        fix="write to the array before a tensor is made of it, or write to a copy of the array",
+                        fix="write to the array before you make a tensor of it, or write to a copy of the array",
                     )
                 raise CannotReplay(
                     f"the program writes to {owner}, {object_of_class(type(owner.value))} from outside the "

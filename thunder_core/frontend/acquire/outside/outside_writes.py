@@ -9,13 +9,13 @@ from thunder_core.frontend.acquire.outside.containers import (
     container_base,
     overridden_c_class,
 )
-from thunder_core.frontend.acquire.outside.effects import PendingWrite
 from thunder_core.frontend.acquire.outside.guards.containers import Length
 from thunder_core.frontend.acquire.outside.guards.objects import CanDelete
 from thunder_core.frontend.acquire.outside.namespaces import is_index_into, is_namespace, length_of
 from thunder_core.frontend.acquire.outside.outside import Outside
 from thunder_core.frontend.acquire.outside.paths import Path
 from thunder_core.frontend.acquire.outside.snapshots import can_delete
+from thunder_core.frontend.acquire.outside.writes.effect import PendingWrite
 from thunder_core.frontend.interpreter.lookup import type_lookup
 from thunder_core.tracing.library.changes.class_entries import ABSENT, dict_of, mro_of
 
@@ -27,7 +27,8 @@ class OutsideWrites:
     """The writes of a program to outside objects.
 
     Writes to objects without a path, which the program created, are not logged. The methods raise `CannotReplay` if a
-    bound symbol of the trace writes to the object, because the object then has another state at run time.
+    bound symbol of the trace writes to the outside object, because the object has another state at run time than while
+    the program is traced.
     """
 
     def __init__(self, outside: Outside) -> None:
@@ -102,10 +103,10 @@ class OutsideWrites:
             self._outside.read_original_item(path, *args)
 
     def note_failed_write(self, write: PendingWrite) -> None:
-        """Retract a write that has raised.
+        """Retract a write that raised an error.
 
-        If it is the deletion of an attribute or a variable, guard that the name is absent when the call begins. There
-        is no guard if the program itself has written the name before.
+        If the write is the deletion of an attribute or a variable, guard that the name is absent when the call begins.
+        There is no guard if the program itself has written the name before.
         """
         self._outside.effects.retract(write)
         if write.kind == "delete":

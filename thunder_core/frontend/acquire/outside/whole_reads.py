@@ -1,4 +1,4 @@
-"""Complete reads of outside objects: guards on all contents that C code may read, and on their completeness."""
+"""Guards for C code that may read all contents of an outside object, including guards against added contents."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from thunder_core.tracing.library.changes.class_entries import dict_of, mro_of
 from thunder_core.tracing.library.objects import is_native
 from thunder_core.tracing.library.states import viewed_mapping
 
-# Attributes that the text and the copies of an exception do not depend on.
+# Attributes that affect neither the message nor the copies of an exception.
 SKIPPED_MEMBERS = frozenset(
     {"__traceback__", "__context__", "__cause__", "__suppress_context__", "__dict__", "__weakref__"}
 )
@@ -48,34 +48,34 @@ CLASSES_WITH_MEMORY = (torch.Tensor, torch.UntypedStorage)
 
 
 class WholeReads(FunctionReads):
-    """The outside objects, including reads of all contents of an object by C functions and wrapper subclasses."""
+    """The outside objects, with guards for C functions that read all contents of an object, and for wrapper tensors."""
 
     def expand_whole(self, value: object, reader: object = None) -> None:
-        """Guard a value that C code is about to read with all its contents: guard the items of each outside container.
+        """Guard a value and all its contents, such as the items of each container, which C code is about to read.
 
-        If the C function `reader` may hash or compare tensors, the tensors in the value are guarded to be different
-        objects.
+        If the C function `reader` may hash or compare tensors, the identities of the tensors in the value are guarded.
         """
         pending, seen = [value], set[int]()
         while pending:
             current = pending.pop()
-            number = id(current)
-            if type(current) in PRIMITIVE_TYPES or (number not in self.paths and is_row(current)):
+            identity = id(current)
+            if type(current) in PRIMITIVE_TYPES or (identity not in self.paths and is_row(current)):
                 continue
             parts_of = self._parts_function(type(current))
-            if parts_of is None or number in seen or number in self._completely_guarded:
+            if parts_of is None or identity in seen or identity in self._completely_guarded:
                 self.guard_state(current)
                 if not issubclass(type(current), torch.Tensor) or may_hash_tensors(reader):
                     self.note_compared_object(current)
                 continue
             # `paths` keeps outside objects alive, so that their ids stay valid.
-            (self._completely_guarded if number in self.paths else seen).add(number)
+            (self._completely_guarded if identity in self.paths else seen).add(identity)
             pending += parts_of(current)
 
     def expand_for(self, function: object, values: Iterable[object], *, hashes: bool = True) -> None:
-        """Guard values that a C function is about to read: their direct items, or all of their contents.
+        """Guard values that a C function is about to read.
 
-        If `hashes` is False, the function neither hashes tensors nor compares them by identity.
+        For a shallow function, only the direct items of the values are guarded; for other functions, all contents. If
+        `hashes` is False, the function neither hashes tensors nor compares them by identity.
         """
         if is_shallow(function):
             for value in values:
@@ -120,7 +120,7 @@ class WholeReads(FunctionReads):
             self.note_identity_read(owner)
 
     def _parts_function(self, kind: type) -> Callable[[Any], Iterable[Any]] | None:
-        """Return the function that guards and returns the contents of an instance; None if it has no contents."""
+        """Return the function that guards and returns the contents of an instance of a class; None without contents."""
         if issubclass(kind, NESTING) or kind is types.MappingProxyType or kind in VIEW_CLASSES:
             return self._guard_items
         if kind is slice:
@@ -140,7 +140,7 @@ class WholeReads(FunctionReads):
         return [*container.values()] if kind is types.MappingProxyType else [viewed_mapping(container)]
 
     def _guard_compared_referent(self, reference: Any) -> Iterable[Any]:
-        """Guard the object of a weak reference if Python code compares it, and return the object in a tuple."""
+        """Guard the object of a weak reference, and return it in a tuple; empty if no Python code compares it."""
         referent = weakref.ref.__call__(reference)
         if referent is None or is_known_by_identity(referent):
             return ()
@@ -159,7 +159,7 @@ class WholeReads(FunctionReads):
         return [*values, *namespace.values()]
 
     def _guard_member(self, value: object, name: str) -> Iterable[Any]:
-        """Guard a slot, or another attribute of C, and return its value in a tuple; empty if it is missing."""
+        """Guard a slot, or another attribute in C memory, and return its value in a tuple; empty if it is missing."""
         try:
             member = object.__getattribute__(value, name)
         except AttributeError:
@@ -178,7 +178,7 @@ class WholeReads(FunctionReads):
         while pending:
             current = pending.pop()
             if id(current) in seen or is_plain(current) or isinstance(current, (*READ_BY_NAME, SymbolicNumber)):
-                continue  # C code receives the plain number of this call for a symbolic number
+                continue  # C code receives the plain number of this call in place of a symbolic number
             seen.add(id(current))
             if issubclass(type(current), CLASSES_WITH_MEMORY):
                 with_memory.append(current)
@@ -204,9 +204,10 @@ class WholeReads(FunctionReads):
                 self.guard_wrapper(inner)
 
     def guard_inspected(self, value: object, is_users: Callable[[type], bool]) -> None:
-        """Guard what functions of `inspect` and `typing` read of a function, a method, a partial or a class.
+        """Guard the attributes that functions of `inspect` and `typing` read from a function, a method or a class.
 
-        This concerns only code of the user, because libraries do not change their functions.
+        Only the user's functions and classes are guarded, because libraries do not change theirs. `is_users` says
+        whether a class is the user's.
         """
         pending, seen = [value], set[int]()
         while pending:
@@ -270,7 +271,7 @@ class WholeReads(FunctionReads):
 
 
 def members_of(kind: type) -> Iterator[str]:
-    """Yield the names of slots of a class and, for exceptions, of other attributes of C."""
+    """Yield the names of a class's slots and, for exceptions, of other attributes in C memory."""
     member_types = MEMBER_CLASSES if issubclass(kind, BaseException) else MEMBER_CLASSES[:1]
     for base in mro_of(kind):
         for name, unbound in dict_of(base).items():

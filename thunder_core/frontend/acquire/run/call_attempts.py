@@ -17,7 +17,7 @@ from thunder_core.tracing.library.objects import GuardFailed
 class CallAttempts:
     """The recording of the attempts to trace one call: in the log of the subject, and in the `sink` of the program.
 
-    The interpretation of the program is an attempt of its own, also if only this part is repeated. `tried` describes
+    The interpretation of the program is a separate attempt, even if only this part is repeated. `tried` describes
     the current attempt.
     """
 

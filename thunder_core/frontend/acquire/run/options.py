@@ -47,7 +47,7 @@ class RunOptions:
     - `sharp_edges`: the policy for sharp edges.
     - `nested`: the callback that records a call of a compiled function as one bound symbol.
     - `lookasides`: the user's functions that are called in place of other functions.
-    - `differs_from_eager`: the trace may compute something else than eager PyTorch, so its errors are raised without
+    - `differs_from_eager`: the trace may compute other values than eager PyTorch, so its errors are raised without
       a comparison with eager PyTorch.
     - `eager_functions`: the callback that records a function as one bound symbol, which runs in eager PyTorch, if the
       function contains one of the source lines `eager_functions.lines`.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -48,3 +48,17 @@ def backward_readers(trace: Trace) -> tuple[ValueReader, ...]:
     """Return the readers of all values outside of a trace that the backwards of the trace's functions read."""
     kinds = dict.fromkeys(applied_class(bsym.symbol.target) for bsym in trace.bound_symbols)
     return tuple(reader for kind in kinds if kind is not None for reader in _readers.get(kind, {}).values())
+
+
+def read_values(readers: Iterable[Callable[[], object]]) -> list[tuple[type, object]]:
+    """Call each reader, and return its value with the type of the value.
+
+    If a reader raises an error because its value is missing, the value is the text of the error.
+    """
+    values: list[object] = []
+    for read in readers:
+        try:
+            values.append(read())
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            values.append(str(error))
+    return [(type(value), value) for value in values]

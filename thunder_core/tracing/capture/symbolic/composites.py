@@ -320,7 +320,7 @@ def with_size(shape: Sequence[Any], dim: int, size: object) -> list[Any]:
 def block_diag(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Call | None:
     """Rewrite the block-diagonal matrix of matrices of one dtype; None for several dtypes, which the kernel promotes.
 
-    Return None also if a vector without elements may need a gradient: PyTorch's derivative then takes the gradients of
+    Also returns None if a vector without elements may need a gradient: PyTorch's derivative then takes the gradients of
     the other matrices from other rows.
     """
     dtypes = {getattr(matrix, "dtype", None) for matrix in args}

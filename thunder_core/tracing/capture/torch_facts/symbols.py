@@ -153,7 +153,7 @@ def _place_of(function: Callable[..., Any]) -> tuple[types.ModuleType, str] | No
 
 @cache
 def is_ordered(symbol: Symbol) -> bool:
-    """Whether a call changes a state of the process or of a tensor that no operator's schema shows."""
+    """Whether a call changes the state of the process or of a tensor that no operator's schema shows."""
     return symbol.name in ORDERED_NAMES or symbol.short_name in ("__set__", "__delete__")
 
 

@@ -126,7 +126,7 @@ class Generator(ABC):
         most = self.most_new_tokens(len(prompt))
         if most < (requested or 1):
             raise SequenceTooLong(
-                f"a prompt of {len(prompt)} tokens and {requested or 1} new tokens are more than "
+                f"a prompt of {len(prompt)} tokens and {requested or 1} new tokens exceed the lengths that "
                 f"{self.artifact.folder} serves: {self.served}",
                 fix=f"use at most {most} new tokens (--new-tokens), or {FIX_MAKE_AGAIN}"
                 if most
@@ -137,7 +137,7 @@ class Generator(ABC):
 
 @contextmanager
 def finite_logits() -> Iterator[None]:
-    """Raise `NotFinite` if the block samples from logits that are NaN or infinite; PyTorch raises another error."""
+    """Raise `NotFinite` in place of PyTorch's error if the block samples from logits that are NaN or infinite."""
     try:
         yield
     except RuntimeError as error:
@@ -178,7 +178,7 @@ class LibraryGenerator(Generator):
     lengths: GenerationLengths
 
     def most_new_tokens(self, prompt: int) -> int:
-        """Return the longest text minus the prompt; for an encoder-decoder, the prompt does not count."""
+        """Return the largest number of new tokens, which for an encoder-decoder does not depend on the prompt."""
         if prompt > self.lengths.prompt_length:
             return 0
         return self.lengths.new_tokens if self.loaded.config.is_encoder_decoder else self.lengths.total - prompt
@@ -203,7 +203,7 @@ class LibraryGenerator(Generator):
                 attention_mask=torch.ones_like(ids),
                 max_new_tokens=count,
                 num_beams=1,
-                do_sample=sampling.draws,
+                do_sample=sampling.samples,
                 streamer=TokenListener(on_token, ends_of(self.loaded)),
                 **sampling.stated,
             )
@@ -218,12 +218,12 @@ class ServedLengths:
 
     def new_tokens(self, prompt: int) -> int:
         """Return the largest number of new tokens after a prompt of `prompt` tokens; 0 if the prompt is too long."""
-        behind_prompt = self.cached - prompt + 2  # the last token is returned, but never enters the cache
-        last_read = (prompt - 1) // self.tokens * self.tokens
-        return max(behind_prompt, 1) if last_read <= self.cached else 0
+        after_prompt = self.cached - prompt + 2  # the last token is returned, but never enters the cache
+        cached_before_last_part = (prompt - 1) // self.tokens * self.tokens
+        return max(after_prompt, 1) if cached_before_last_part <= self.cached else 0
 
 
-# The functions that change logits before sampling, in the order in which `generate` of transformers applies them.
+# The classes that change logits before sampling, in the order in which `generate` of transformers applies them.
 WARPERS: dict[str, Callable[[Any], LogitsProcessor]] = {
     "temperature": TemperatureLogitsWarper,
     "top_k": TopKLogitsWarper,
@@ -234,7 +234,7 @@ NEUTRAL_SETTINGS = {"temperature": 1.0, "top_k": 0, "top_p": 1.0}  # values that
 
 @dataclass(frozen=True, eq=False)
 class StepGenerator(Generator):
-    """An artifact of calls with a KV cache (`--dynamic cache=0:N`): it reads the prompt in parts, then each token."""
+    """An artifact of calls with a KV cache (`--dynamic cache=0:N`), which read the prompt in parts, then each token."""
 
     lengths: ServedLengths
 
@@ -244,8 +244,8 @@ class StepGenerator(Generator):
 
     @property
     def served(self) -> str:
-        """The number of tokens in the cache."""
-        return f"its cache has room for {self.lengths.cached}"
+        """The largest number of tokens in the cache."""
+        return f"its cache has room for {self.lengths.cached} tokens"
 
     def generate(self, prompt: Sequence[int], count: int, sampling: Sampling, on_token: OnToken) -> None:
         """Generate tokens with the model's generation config, which `sampling` overrides."""
@@ -257,7 +257,7 @@ class StepGenerator(Generator):
             torch.manual_seed(sampling.seed)
         called = {STREAMER: listener, "cache": cache, "warpers": warpers}
         with settled_guards(programs_of(self.compiled).subject, called):
-            self._continue(list(prompt), count, cache, warpers, listener, draws=sampling.draws)
+            self._continue(list(prompt), count, cache, warpers, listener, samples=sampling.samples)
 
     def _continue(
         self,
@@ -267,12 +267,12 @@ class StepGenerator(Generator):
         warpers: LogitsProcessorList,
         listener: TokenListener,
         *,
-        draws: bool,
+        samples: bool,
     ) -> None:
-        """Generate tokens after the unread ones, and report them to the listener."""
+        """Generate `count` tokens after the unread tokens, and report the new tokens to the listener."""
         for _ in range(count):
             scores = self._scores(unread_tokens, cache)
-            next_token = self._choose(warpers(torch.LongTensor([unread_tokens]), scores), draws=draws)
+            next_token = self._choose(warpers(torch.LongTensor([unread_tokens]), scores), samples=samples)
             listener.put(next_token)
             unread_tokens = next_token.tolist()
             if unread_tokens[0] in listener.ends:
@@ -288,10 +288,10 @@ class StepGenerator(Generator):
                 logits: torch.Tensor = self.compiled(input_ids=ids, attention_mask=mask, **cached).logits
         return logits[:, -1].float()
 
-    def _choose(self, scores: torch.Tensor, *, draws: bool) -> torch.Tensor:
+    def _choose(self, scores: torch.Tensor, *, samples: bool) -> torch.Tensor:
         """Return the most likely token, or a sampled token, of shape [1]."""
         with finite_logits():
-            return torch.multinomial(scores.softmax(-1), 1)[0] if draws else scores.argmax(-1)
+            return torch.multinomial(scores.softmax(-1), 1)[0] if samples else scores.argmax(-1)
 
 
 def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
@@ -300,7 +300,7 @@ def warpers_of(loaded: LoadedModel, sampling: Sampling) -> LogitsProcessorList:
     Like `generate` of transformers, this function leaves out the settings that change nothing.
     """
     config = loaded.model.generation_config
-    model_settings = {name: getattr(config, name, None) for name in WARPERS} if sampling.draws else {}
+    model_settings = {name: getattr(config, name, None) for name in WARPERS} if sampling.samples else {}
     settings = {**model_settings, **sampling.stated}
     set_values = {name: settings[name] for name in WARPERS if settings.get(name) not in (None, NEUTRAL_SETTINGS[name])}
     return LogitsProcessorList(WARPERS[name](value) for name, value in set_values.items())
@@ -363,7 +363,7 @@ class TextPieces:
         self.texts: deque[str] = deque(maxlen=1 + (MAX_UNSETTLED_TOKENS if cleans_up(tokenizer) else 0))
 
     def after(self, token: Token) -> str:
-        """Return the text that is complete with a token, without the text that was returned before."""
+        """Add a token, and return the next piece of text that later tokens cannot change; it may be empty."""
         self.ids.append(token.id)
         text = self._text()
         if not text.endswith("\ufffd"):
@@ -377,7 +377,7 @@ class TextPieces:
         return piece
 
     def rest(self) -> str:
-        """Return the rest of the text when no more tokens come."""
+        """Return the rest of the text, after the last token."""
         return self._text()[len(self.returned) :]
 
     def _text(self) -> str:

@@ -20,19 +20,23 @@ from thunder_core.workflow.pipeline.session.dynamic import named_paths, sizes_of
 from thunder_core.workflow.pipeline.session.session import Session
 from thunder_core.workflow.validation.generation import generate
 
-DIMENSIONS = ("batch", "seq", "cache")  # a size that matches two of these belongs to the last
+DIMENSIONS = ("batch", "seq", "cache")  # a size that belongs to two of these counts for the later dimension
 # The errors that models raise if they cannot generate from text.
 ERRORS = (TypeError, ValueError, AttributeError, NotImplementedError, IndexError, KeyError)
-STEPS = 3  # the prompt, and two more calls, which have different lengths of the cache
+STEPS = 3  # a call with the prompt, and two more calls, whose cache lengths differ
 
 
 @dataclass
 class ObservedSizes:
-    """The smallest and the largest size of each input dimension, by path, and the recipe's names of the paths."""
+    """The sizes of a model's inputs in the observed calls.
+
+    `ranges` has the smallest and the largest size of each path. `dimensions` has, for each dimension of `DIMENSIONS`,
+    the recipe's names of sizes, with the paths that each name refers to.
+    """
 
     session: Session
     recipe: Recipe
-    ends: dict[str, tuple[int, int]] = field(default_factory=dict)
+    ranges: dict[str, tuple[int, int]] = field(default_factory=dict)
     dimensions: dict[str, dict[str, set[str]]] = field(default_factory=dict)
     _seen: set[frozenset[str]] = field(default_factory=set)
 
@@ -40,10 +44,10 @@ class ObservedSizes:
         """Record the sizes of one call."""
         sizes = sizes_of(inputs)
         for path, size in sizes.items():
-            least, greatest = self.ends.get(path, (size, size))
-            self.ends[path] = min(least, size), max(greatest, size)
-        if (kind := frozenset(sizes)) not in self._seen:
-            self._seen.add(kind)
+            least, greatest = self.ranges.get(path, (size, size))
+            self.ranges[path] = min(least, size), max(greatest, size)
+        if (paths := frozenset(sizes)) not in self._seen:
+            self._seen.add(paths)
             self._note_names(inputs)
 
     def _note_names(self, inputs: dict[str, Any]) -> None:
@@ -68,16 +72,16 @@ class ObservedSizes:
             return lengths.batch
         if dimension == "seq":
             return self._longest_call(lengths)
-        return max(self.ends[path][1] for path in paths) + max(0, lengths.new_tokens - STEPS)
+        return max(self.ranges[path][1] for path in paths) + max(0, lengths.new_tokens - STEPS)
 
     def _differs(self, path: str) -> bool:
-        least, greatest = self.ends[path]
+        least, greatest = self.ranges[path]
         return least != greatest
 
     def _longest_call(self, lengths: GenerationLengths) -> int:
-        """Return the most tokens of one call: the longest prompt or, without a cache, all tokens."""
-        paths = [path for name in self.dimensions.get("seq", {}).values() for path in name]
-        ids = max((self.ends[path][1] for path in paths if IDS in path), default=1)
+        """Return the largest number of tokens in one call: the longest prompt or, without a cache, all tokens."""
+        paths = [path for paths_of_name in self.dimensions.get("seq", {}).values() for path in paths_of_name]
+        ids = max((self.ranges[path][1] for path in paths if IDS in path), default=1)
         return lengths.prompt_length if ids <= lengths.prompt_length else lengths.total
 
 
@@ -101,8 +105,8 @@ def observe_sizes(session: Session, recipe: Recipe, lengths: GenerationLengths, 
     Raises `CannotGenerate` if `generate` fails.
     """
     sizes = ObservedSizes(session, recipe)
-    is_described = session.device.type == "meta"
-    errors, on_device = ((*ERRORS, RuntimeError), " on the meta device") if is_described else (ERRORS, "")
+    is_on_meta = session.device.type == "meta"
+    errors, on_device = ((*ERRORS, RuntimeError), " on the meta device") if is_on_meta else (ERRORS, "")
     with observe_calls(session.model, sizes):
         for prompts in lengths.boundary_prompts():
             try:

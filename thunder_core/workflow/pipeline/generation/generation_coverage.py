@@ -1,4 +1,4 @@
-"""Trace the programs that `generate` calls, until no tried batch of prompts needs a new program."""
+"""Trace the programs that `generate` calls, until none of the tried batches of prompts needs a new program."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class GenerationCoverage:
         return last_program(self.session.compiled)
 
     def complete(self) -> str:
-        """Generate tokens for batches of each kind (batch size, length, padding) and near numbers in constraints.
+        """Generate tokens for each kind of batch (size, length, padding), and for lengths near numbers in constraints.
 
         Returns a description of the tried batches. Raises `RangeNotServed` if more than `MAX_PROGRAMS` programs are
         needed, or if a call runs in eager PyTorch.

@@ -55,7 +55,7 @@ class TokenClock(BaseStreamer):
         self.begin = time.perf_counter()
 
     def put(self, value: torch.Tensor) -> None:  # noqa: ARG002 - the library passes it
-        """Record the time of one token of each prompt."""
+        """Record the time at which `generate` passes the next token of each prompt."""
         self.moments.append(time.perf_counter())
 
     def end(self) -> None:
@@ -113,10 +113,10 @@ def measure_generation(
 ) -> GenerationBenchmark:
     """Measure greedy `generate` calls of contenders in turn; the first contender is the baseline of the others.
 
-    `prompt` has `input_ids`, [batch, length] int64, and other keyword arguments of `generate`. The batch and
-    the lengths are added to the configuration of the settings. Each contender generates once before anything is timed,
-    and then `warmed` is called. A clock on the host measures when each token arrives. The timer of the settings
-    measures the complete call.
+    `prompt` has `input_ids`, [batch, length] int64, and other keyword arguments of `generate`. The batch size and the
+    lengths are added to the configuration of the settings. Each contender generates once before any run is timed, and
+    then `warmed` is called. A clock on the host measures when each token arrives. The timer of the settings measures
+    the complete call.
 
     Raises `CannotGenerate` if a contender does not return the requested tokens, and `BadOption` for fewer than two
     runs.
@@ -152,7 +152,7 @@ def generation_benchmark(
 
 
 def part_of(benchmark: BenchmarkReport, call: str, seconds: Mapping[str, list[float]]) -> BenchmarkReport:
-    """Return the report of a part of the calls, from the seconds of each round."""
+    """Return the report of one part of each call, such as the first token, from its seconds in each round."""
     first = next(iter(seconds.values()))
     return BenchmarkReport(
         machine=benchmark.machine,

@@ -2,7 +2,8 @@
 
 `generate` of the transformers library reads values: whether all texts have ended, and the last tokens. A model on the
 meta device has no data. The mode of this module therefore also computes integers and booleans on the CPU. A value that
-depends on the weights, such as the next token, is unknown; a token that does not end the text replaces it.
+depends on the weights, such as the next token, is unknown. In place of the next token, the mode gives a token that does
+not end the text.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ WITHOUT_VALUES = frozenset(
 
 @contextmanager
 def values_on_meta(unknown: int = 0) -> Iterator[None]:
-    """Give values to integers and booleans on the meta device; `unknown` replaces values that depend on data."""
+    """Within the block, compute integers and booleans on the meta device; `unknown` replaces unknown values."""
     with ValuesOnMeta(unknown), TensorsFromNumbers():
         yield
 

@@ -74,8 +74,8 @@ class BenchRequest:
         default=(None,),
         metavar="N,...",
         parse=numbers_in,
-        default_text="the batch size of the artifact, or several within its range; for a model 1, and 1,8 with "
-        "--task generate",
+        default_text="the batch size of the artifact, or several within its range; for a model, 1, or both 1 and 8 "
+        "with --task generate",
     )
     seqs: tuple[int | None, ...] = same_option(
         Request,

@@ -60,13 +60,13 @@ class Sampling:
     seed: int | None = None
 
     @property
-    def draws(self) -> bool:
+    def samples(self) -> bool:
         """Whether tokens are sampled."""
         return any(value is not None for value in vars(self).values())
 
     @property
     def stated(self) -> dict[str, float]:
-        """The settings that were specified, by their names in `generate` of the transformers library."""
+        """The specified settings except the seed, by their names in `generate` of the transformers library."""
         return {name: value for name, value in vars(self).items() if value is not None and name != "seed"}
 
 
@@ -133,7 +133,7 @@ class RunRequest:
         sampling = Sampling(self.temperature, self.top_p, self.top_k, self.seed)
         return (
             replace(sampling, seed=secrets.randbits(SEED_BITS))
-            if sampling.draws and sampling.seed is None
+            if sampling.samples and sampling.seed is None
             else sampling
         )
 

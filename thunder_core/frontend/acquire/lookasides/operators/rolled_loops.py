@@ -55,7 +55,7 @@ LOOP = "a loop"
 
 @dataclass(frozen=True)
 class Iterations:
-    """The contiguous indices of a loop. `first` is the smallest of `count` indices, also if the order `is_reversed`."""
+    """The contiguous indices of a loop. `first` is the smallest of `count` indices, even if the order `is_reversed`."""
 
     first: Any
     count: Any
