@@ -49,6 +49,20 @@ def tells_the_message(a: Tensor) -> Any:
         return torch.linalg.pinv(a), str(error)
 
 
+def solves(a: Tensor) -> Tensor:
+    try:
+        return torch.linalg.solve(a, a + 1)
+    except LinAlgError:
+        return a - 1
+
+
+def solves_a_tensor_equation(a: Tensor) -> Tensor:
+    try:
+        return torch.linalg.tensorsolve(a, a[0])
+    except RuntimeError:
+        return a - 1
+
+
 def catches_in_the_caller(a: Tensor) -> Tensor:
     try:
         return twice(a)
@@ -131,8 +145,8 @@ def has_a_manager_that_suppresses(a: Tensor) -> Tensor:
 
 
 PROGRAMS = (
-    falls_back, suppresses, retries, tells_the_message, catches_in_the_caller, catches_what_is_raised_anew, picks,
-    divides, takes_a_root, draws, asserts, samples, has_a_manager_that_suppresses,
+    falls_back, suppresses, retries, tells_the_message, solves, solves_a_tensor_equation, catches_in_the_caller,
+    catches_what_is_raised_anew, picks, divides, takes_a_root, draws, asserts, samples, has_a_manager_that_suppresses,
 )  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -91,6 +92,14 @@ def test_usual_dtypes_raise_as_in_eager_if_the_program_catches_the_error() -> No
     compiled = thunder.jit(program)
     for dtype in (torch.bfloat16, torch.float32):
         torch.testing.assert_close(compiled(torch.eye(2).to(dtype)), torch.eye(2))
+
+
+def test_error_that_depends_on_values_is_not_raised_for_unusual_dtypes() -> None:
+    compiled, a = thunder.jit(lambda a, b: torch.linalg.solve(a, b)), torch.eye(2, dtype=torch.complex64)
+    with warnings.catch_warnings(action="error", category=RecompileWarning):
+        torch.testing.assert_close(compiled(a * 2j, a), a / 2j)
+    with pytest.raises(torch.linalg.LinAlgError, match="singular"):
+        compiled(a * 0, a)
 
 
 REFUSED_IN_TRY: dict[str, Callable[[Tensor], Any]] = {

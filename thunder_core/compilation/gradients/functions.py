@@ -136,7 +136,7 @@ def vjp(function: Callable[..., Any], *primals: Any, has_aux: bool = False, exec
         return answer
 
     if not is_tracked:
-        output, aux = tree_map(partial(_detached, starts), (output, aux))
+        output, aux = tree_map(partial(_detach_leaf, starts), (output, aux))
     output, aux = with_arguments((output, aux), starts, leaves)
     return (output, pull, aux) if has_aux else (output, pull)
 
@@ -146,7 +146,7 @@ def _leaf(tensor: torch.Tensor) -> torch.Tensor:
     return (tensor.clone() if tensor.is_inference() else tensor.detach()).requires_grad_(True)
 
 
-def _detached(starts: Sequence[torch.Tensor], leaf: object) -> object:
+def _detach_leaf(starts: Sequence[torch.Tensor], leaf: object) -> object:
     """Return a leaf of a result, detached from autograd's graph if it is a tensor other than `starts`."""
     if not isinstance(leaf, torch.Tensor) or any(leaf is start for start in starts):
         return leaf

@@ -16,6 +16,7 @@ from typing import Any, cast
 
 import torch
 
+from thunder_core.tracing.analysis.data_errors import LIN_ALG_ERROR
 from thunder_core.tracing.capture.fakes.tensors import Tensors, tensors_in
 from thunder_core.tracing.capture.fakes.trial import Key, Trial, try_in_eager
 from thunder_core.tracing.capture.symbolic.numbers import SymbolicNumber
@@ -97,13 +98,15 @@ class KernelTypes:
 def trial_for_all_values(function: Callable[..., Any], args: Any, kwargs: Any, tensors: Tensors) -> Trial:
     """Return the trial of a function on tensors of zeros, without an error that depends on the values of tensors.
 
-    Such an error differs for tensors of ones, or is raised for one of the values alone. The values of integers may be
-    sizes or indices, which zeros and ones violate alike, and symbolic numbers and sizes differ between calls. In these
-    cases, only an error that names a dtype counts.
+    Such an error differs for tensors of ones, or is raised for one of the values alone. Both are singular matrices, so
+    a `LinAlgError` never counts. The values of integers may be sizes or indices, which zeros and ones violate alike,
+    and symbolic numbers and sizes differ between calls. In these cases, only an error that names a dtype counts.
     """
     trial = try_in_eager(function, args, kwargs, tensors, valued=False, value=0)
     if trial.error is None:
         return trial
+    if isinstance(trial.error, LIN_ALG_ERROR):
+        return Trial()
     error = try_in_eager(function, args, kwargs, tensors, valued=False, value=1).error
     is_equal = type(error) is type(trial.error) and str(error) == str(trial.error)
     may_differ = any(map(may_differ_between_calls, leaves((args, kwargs))))
