@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+import thunder_core as thunder
 from tests.capture.test_recorder import record_natively
 from thunder_core.backend.runtime.generate import executable
 from thunder_core.passes.transforms.cse import ShareCommonExpressions
@@ -155,3 +156,28 @@ def test_value_of_empty_sum_is_known_after_equal_call_on_unknown_values() -> Non
 
     record_natively(program, torch.ones(3))
     assert known == [0.0]
+
+
+def test_equal_calls_with_symbolic_sizes_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+    run = recorder.Recorder.run
+
+    def counting(self: Any, function: Any, *rest: Any) -> Any:
+        ran.append(function.__name__)
+        return run(self, function, *rest)
+
+    def layers(x: Tensor, weight: Tensor) -> Tensor:
+        for _ in range(6):
+            rows, length, _ = x.shape
+            heads = functional.linear(x, weight).view(rows, length, 2, -1).transpose(1, 2)
+            x = heads.transpose(1, 2).reshape(rows, length, -1)
+        return x
+
+    monkeypatch.setattr(recorder.Recorder, "run", counting)
+    compiled, weight = thunder.jit(layers, cache="symbolic values"), torch.randn(4, 4)
+    for shape in ((2, 3, 4), (5, 1, 4), (1, 7, 4)):
+        x = torch.randn(shape)
+        torch.testing.assert_close(compiled(x, weight), layers(x, weight))
+    assert thunder.cache_misses(compiled) == 1
+    # The last size of the input is a symbol, until the first product shows that it is 4.
+    assert [ran.count(name) for name in ("linear", "view", "reshape", "__get__")] == [2, 1, 1, 2]

@@ -54,6 +54,8 @@ class FaithfulMode(FakeTensorMode):
 
     def __init__(self, *, allow_non_fake_inputs: bool = False, shape_env: ShapeEnv | None = None) -> None:
         super().__init__(allow_non_fake_inputs=allow_non_fake_inputs, shape_env=shape_env)
+        # PyTorch's cache of results with symbolic sizes belongs to the environment, so no other trace uses it.
+        self.cache_enabled = self.cache_enabled and shape_env is None
         self._attributes: dict[torch.device, tuple[torch.device, dict[str, Any]]] = {}
 
     def fake(self, meta: torch.Tensor, device: torch.device) -> torch.Tensor:

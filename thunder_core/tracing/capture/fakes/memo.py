@@ -7,7 +7,7 @@ fake tensors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from torch.utils._mode_utils import no_dispatch
 from thunder_core.foundation.quick_objects import ComputedOnce
 from thunder_core.tracing.capture.fakes.faithful import FaithfulMode
 from thunder_core.tracing.capture.fakes.fake import mark
-from thunder_core.tracing.ir.proxy import TensorProxy
+from thunder_core.tracing.ir.proxy import NumberProxy, Proxy, TensorProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
 from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.tree import leaves
@@ -25,6 +25,7 @@ from thunder_core.tracing.ir.tree import leaves
 CONSTANTS = (type(None), bool, int, float, complex, str, torch.dtype, torch.device, torch.layout, torch.memory_format)
 # classes in which equal constants are interchangeable
 SINGLE_FORM = frozenset({*CONSTANTS, type(Ellipsis)} - {float, complex})
+RESULTS = (*CONSTANTS, torch.Tensor, torch.SymInt)  # classes of results, or of their items, that can be cached
 Metadata = tuple[Hashable, ...]
 Described = tuple[Metadata, int]  # with the identity of the tensor's storage
 
@@ -109,7 +110,7 @@ def _add_descriptions(
                 return False
             parts.append((number, seen.setdefault((described[1],), len(seen)), described[0]))
         elif isinstance(tree, torch.SymInt):
-            parts.append((torch.SymInt, tree.node._expr))
+            parts.append((torch.SymInt, tree.node.expr))
         elif kind is float or kind is complex:
             parts.append((kind, repr(tree)))  # by text, because 0.0 and -0.0 are equal numbers
         else:
@@ -135,7 +136,7 @@ def cached_call(
     bsym: BoundSymbol | None, read: list[tuple[torch.Tensor, TensorProxy]], output: Any, proxy_of: Any
 ) -> CachedCall | None:
     """Return the cache entry of a call without random numbers and writes; None if its result is unusual."""
-    if not all(isinstance(leaf, (*CONSTANTS, torch.Tensor)) for leaf in leaves(output)) or not _is_plain(output):
+    if not all(isinstance(leaf, RESULTS) for leaf in leaves(output)) or not _is_plain(output):
         return None
     if not all(leaf.layout is torch.strided for leaf in leaves(output) if isinstance(leaf, torch.Tensor)):
         return None  # sparse tensors have no storage
@@ -151,9 +152,17 @@ def cached_call(
         return None  # results that share memory with each other
     outer = {proxy.name for _, proxy in read} | {result.proxy.name for result in outputs}
     inner = {p.name: p for sub in (bsym.subsymbols if bsym else ()) for p in sub.tensors if p.name not in outer}
-    if bsym is not None and any(p.name not in outer and p.name not in inner for s in bsym.subsymbols for p in s.inputs):
-        return None  # a tensor that autocast had cast for another call
+    if bsym is not None and any(_is_foreign(p, outer, inner) for s in bsym.subsymbols for p in s.inputs):
+        return None
     return CachedCall(bsym, tuple(read), outputs, tuple(inner.values()), output)
+
+
+def _is_foreign(proxy: Proxy, outer: Container[str], inner: Container[str]) -> bool:
+    """Whether a proxy that a call's operation reads belongs to another call, as after a cast by autocast.
+
+    Symbolic sizes belong to no call, because the prologue computes them.
+    """
+    return not (isinstance(proxy, NumberProxy) or proxy.name in outer or proxy.name in inner)
 
 
 def _describe_result(tensor: torch.Tensor, read: list[torch.Tensor], proxy: TensorProxy) -> MemoizedResult:

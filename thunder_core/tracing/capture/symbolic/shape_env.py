@@ -21,6 +21,7 @@ from torch.utils._sympy.numbers import int_oo
 
 from thunder_core.foundation.errors import Bug, SourceLine
 from thunder_core.tracing.capture.symbolic.probed_floats import FloatValueRead
+from thunder_core.tracing.capture.symbolic.size_nodes import Computed, with_remembering_node
 from thunder_core.tracing.ir.check import REPORT
 from thunder_core.tracing.ir.proxy import NumberProxy
 from thunder_core.tracing.ir.sizes import size_for_trace
@@ -80,10 +81,12 @@ class TraceShapeEnv(ShapeEnv):
 
     `where()` is the program's line, or the pass that decides now. `numbers` are the proxies of expressions in traces.
     `counts` are the symbols that the prologue computes from tensors, after it has checked all inputs.
-    With `decides_ones`, each size of a result is decided to be one or not.
+    With `decides_ones`, each size of a result is decided to be one or not. `computed` are the results of operations on
+    symbols, and `version` counts the changes of what is known about symbols.
     """
 
     decides_ones = False
+    version = 0
     is_counting = False
     _count: torch.SymInt | None = None
 
@@ -91,6 +94,7 @@ class TraceShapeEnv(ShapeEnv):
         self.where = where
         self.numbers: dict[sympy.Basic, NumberProxy] = {}
         self.counts: set[sympy.Basic] = set()
+        self.computed = Computed()
         self._withholds_floats = False
         self._answers: Callable[[sympy.Basic], bool] | None = None
         super().__init__(
@@ -108,10 +112,15 @@ class TraceShapeEnv(ShapeEnv):
     def close(self) -> None:
         """Allow no guards from now on, because the prologue has been made; they raise `ConstraintAfterPrologue`.
 
-        Programs keep the environment, so it drops PyTorch's cache of results.
+        Programs keep the environment, so it drops its own and PyTorch's caches of results.
         """
         self.guards.closed = True  # type: ignore[attr-defined]
         self.fake_tensor_cache.clear()
+        self.computed.clear()
+
+    def create_symintnode(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a symbolic integer for an expression, whose operations compute each result once."""
+        return with_remembering_node(super().create_symintnode(*args, **kwargs))
 
     def proxy_of(self, number: torch.SymInt | torch.SymFloat) -> NumberProxy | int | float:
         """Return the proxy of an expression, named by its symbol if it is a symbol; or its value if it is constant."""
@@ -148,7 +157,7 @@ class TraceShapeEnv(ShapeEnv):
         fork: TraceShapeEnv = object.__new__(type(self))
         fields = vars(self).items()
         vars(fork).update({name: value.copy() if isinstance(value, CONTAINERS) else value for name, value in fields})
-        fork.numbers, fork.where = {}, lambda: None
+        fork.numbers, fork.where, fork.computed = {}, lambda: None, Computed()
         return fork
 
     def decided_since(self, origin: TraceShapeEnv) -> tuple[sympy.Basic, ...]:
@@ -237,6 +246,13 @@ class TraceShapeEnv(ShapeEnv):
     def _generate_unique_id(self, source_name: str) -> int:  # noqa: ARG002
         self.unique_ids.add(len(self.unique_ids))
         return len(self.unique_ids) - 1
+
+    def _update_version_counter(self) -> None:
+        self.version += 1
+        super()._update_version_counter()
+
+    def _get_user_frame(self) -> None:
+        """Return no frame: PyTorch only logs it with a new symbol, and would import the exporter to find it."""
 
     def _get_sloc(self, framework_loc: str | None = None) -> Any:  # noqa: ARG002
         return self.where()
