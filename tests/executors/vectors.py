@@ -44,7 +44,7 @@ inline Vector add(Vector a, Vector b) { return a + b; }
 inline Vector subtract(Vector a, Vector b) { return a - b; }
 inline Vector multiply(Vector a, Vector b) { return a * b; }
 inline Vector fma(Vector a, Vector b, Vector sum) { return a * b + sum; }
-inline Vector accumulate(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
+inline Vector fma_in_place(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
 inline Vector constant(float value) { return Vector{} + value; }
 inline Vector divide(Vector a, Vector b) { return a / b; }
 inline Vector minimum(Vector a, Vector b) { return a < b ? a : b; }

@@ -74,7 +74,7 @@ void score_tile(const float* panel, int64_t width, const float* key, int64_t str
         UNROLLED for (int r = 0; r < KEYS; r++) {
             const Vector value = rows.broadcast_word(r, k);
             UNROLLED for (int part = 0; part < VECTORS; part++)
-                sums[r][part] = accumulate(value, queries[part], sums[r][part]);
+                sums[r][part] = fma_in_place(value, queries[part], sums[r][part]);
         }
     };
     int64_t k = 0;
@@ -148,7 +148,7 @@ void value_tile(const float* weights, int64_t keys, const float* value, int64_t 
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector weight = broadcast(weights + j * PANEL + r);
             UNROLLED for (int part = 0; part < VECTORS; part++)
-                tile[r][part] = accumulate(weight, values[part], tile[r][part]);
+                tile[r][part] = fma_in_place(weight, values[part], tile[r][part]);
         }
     }
     if (result)

@@ -28,7 +28,8 @@ struct Floats {
     static Vector words(const Weight* from) { return load(from); }
     static void put_word(float* to, const Weight* from, int64_t) { *to = number(*from); }
     static void put_input(float* to, const Input* from, int64_t) { *to = number(*from); }
-    static Vector multiply_add(Vector a, Vector b, Vector sum) { return accumulate(a, b, sum); }
+    static Vector multiply_add(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
+    static Vector accumulate(Vector a, Vector b, Vector sum) { return fma_in_place(a, b, sum); }
     static Vector plus(Vector a, Vector b) { return add(a, b); }
     static float total(Vector values) { return sum_of(values); }
     static void totals_of_four(const Vector* sums, float* to) { store_totals<Floats>(sums, to); }
@@ -72,6 +73,7 @@ struct Integers {
     }
     static void put_input(float* to, const int8_t* from, int64_t count) { put_word(to, from, count); }
     static Vector multiply_add(Vector a, Vector b, Vector sum) { return fma_pairs(a, b, sum); }
+    static Vector accumulate(Vector a, Vector b, Vector sum) { return fma_pairs(a, b, sum); }
     static Vector plus(Vector a, Vector b) { return add_integers(a, b); }
     static int32_t total(Vector values) { return integer_sum_of(values); }
     static void totals_of_four(const Vector* sums, int32_t* to) { store_totals<Integers>(sums, to); }

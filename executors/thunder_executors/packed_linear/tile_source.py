@@ -36,8 +36,8 @@ void tile(const Product<K>& p, int64_t row, int64_t column, int64_t start, int64
         const Vector left = load(panel + k * PANEL), right = load(panel + k * PANEL + WIDTH);
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = rows.broadcast_word(r, k);
-            sums[r][0] = K::multiply_add(value, left, sums[r][0]);
-            sums[r][1] = K::multiply_add(value, right, sums[r][1]);
+            sums[r][0] = K::accumulate(value, left, sums[r][0]);
+            sums[r][1] = K::accumulate(value, right, sums[r][1]);
         }
     };
     const auto advance = [&](int64_t steps) __attribute__((always_inline)) {

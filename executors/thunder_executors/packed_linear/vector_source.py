@@ -60,7 +60,7 @@ inline Vector divide(Vector a, Vector b) { return _mm512_div_ps(a, b); }
 inline Vector minimum(Vector a, Vector b) { return _mm512_min_ps(a, b); }
 inline Vector maximum(Vector a, Vector b) { return _mm512_max_ps(a, b); }
 inline Vector fma(Vector a, Vector b, Vector sum) { return _mm512_fmadd_ps(a, b, sum); }
-inline Vector accumulate(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
+inline Vector fma_in_place(Vector a, Vector b, Vector sum) { return fma(a, b, sum); }
 inline Vector round_to_nearest(Vector value) { return _mm512_roundscale_ps(value, _MM_FROUND_TO_NEAREST_INT); }
 inline Vector power_of_two(Vector exponent) {
     const __m512i biased = _mm512_add_epi32(_mm512_cvtps_epi32(exponent), _mm512_set1_epi32(127));
@@ -140,7 +140,7 @@ inline Vector divide(Vector a, Vector b) { return _mm256_div_ps(a, b); }
 inline Vector minimum(Vector a, Vector b) { return _mm256_min_ps(a, b); }
 inline Vector maximum(Vector a, Vector b) { return _mm256_max_ps(a, b); }
 inline Vector fma(Vector a, Vector b, Vector sum) { return _mm256_fmadd_ps(a, b, sum); }
-inline Vector accumulate(Vector a, Vector b, Vector sum) {
+inline Vector fma_in_place(Vector a, Vector b, Vector sum) {
     asm("vfmadd231ps %2, %1, %0" : "+x"(sum) : "x"(a), "x"(b));  // with the intrinsic, g++ would spill a sum to memory
     return sum;
 }

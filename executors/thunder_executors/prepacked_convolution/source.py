@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 CONVOLUTION = r"""
+// A function that g++ would call with the sums in memory; inlined, the sums stay in registers.
+#define ALWAYS_INLINE inline __attribute__((always_inline))
+
 constexpr int64_t CACHED_WORDS = 1 << 17;  // words that stay in the L2 cache of a core
 constexpr int64_t PER_THREAD = 1 << 16;    // multiplications for each additional thread
 constexpr int64_t ROWS_AHEAD = 64;         // distance of the prefetched row of a panel from the current row
@@ -58,13 +61,13 @@ struct Sums {
     Vector whole[HALVES][ROWS];
     Narrow narrow[IS_NARROW ? ROWS : 1];
 
-    inline void clear() {
+    ALWAYS_INLINE void clear() {
         UNROLLED for (int half = 0; half < HALVES; half++)
             UNROLLED for (int r = 0; r < ROWS; r++) whole[half][r] = zero();
         if constexpr (IS_NARROW)
             UNROLLED for (int r = 0; r < ROWS; r++) narrow[r] = _mm256_setzero_ps();
     }
-    inline void add_all(const Sums& others) {
+    ALWAYS_INLINE void add_all(const Sums& others) {
         UNROLLED for (int half = 0; half < HALVES; half++)
             UNROLLED for (int r = 0; r < ROWS; r++) whole[half][r] = add(others.whole[half][r], whole[half][r]);
         if constexpr (IS_NARROW)
@@ -86,8 +89,8 @@ struct Fetch {
 
 // Multiplies `count` words of ROWS rows by rows of a panel, and adds the products to the sums.
 template <Weights WEIGHTS = CACHED, int ROWS, int HALVES, bool IS_NARROW>
-inline void multiply(const float* const (&rows)[ROWS], int64_t count, const float* panel,
-                     Sums<ROWS, HALVES, IS_NARROW>& sums, Fetch fetch = {}) {
+ALWAYS_INLINE void multiply(const float* const (&rows)[ROWS], int64_t count, const float* panel,
+                            Sums<ROWS, HALVES, IS_NARROW>& sums, Fetch fetch = {}) {
     const float* from[ROWS];
     UNROLLED for (int r = 0; r < ROWS; r++) from[r] = rows[r];
     for (int64_t k = 0; k < count; k++) {
@@ -106,7 +109,7 @@ inline void multiply(const float* const (&rows)[ROWS], int64_t count, const floa
         UNROLLED for (int r = 0; r < ROWS; r++) {
             const Vector value = broadcast(from[r] + k);
             UNROLLED for (int half = 0; half < HALVES; half++)
-                sums.whole[half][r] = accumulate(value, weights[half], sums.whole[half][r]);
+                sums.whole[half][r] = fma(value, weights[half], sums.whole[half][r]);
             if constexpr (IS_NARROW) {
                 Narrow lower;
                 std::memcpy(&lower, &value, sizeof lower);
@@ -201,8 +204,8 @@ struct Finish {
 
 // Stores the sums of the channels of a panel.
 template <int ROWS, int HALVES, bool IS_NARROW>
-inline void store_sums(const Convolution& c, int64_t pixel, int64_t channel,
-                       const Sums<ROWS, HALVES, IS_NARROW>& sums) {
+ALWAYS_INLINE void store_sums(const Convolution& c, int64_t pixel, int64_t channel,
+                              const Sums<ROWS, HALVES, IS_NARROW>& sums) {
     UNROLLED for (int half = 0; half < HALVES; half++)
         Finish(c, channel + half * WIDTH).store_pixels(pixel, sums.whole[half]);
     if constexpr (IS_NARROW) store_narrow(c, pixel, channel + HALVES * WIDTH, sums.narrow);
@@ -215,7 +218,7 @@ struct Terms {
 
     // Adds `some` terms to the count; from MOST_TERMS terms on, the sums are added to those of earlier terms first.
     template <typename Sums>
-    inline void add(int64_t some, Sums& sums, Sums& parts) {
+    ALWAYS_INLINE void add(int64_t some, Sums& sums, Sums& parts) {
         if (count >= MOST_TERMS) {
             if (has_parts) sums.add_all(parts);
             parts = sums;
@@ -267,11 +270,12 @@ inline void convolve_tile(const Convolution& c, const float* const (&rows)[ROWS]
     store_sums(c, pixel, channel, sums);
 }
 
-// Computes the same for a 1 x 1 kernel with at most MOST_TERMS words of input, whose sums have one part.
-template <Weights WEIGHTS, int ROWS, int HALVES, bool IS_NARROW>
-inline void convolve_short_tile(const Convolution& c, const float* const (&rows)[ROWS], int64_t pixel, int64_t channel,
-                                Fetch fetch) {
-    Sums<ROWS, HALVES, IS_NARROW> sums;
+// Computes the same for a whole panel and a 1 x 1 kernel with at most MOST_TERMS words of input, whose sums have one
+// part. In a function of its own, the sums stay in registers.
+template <Weights WEIGHTS, int ROWS>
+__attribute__((noinline)) void convolve_short_tile(const Convolution& c, const float* const (&rows)[ROWS],
+                                                   int64_t pixel, int64_t channel, Fetch fetch) {
+    Sums<ROWS, 2, false> sums;
     sums.clear();
     multiply<WEIGHTS>(rows, c.in, c.weight + channel * c.in, sums, fetch);
     store_sums(c, pixel, channel, sums);
@@ -292,9 +296,9 @@ void convolve_pixels(const Convolution& c, int64_t pixel, int64_t first, int64_t
     const bool is_short = c.kernel_height == 1 && c.kernel_width == 1 && c.in <= MOST_TERMS;
     for_panels(c, first, last, [&](auto halves, auto is_narrow, int64_t channel) {
         constexpr int HALVES = decltype(halves)::value;
-        constexpr bool IS_NARROW = decltype(is_narrow)::value;
-        if (is_short) convolve_short_tile<WEIGHTS, ROWS, HALVES, IS_NARROW>(c, rows, pixel, channel, fetch);
-        else convolve_tile<WEIGHTS, ROWS, HALVES, IS_NARROW>(c, rows, pixel, channel, fetch);
+        if constexpr (HALVES == 2)
+            if (is_short) return convolve_short_tile<WEIGHTS, ROWS>(c, rows, pixel, channel, fetch);
+        convolve_tile<WEIGHTS, ROWS, HALVES, decltype(is_narrow)::value>(c, rows, pixel, channel, fetch);
     });
 }
 
