@@ -1,7 +1,7 @@
 """Symbolic integers and conditions of a recording, which compute each result once.
 
 PyTorch's meta functions compute the same few sizes, strides and conditions for each call of an operation: 18,500
-results for a Llama of 8 layers, of which 500 differ. PyTorch computes each of them again, with SymPy.
+results for a Llama of 8 layers, but only 500 different ones. PyTorch computes each of them again, with SymPy.
 """
 
 from __future__ import annotations
