@@ -9,16 +9,19 @@ from thunder_core.tracing.capture.fakes.fake import new_mode
 from thunder_core.tracing.capture.symbolic.shape_env import NamedSource, TraceShapeEnv
 
 
-def test_cached_operations_on_symbolic_sizes_are_dropped_with_the_trace() -> None:
+def test_results_of_operations_on_symbolic_sizes_are_dropped_with_the_trace() -> None:
     environment, source = TraceShapeEnv(lambda: None), NamedSource("x.size(0)")
     size = environment.create_symintnode(environment.create_symbol(8, source), hint=8, source=source)
     with new_mode(environment):
         x = torch.empty(size)
         for _ in range(2):
-            x + x
-    assert environment.fake_tensor_cache
+            (x + x).repeat(2)
+    assert environment.computed.results
+    assert environment.computed.constants
+    assert not environment.fake_tensor_cache  # the recording's own cache of calls finds the same operations
     environment.close()
-    assert not environment.fake_tensor_cache
+    assert not environment.computed.results
+    assert not environment.computed.constants
 
 
 def test_operations_on_constant_sizes_are_cached() -> None:
