@@ -96,15 +96,21 @@ def test_programs_with_repeated_calls_are_recorded_in_full(program: Callable[[Te
         assert ours.dtype == eager.dtype
 
 
-def test_a_repeated_call_is_not_run_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[str] = []
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the functions that recordings of the test run on fakes, in order."""
+    names: list[str] = []
     run = recorder.Recorder.run
 
-    def counting(self: Any, function: Any, *rest: Any) -> Any:
-        ran.append(function.__name__)
+    def record_name(self: Any, function: Any, *rest: Any) -> Any:
+        names.append(function.__name__)
         return run(self, function, *rest)
 
-    monkeypatch.setattr(recorder.Recorder, "run", counting)
+    monkeypatch.setattr(recorder.Recorder, "run", record_name)
+    return names
+
+
+def test_a_repeated_call_is_not_run_again(ran: list[str]) -> None:
     trace, _ = record_natively(lambda x: functional.silu(functional.silu(functional.silu(x))), torch.ones(3))
     assert len(trace) == 3
     assert ran.count("silu") == 1
@@ -129,18 +135,10 @@ def test_cached_call_keeps_the_autograd_state_of_each_tensor() -> None:
     assert seen == [True, False, True, False]
 
 
-def test_calls_with_constants_without_elements_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[str] = []
-    run = recorder.Recorder.run
-
-    def counting(self: Any, function: Any, *rest: Any) -> Any:
-        ran.append(function.__name__)
-        return run(self, function, *rest)
-
+def test_calls_with_constants_without_elements_are_cached(ran: list[str]) -> None:
     def grown(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(torch.cat([torch.tensor([]), x + number], dim=-1) for number in range(3))
 
-    monkeypatch.setattr(recorder.Recorder, "run", counting)
     trace, _ = record_natively(grown, torch.ones(3))
     assert [bsym.symbol.short_name for bsym in trace.bound_symbols].count("cat") == 3
     assert ran.count("cat") == 1
@@ -158,14 +156,7 @@ def test_value_of_empty_sum_is_known_after_equal_call_on_unknown_values() -> Non
     assert known == [0.0]
 
 
-def test_equal_calls_with_symbolic_sizes_run_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[str] = []
-    run = recorder.Recorder.run
-
-    def counting(self: Any, function: Any, *rest: Any) -> Any:
-        ran.append(function.__name__)
-        return run(self, function, *rest)
-
+def test_equal_calls_with_symbolic_sizes_run_once(ran: list[str]) -> None:
     def layers(x: Tensor, weight: Tensor) -> Tensor:
         for _ in range(6):
             rows, length, _ = x.shape
@@ -173,7 +164,6 @@ def test_equal_calls_with_symbolic_sizes_run_once(monkeypatch: pytest.MonkeyPatc
             x = heads.transpose(1, 2).reshape(rows, length, -1)
         return x
 
-    monkeypatch.setattr(recorder.Recorder, "run", counting)
     compiled, weight = thunder.jit(layers, cache="symbolic values"), torch.randn(4, 4)
     for shape in ((2, 3, 4), (5, 1, 4), (1, 7, 4)):
         x = torch.randn(shape)

@@ -57,3 +57,8 @@ class Quantize(QuantizationSettings, Transform):
     def __call__(self, trace: Trace) -> Trace:
         """Return the trace unchanged."""
         return trace
+
+
+def apply_to_quantize(change: Callable[[Quantize], Quantize], transforms: Iterable[Transform]) -> tuple[Transform, ...]:
+    """Return transforms in their order, with `change` applied to each `Quantize`."""
+    return tuple(change(transform) if isinstance(transform, Quantize) else transform for transform in transforms)

@@ -10,7 +10,7 @@ import torch
 
 from thunder_core.backend.quantization.replacement import with_layers_of
 from thunder_core.foundation.errors import QualityLost
-from thunder_core.passes.transforms.quantize import Quantize
+from thunder_core.passes.transforms.quantize import apply_to_quantize
 from thunder_core.tracing.extension.transform import prepare_model
 from thunder_core.workflow.models.inputs.dataset import Dataset
 from thunder_core.workflow.models.inputs.input_tensors import with_own_caches
@@ -75,10 +75,7 @@ class Quantization:
         if self.plan.request.calibrate:
             self.begin(CALIBRATE)
             calls = (partial(run, loaded.model, inputs) for inputs in self._calibration_inputs(loaded))
-            transforms = tuple(
-                transform.calibrate(loaded.model, calls) if isinstance(transform, Quantize) else transform
-                for transform in transforms
-            )
+            transforms = apply_to_quantize(lambda quantize: quantize.calibrate(loaded.model, calls), transforms)
         return prepare_model(loaded.model, transforms)
 
     def _calibration_inputs(self, loaded: LoadedModel) -> Iterator[Inputs]:
@@ -172,10 +169,7 @@ def batches_in(loaded: LoadedModel, purpose: Purpose, data: Dataset, batch: int,
 
 def with_skipped_layers(prepared: PreparedModel, names: Sequence[str]) -> PreparedModel:
     """Return a preparation that also skips these layers when it quantizes."""
-    in_order = tuple(
-        replace(transform, skip=(*transform.skip, *names)) if isinstance(transform, Quantize) else transform
-        for transform in prepared.in_order
-    )
+    in_order = apply_to_quantize(lambda quantize: replace(quantize, skip=(*quantize.skip, *names)), prepared.in_order)
     return replace(prepared, in_order=in_order)
 
 

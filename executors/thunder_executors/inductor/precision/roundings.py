@@ -3,9 +3,9 @@
 Within a kernel, Inductor computes in float32, and drops the rounding to 16 bits between two operations. For operations
 in 16 bits, this is more precise than PyTorch. But a program that converts float32 to 16 bits and computes with the
 result in float32 asks for the rounding: `x - x.bfloat16().float()` is the rounding error. So does a program that
-compares the result, or converts it to integers. Regions with such a pair of
-conversions are compiled with all roundings (`emulate_precision_casts`), and so are regions that convert numbers to
-float16 and compute with them in float16. Constants in 16 bits are always rounded.
+compares the result, or converts it to integers. Such regions are compiled with all roundings
+(`emulate_precision_casts`), and so are regions that convert numbers to float16 and compute with them in float16.
+Constants in 16 bits are always rounded.
 """
 
 from __future__ import annotations

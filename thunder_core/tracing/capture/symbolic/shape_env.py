@@ -112,10 +112,9 @@ class TraceShapeEnv(ShapeEnv):
     def close(self) -> None:
         """Allow no guards from now on, because the prologue has been made; they raise `ConstraintAfterPrologue`.
 
-        Programs keep the environment, so it drops its own and PyTorch's caches of results.
+        Programs keep the environment, so it drops its results.
         """
         self.guards.closed = True  # type: ignore[attr-defined]
-        self.fake_tensor_cache.clear()
         self.computed.clear()
 
     def create_symintnode(self, *args: Any, **kwargs: Any) -> Any:

@@ -13,7 +13,7 @@ from transformers import PretrainedConfig
 from thunder_core.compilation.compiler import CLEANUP_TRANSFORMS
 from thunder_core.foundation.errors import EnvironmentLacks
 from thunder_core.passes.recipe import Processor, Recipe, Transform, unmet_reason
-from thunder_core.passes.transforms.quantize import Quantize
+from thunder_core.passes.transforms.quantize import Quantize, apply_to_quantize
 from thunder_core.passes.transforms.tensor_parallel import ParallelizeLinears
 from thunder_core.tracing.extension.requirement import Degradation, by_reason
 from thunder_core.workflow.models.folder.checkpoint import require_checkpoint
@@ -117,7 +117,7 @@ def prepare(request: Request, *, config_is_enough: bool = False) -> PreparedMode
     device = torch.device(cast(str, model.device))
     in_order = usable_transforms(recipe, request.target, device, more=CLEANUP_TRANSFORMS)
     if request.calibrate:
-        in_order = tuple(replace(part, calibrated=True) if isinstance(part, Quantize) else part for part in in_order)
+        in_order = apply_to_quantize(lambda quantize: replace(quantize, calibrated=True), in_order)
     named = candidates(recipe.all_executors(), request.target, device)
     constant = without_ranges(named) if request.dynamic else ()
     degraded = as_facts((*recipe.skipped_parts(request.target, device), *lost_fusion(named), *constant))
