@@ -21,6 +21,7 @@ from thunder_core.backend.fusion.written_memory import is_held
 from thunder_core.tracing.analysis.aliasing import names_written_to
 from thunder_core.tracing.ir.proxy import Proxy, TensorProxy
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.changes.kept_results import RUNNING
 
 Form = TypeVar("Form")
 # The version, the address, the storage, the shape and the strides of a tensor.
@@ -64,12 +65,29 @@ class PreparedWeights(Generic[Form]):
     def form_of(
         self, tensors: Sequence[torch.Tensor | None], make: Callable[[], Form], settings: Hashable = None
     ) -> Form:
-        """Return the cached form of the weight `tensors[0]`, or the form that `make` computes from all tensors."""
+        """Return the cached form of the weight `tensors[0]`, or the form that `make` computes from all tensors.
+
+        If the running call has compared the tensors already, the cached form is returned at once.
+        """
+        results = RUNNING.results
+        if results is None:
+            return self._compared_form(tensors, make, settings).form
+        key = (self, settings, *map(id, tensors))
+        entry: KeptForm[Form] | None = results.find(key)
+        if entry is None:
+            entry = self._compared_form(tensors, make, settings)
+            results.add(key, tensors, entry)
+        return entry.form
+
+    def _compared_form(
+        self, tensors: Sequence[torch.Tensor | None], make: Callable[[], Form], settings: Hashable
+    ) -> KeptForm[Form]:
+        """Return the cached form if its tensors are unchanged, or a new form."""
         try:
             state = list(map(_state_of, tensors))
         except RuntimeError:
             if any(tensor is not None and tensor.is_inference() for tensor in tensors):
-                return make()
+                return KeptForm([], make(), ())
             raise
         weight = tensors[0]
         assert weight is not None
@@ -86,7 +104,7 @@ class PreparedWeights(Generic[Form]):
             with self.lock:
                 entry = KeptForm(state, make(), storages)
                 self._cached_forms_of(weight).forms[settings] = entry
-        return entry.form
+        return entry
 
     def _cached_forms_of(self, weight: torch.Tensor) -> KeptForms[Form]:
         """Return the cached forms of a weight, an object that is freed with the weight."""

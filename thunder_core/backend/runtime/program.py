@@ -28,6 +28,7 @@ from thunder_core.tracing.capture.torch_facts.switches import switches_autocast
 from thunder_core.tracing.ir.printer import Source, print_trace
 from thunder_core.tracing.ir.requirement import Requirement, StatedConstraint
 from thunder_core.tracing.ir.trace import Trace
+from thunder_core.tracing.library.changes.kept_results import ComparingComputation
 from thunder_core.tracing.library.changes.memory_words import CAN_WATCH
 from thunder_core.tracing.library.objects import GuardFailed, UnexpectedValue, UntracedError
 
@@ -121,7 +122,10 @@ class Program:
         self._switches_autocast = self.switches_autocast()
         self._settings = self.settings_changed()
         forward = self.build_function("computation")
-        self._computation = forward if self.derivative is None else self.derivative.bridge(forward)
+        if self.derivative is None:
+            self._computation = ComparingComputation(self, forward).first_call
+        else:
+            self._computation = self.derivative.bridge(forward)
         self._epilogue = self.build_function("epilogue")
         self.prepare = self.build_prologue()
 
@@ -135,6 +139,10 @@ class Program:
     def replace_prologue(self, prepare: Prepare) -> None:
         """Let later calls check the guards with another function, which accepts the same calls."""
         self.prepare = prepare
+
+    def replace_computation(self, computation: Callable[..., Any]) -> None:
+        """Let later calls run another function, which computes the same."""
+        self._computation = computation
 
     def written_before_last_check(self) -> tuple[int, ...] | None:
         """Return the indices of the inputs that may be written to up to and including the last check of a value.

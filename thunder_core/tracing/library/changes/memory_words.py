@@ -37,28 +37,37 @@ MEMORY: Any = _view_memory() if WORD == 8 else None  # only the words of objects
 TYPE_OFFSET = WORD  # the offset of `ob_type` in PyObject
 DICT_VERSION_OFFSET = 3 * WORD  # the offset of `ma_version_tag` in PyDictObject
 DICT_KEYS_OFFSET = 4 * WORD  # the offset of `ma_keys` in PyDictObject
+TUPLE_ITEMS_OFFSET = 3 * WORD  # the offset of `ob_item` in PyTupleObject
 MANAGED_DICT_OFFSET = -3 * WORD  # the offset of the pointer to `__dict__`, if the class has `HAS_MANAGED_DICT`
 
 
 class Words:
     """The words at some addresses, with the values that they had when this object was created.
 
-    `pieces` are pairs of indices of `MEMORY` and the values of these words. Words are read in the order of their
+    `pieces` are pairs of indices of `MEMORY` and the bytes of these words. Words are read in the order of their
     addresses, which takes half the time if they are not in the processor's cache. A piece has at most `MAX_WORDS`
-    words, so that NumPy keeps the GIL while it reads the piece.
+    words, so that NumPy keeps the GIL while it reads the piece. Comparing bytes takes a third of the time of comparing
+    arrays.
     """
 
     def __init__(self, addresses: Iterable[int]) -> None:
         indices = (np.unique(np.fromiter(addresses, dtype=np.int64)) - LOWEST_ADDRESS) // WORD
         pieces = [indices[start : start + MAX_WORDS] for start in range(0, len(indices), MAX_WORDS)]
-        self.pieces = [(piece, MEMORY[piece]) for piece in pieces]
+        self.pieces = [(piece, MEMORY[piece].tobytes()) for piece in pieces]
 
     def are_unchanged(self) -> bool:
         """Return whether all words have the values that they had when this object was created.
 
         The caller must keep the objects alive, because their memory is read.
         """
-        return all((MEMORY[indices] == values).all() for indices, values in self.pieces)
+        return all(MEMORY[indices].tobytes() == content for indices, content in self.pieces)
+
+
+def items_of(values: tuple[Any, ...]) -> bytes:
+    """Return the pointers to the items of a tuple."""
+    first = (address_of(values) + TUPLE_ITEMS_OFFSET - LOWEST_ADDRESS) // WORD
+    content: bytes = MEMORY[first : first + len(values)].tobytes()
+    return content
 
 
 def word_at(address: int) -> int:

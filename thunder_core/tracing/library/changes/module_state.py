@@ -93,8 +93,8 @@ class ModuleState:
         """
         if self._module() is not module:
             return False
-        for word_indices, values in self._pieces:
-            if not self._is_valid or not (MEMORY[word_indices] == values).all():
+        for word_indices, content in self._pieces:
+            if not self._is_valid or MEMORY[word_indices].tobytes() != content:
                 return False
         return self._is_valid
 
