@@ -115,6 +115,23 @@ def test_autocast_around_a_program_matches_eager(program: Callable[..., Any]) ->
     assert_same(program, cast)
 
 
+CAST_WITHIN: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "bilinear": lambda x: nn.functional.bilinear(x, x, torch.linspace(-1, 1, 32).view(2, 4, 4)),
+    "a pseudo-inverse": torch.linalg.pinv,
+}
+
+
+@pytest.mark.parametrize("name", CAST_WITHIN)
+def test_an_operator_that_calls_operators_with_casts_matches_eager(name: str) -> None:
+    program, x = CAST_WITHIN[name], torch.linspace(-1, 1, 8).view(2, 4).requires_grad_()
+    compiled = thunder.jit(program)
+    with cast():
+        for _ in range(2):
+            torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)
+            gradients = [torch.autograd.grad(call(x).sum(), x)[0] for call in (compiled, program)]
+            torch.testing.assert_close(*gradients, rtol=0, atol=0)
+
+
 def test_autocast_around_a_program_is_guarded() -> None:
     model, x = small_network(), torch.ones(2, 4)
     compiled = thunder.jit(lambda model, x: model(x))

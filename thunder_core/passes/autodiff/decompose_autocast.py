@@ -18,6 +18,10 @@ from thunder_core.tracing.ir.symbol import BoundSymbol
 from thunder_core.tracing.ir.trace import Trace, with_subtraces
 
 ALIAS = torch.ops.aten.alias.default
+# Operators whose kernels call operators that autocast casts. They are recorded without the casts of these.
+KERNELS_WITH_CASTS = frozenset(
+    map(symbol_of, (torch.ops.aten._trilinear.default, torch.ops.aten.linalg_pinv.atol_rtol_tensor))
+)
 
 
 def runs_under_autocast(bsyms: Iterable[BoundSymbol]) -> bool:
@@ -46,6 +50,8 @@ def _parts(bsym: BoundSymbol) -> Iterator[BoundSymbol]:
             return
         raise Underivable(f"`{bsym.symbol.name}`: its operations under autocast are not known")
     for part in bsym.operations:
+        if part.symbol in KERNELS_WITH_CASTS:
+            raise Underivable(f"`{part.symbol.name}` calls operators that autocast casts")
         # Autograd does not track a tensor that a factory function has just made, so `alias` can replace `detach`. A
         # `detach` would hide from autograd that a later write to the detached tensor also changes the original.
         operation = replace(part, symbol=symbol_of(ALIAS)) if detaches_new_tensor(part, bsym) else part
