@@ -13,6 +13,7 @@ from torch.autograd import forward_ad
 from thunder_core.foundation.errors.tree import first_line
 from thunder_core.passes.autodiff.tape import Tape, Underivable, pairs_of
 from thunder_core.passes.autodiff.vjp import derive, evaluate_on_tape
+from thunder_core.tracing.analysis.data_errors import is_check
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode
 from thunder_core.tracing.capture.torch_facts.quiet_attempts import quiet_attempt
@@ -180,14 +181,22 @@ def _prune(
 def _operations_for(
     bsyms: Sequence[BoundSymbol], names: Iterable[str], available: Iterable[str] = ()
 ) -> Iterator[BoundSymbol]:
-    """Return those bound symbols, in order, that are needed to compute these names from the `available` names."""
-    defined, operations = set(available), []
+    """Return those bound symbols, in order, that are needed to compute these names from the `available` names.
+
+    Checks of computed tensors, such as that of a solver for a singular matrix, are needed too, because they raise
+    eager's error.
+    """
+    defined, needed = set(available), set[int]()
     read = set(names) - defined
-    for bsym in reversed(bsyms):
+    for index, bsym in reversed([*enumerate(bsyms)]):
         if read & ({proxy.name for proxy in bsym.outputs} | set(bsym.mutates)):
-            operations.append(bsym)
+            needed.add(index)
             read |= {proxy.name for proxy in bsym.inputs} - defined
-    return reversed(operations)
+    computed = {proxy.name for index in needed for proxy in bsyms[index].outputs}
+    for index, bsym in enumerate(bsyms):
+        is_checked = is_check(bsym.symbol.target) and any(proxy.name in computed for proxy in bsym.inputs)
+        if index in needed or is_checked:
+            yield bsym
 
 
 @contextmanager

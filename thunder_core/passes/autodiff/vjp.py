@@ -17,6 +17,7 @@ from thunder_core.passes.autodiff.derivation import VJP, Derivation
 from thunder_core.passes.autodiff.rules import is_live, target_of
 from thunder_core.passes.autodiff.selected_gradients import fill_selected_on_cpu
 from thunder_core.passes.autodiff.tape import Tape, Underivable, pairs_of
+from thunder_core.tracing.analysis.data_errors import is_check
 from thunder_core.tracing.analysis.own_derivatives import has_derivative_rule
 from thunder_core.tracing.capture.fakes.fake import empty, new_mode
 from thunder_core.tracing.capture.symbolic.all_sizes import CallsForAllSizes, for_all_sizes
@@ -335,14 +336,16 @@ def calls_for_all_sizes(bsym: BoundSymbol) -> AbstractContextManager[Any]:
 
 
 def bsyms_for(bsyms: Sequence[BoundSymbol], gradients: Sequence[TensorProxy | None]) -> list[BoundSymbol]:
-    """Return the bound symbols that `gradients` depend on, and all bound symbols that write or communicate.
+    """Return the bound symbols that `gradients` depend on, and all bound symbols that write, communicate or check.
 
-    No write is dropped, because a write may go to a view of a tensor that another bound symbol reads.
+    No write is dropped, because a write may go to a view of a tensor that another bound symbol reads. A check, such as
+    that of a solver for a singular matrix, raises eager's error.
     """
     read = {proxy.name for proxy in gradients if proxy is not None}
     live: list[BoundSymbol] = []
     for bsym in reversed(bsyms):
-        if bsym.mutates or bsym.communicates or any(proxy.name in read for proxy in bsym.outputs):
+        has_effect = bsym.mutates or bsym.communicates or is_check(bsym.symbol.target)
+        if has_effect or any(proxy.name in read for proxy in bsym.outputs):
             live.append(bsym)
             read |= {proxy.name for proxy in bsym.inputs}
     return live[::-1]

@@ -50,7 +50,7 @@ class Binding:
         before = {proxy.name: call.before[id(tensor)] for tensor, proxy in inputs if id(tensor) in call.before}
         mutates = [proxy.name for tensor, proxy in inputs if call.written and memory_of(tensor) in call.written]
         ordered = call.random or (is_ordered(symbol) and not call.sets_present_value)
-        checks = any(is_check(part.symbol.target) for part in call.subsymbols)
+        checks = is_check(function) or any(is_check(part.symbol.target) for part in call.subsymbols)
         communicates = (
             call.uses_process_group or symbol.communicates or any(part.communicates for part in call.subsymbols)
         )
