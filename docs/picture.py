@@ -14,7 +14,7 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 SCHEMES = {"light": 1, "dark": 0}  # Blink's numbers for the preferred color scheme
-SIZE = (1000, 836)  # pixels: down to where a row of figures ends
+SIZE = (1000, 864)  # pixels: down to where a row of figures ends
 PATIENCE = 60  # seconds
 
 
